@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import google.auth
@@ -73,6 +74,19 @@ def for_tasks(access: Access, _location: str) -> Access:
         expires = made.expiry.replace(tzinfo=UTC) if made.expiry is not None else None
         keys = Keys(email(made) or "a user", "", made.token, expires)
     return replace(access, role_arn=None, external_id=None, credentials="static", keys=keys)
+
+
+def signer(access: Access) -> Mapping[str, Any]:
+    """Returns what the SDK signs URLs with; empty if nothing here can. May send a request. Raises as :func:`credentials`."""
+    if access.keys is not None:
+        return {"service_account_email": access.keys.id, "access_token": access.keys.token}
+    made = credentials(access)
+    if hasattr(made, "sign_bytes"):
+        return {"credentials": made}
+    if email(made) is None:
+        return {}
+    made.refresh(Request())  # of a machine's account, which signs by a request
+    return {"service_account_email": email(made), "access_token": made.token}
 
 
 def email(made: Credentials) -> str | None:

@@ -71,19 +71,15 @@ class GcsStore(BucketStore):
     def presigned_url(self, path: str, seconds: int) -> str:
         """See :meth:`HasDetails.presigned_url`. The service account signs: with its key, if it is here, else by a request."""
         with self._errors(path):
-            made = credentials.credentials(self._access)
-            keys = self._access.keys
-            given: dict[str, Any] = {"credentials": made}
-            if keys is not None:
-                given = {"service_account_email": keys.id, "access_token": keys.token}
-            elif not hasattr(made, "sign_bytes"):
+            by = credentials.signer(self._access)
+            if not by:
                 raise InvalidValueError(
                     f"{self._place.name(path)}: only a service account can sign URLs.",
                     "Use a connection with --credentials profile:/path/of/key.json, or with the account as --role-arn.",
                 )
             try:
                 url = self._blob(path).generate_signed_url(
-                    timedelta(seconds=seconds), api_access_endpoint=self._endpoint, version="v4", **given
+                    timedelta(seconds=seconds), api_access_endpoint=self._endpoint, version="v4", **by
                 )
             except TransportError as exc:
                 if "Error calling" not in str(exc):
