@@ -176,10 +176,21 @@ class Jobs(Collection[Job]):
         """Creates a job that loads a volume's files as rows of a table.
 
         Args:
-            format: ``csv``, ``json``, ``parquet``, ``avro`` or ``orc``; None: of each file by its extension.
+            format: ``csv``, ``json``, ``parquet``, ``avro`` or ``orc``, or a plug-in's; None: of each file by its extension.
+            reader_options: of the plug-in that reads the format.
             header: the first row of a csv file names its columns.
             delimiter: one character between the values of a csv file; None: a comma, or a tab in ``.tsv`` files.
             encoding: of csv and json files.
+            skip_rows: lines before the header of a csv file; None: none, and a file that seems to have some is rejected.
+            skip_footer: rows at the end of a csv file that are none.
+            comment_prefix: how lines of csv files begin that are comments.
+            null_values: unquoted values of csv files that are NULL, besides empty ones.
+            quote: around values of csv files; ``none``: quotes are ordinary characters.
+            escape: the character of csv files after which the next one is ordinary.
+            decimal: before the fraction of numbers in csv files.
+            date_format, timestamp_format: of csv files, as for ``strptime``; None: ISO 8601. Times without a zone are in UTC.
+            records: keys, with dots between them, under which the records of json files are.
+            entries: globs for the entries of zip and tar files to load; empty: all.
             schema: the table's columns as DDL; None: those of a sample of the files.
             infer_types: find the types of values in csv and json files; otherwise they are text.
             new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or ``fail`` the file.
