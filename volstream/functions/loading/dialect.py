@@ -25,6 +25,9 @@ _ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 #: Excel's first line that names the delimiter.
 _SEP = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
 
+#: The delimiters that files have, most often first.
+_DELIMITERS = ",;\t|"
+
 #: How lines begin that are comments in most files that have such.
 _COMMENTS = ("#", "//", "--", "%")
 
@@ -46,6 +49,7 @@ class Dialect:
         lead, footer: lines before the header, and at the end.
         comment: how lines begin that are no rows; None: there are none.
         may_guess: the first row may be rejected as no header.
+        is_named: the delimiter was named, not assumed.
     """
 
     delimiter: str
@@ -56,6 +60,7 @@ class Dialect:
     footer: int
     comment: str | None
     may_guess: bool
+    is_named: bool
 
     @classmethod
     def of(cls, options: LoadOptions, delimiter: str, begin: str) -> Dialect:
@@ -70,6 +75,7 @@ class Dialect:
             footer=options.skip_footer,
             comment=options.comment_prefix,
             may_guess=options.skip_rows is None,
+            is_named=named is not None or options.delimiter is not None,
         )
 
     @property
@@ -113,12 +119,15 @@ class Dialect:
             raise FileRejectedError("A quote in the file is never closed.")
 
     def check_first(self, rest: str, first: Sequence[str], before: int) -> None:
-        """Raises FileRejectedError if the first row looks like a comment or a title, judging by the rows after it.
+        """Raises FileRejectedError if, judging by the rows after it, the first row seems to be a comment or a title, or to have
+        another delimiter.
 
         Args:
             rest: the text after the first row, or its beginning.
             before: lines up to the end of the first row.
         """
+        if not self.is_named and len(first) == 1:
+            self._check_delimiter(first[0], [line for line in rest.splitlines()[:_SHOWN] if line.strip()])
         _, reader = self.reader(rest)
         after: list[tuple[int, int]] = []
         with suppress(csv.Error):  # PyArrow reads the rows
@@ -138,6 +147,16 @@ class Dialect:
             f"{'comment' if is_comment else 'title'}: it has {counted(own, 'value')}, most rows after it have {usual}. "
             f"To read the file, {remedy}; skip_rows=0 takes this row as it is."
         )
+
+    def _check_delimiter(self, first: str, lines: Sequence[str]) -> None:
+        """Raises FileRejectedError if most lines have as many of another delimiter as the first one."""
+        for other in _DELIMITERS:
+            count = 0 if other == self.delimiter else first.count(other)
+            if count and 10 * sum(line.count(other) == count for line in lines) >= 9 * len(lines) > 0:
+                raise FileRejectedError(
+                    f"The values of the file seem to be separated by {other!r}, not by {self.delimiter!r}: {shortened(first)}. "
+                    f"To read the file, name the delimiter (delimiter={other!r}), also if it is {self.delimiter!r}."
+                )
 
     def _leaves_open(self, line: str, *, is_open: bool) -> bool:
         """Returns whether a quoted value goes on after a line, at whose beginning ``is_open`` says the same."""

@@ -43,13 +43,25 @@ def test_a_first_line_that_is_no_header_rejects_the_file_and_says_what_to_skip(f
     assert len(files.rows("x.csv", content, skip_rows="0")) > 2
 
 
+@pytest.mark.parametrize(("delimiter", "name"), [(";", "x.csv"), ("|", "x.csv"), ("\t", "x.csv"), (",", "x.tsv")])
+def test_a_file_with_another_delimiter_is_not_one_column(files: Files, delimiter: str, name: str) -> None:
+    content = "a;b;c\n1,5;x;2\n2,5;y;3\n".replace(";", delimiter)
+    with pytest.raises(FileRejectedError, match=r"seem to be separated by .*name the delimiter"):
+        files.rows(name, content.replace(",5", ""))
+    if delimiter != ",":
+        with pytest.raises(FileRejectedError, match=r"seem to be separated by"):
+            files.rows(name, content)
+        assert files.rows(name, content, delimiter=delimiter, decimal=",")[0] == {"a": 1.5, "b": "x", "c": 2}
+    assert len(files.rows(name, content.replace(",5", ""), delimiter="~")[0]) == 1
+
+
 def test_a_comment_above_a_single_column_is_no_header(files: Files) -> None:
     with pytest.raises(FileRejectedError, match=r"'# exported 2026'.*comment_prefix=#"):
         files.rows("x.csv", "# exported 2026\nname\nAnn\n")
     assert files.rows("x.csv", "# exported 2026\nname\nAnn\n", comment_prefix="#") == [{"name": "Ann"}]
 
 
-@pytest.mark.parametrize("content", ["#id,b\n1,2\n", "a\n1\n2\n", "id,\n1,x\n", "a,b\n1,2,3\n1,2,3\n"])
+@pytest.mark.parametrize("content", ["#id,b\n1,2\n", "a\n1\n2\n", "a; b\nno\nyes; it is\n", "id,\n1,x\n", "a,b\n1,2,3\n1,2,3\n"])
 def test_a_header_that_is_a_little_odd_is_one(files: Files, content: str) -> None:
     assert files.rows("x.csv", content)
 
