@@ -211,7 +211,7 @@ class Jobs(Collection[Job]):
         schema = values.pop("schema", None)
         loading = {key: values.pop(key) for key in LOADED if key in values}
         arguments = {key: as_text(value) for key, value in loading.items() if value != LOADED[key].default}
-        parsed, source = LoadOptions.of(arguments), self._home.catalog.volumes.get(Name.parse(volume))
+        parsed, source = LoadOptions(**loading), self._home.catalog.volumes.get(Name.parse(volume))
         if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
             self._list_first(source)
             with reached(self._home.warehouse):

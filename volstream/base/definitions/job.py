@@ -406,6 +406,12 @@ class LoadKeys:
         NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
     ] = NewColumns.ADD
 
+    def __post_init__(self) -> None:
+        """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps them."""
+        for name, texts in (("null_values", self.null_values), ("entries", self.entries)):
+            if odd := next((text for text in texts if "," in text or text != text.strip()), None):
+                raise InvalidValueError(f"{name}: {odd!r} has a comma, or blanks at an end.", "Give texts without them.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(JobOptions):

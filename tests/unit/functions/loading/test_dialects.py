@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from tests.loading import Files
+from volstream.base.definitions import LoadKeys
 from volstream.errors import InvalidValueError
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.rejection import FileRejectedError
@@ -129,5 +130,7 @@ def test_options_that_cannot_be_are_errors(said: dict[str, str]) -> None:
 
 
 def test_options_are_read_back_as_they_were_said() -> None:
+    with pytest.raises(InvalidValueError, match="null_values: 'a,b' has a comma"):
+        LoadKeys(null_values=("NA", "a,b"))
     said = {"null_values": "\\N,NA", "skip_rows": "0", "quote": "none", "escape": "\\", "delimiter": "\t"}
     assert LoadOptions.of(LoadOptions.of(said).arguments()) == LoadOptions.of(said)
