@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from tests.e2e.homes import Home
 from tests.storm import truth
-from tests.storm.files import Folder
+from tests.storm.files import ARCHIVE, Folder, Landing
 from tests.storm.storm import Plan, Storm
 from tests.storm.truth import RowRequirements
 
@@ -139,3 +139,53 @@ def test_a_storm_detects_incorrect_failures(
     home.documents["list", "failures"] = [{"job": "j", "path": "c.txt"}]
     spoil(home)
     assert [*truth.of_failures(home, [expected])] == said
+
+
+def _nothing(_: Path, __: list[str]) -> None:
+    pass
+
+
+def _again(folder: Path, _: list[str]) -> None:
+    (folder / "a.txt").write_text("good 1")
+
+
+def _archive_lost(folder: Path, _: list[str]) -> None:
+    (folder / ARCHIVE / "a.txt").unlink()
+
+
+def _bad_gone(folder: Path, _: list[str]) -> None:
+    (folder / "c.txt").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_nothing, []),
+        (lambda _, texts: texts.append("good 1"), ["the file is there twice: 1, such as good 1"]),
+        (
+            lambda _, texts: texts.remove("good 1"),
+            ["the file is lost: 1, such as good 1", "the archive is another one: 1, such as good 1"],
+        ),
+        (_again, ["the file is still there: 1, such as good 1"]),
+        (_bad_gone, ["the bad file was taken away: 1, such as bad 4"]),
+        (_archive_lost, ["the archive is another one: 1, such as good 1"]),
+    ],
+)
+def test_a_storm_detects_files_that_are_lost_or_loaded_twice(
+    tmp_path: Path, spoil: Callable[[Path, list[str]], object], said: list[str]
+) -> None:
+    home, landing = EscapedText(tmp_path), Landing(tmp_path / "files", "seed")
+    landing.written = {"a.txt": ["good 1"], "b.txt": ["good 2", "good 3"], "c.txt": ["bad 4"]}
+    for name, text in ((f"{ARCHIVE}/a.txt", "good 1"), (f"{ARCHIVE}/b.txt", "good 3"), ("c.txt", "bad 4")):
+        (landing.path / name).parent.mkdir(exist_ok=True)
+        (landing.path / name).write_text(text)
+    texts = ["good 1", "good 3"]
+    spoil(landing.path, texts)
+    columns = {
+        "_file_path": ["x"] * len(texts),
+        "_file_version": ["e"] * len(texts),
+        "_refresh_id": [1] * len(texts),
+        "text": texts,
+    }
+    write_deltalake(str(home.path / "warehouse" / "tables" / "public" / "j"), pa.table(columns))
+    assert [*truth.of_landing(home, "j", landing, archives=True)] == [f"j: {line}" for line in said]
