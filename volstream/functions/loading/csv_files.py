@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -40,8 +41,10 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
     Raises:
         FileRejectedError: it is not such a file.
     """
-    dialect = Dialect.of(options, what.delimiter, next(texts(source, options.encoding), ""))
-    head, blank, is_all = _first_row(_rows(source, options, dialect), dialect, options)
+    blocks = texts(source, options.encoding)
+    begin = next(blocks, "")
+    dialect = Dialect.of(options, what.delimiter, begin)
+    head, blank, is_all = _first_row(dialect.rows(chain([begin], blocks)), dialect, options)
     if head is None:
         return
     _check_width(len(head))
@@ -53,7 +56,7 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
     ragged = _Ragged(names, dialect, notation)
     content, encoding = source.open(), options.encoding
     if dialect.has_other_lines:
-        content, encoding = Encoded(_rows(source, options, dialect)), "utf-8"
+        content, encoding = Encoded(dialect.rows(texts(source, options.encoding))), "utf-8"
     try:
         read = _ReadAs(encoding, dialect, len(names))
         skipped = blank + 1 if options.header else 0
@@ -66,12 +69,6 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
     except UnicodeDecodeError as error:
         raise not_encoded(options.encoding, f"near byte {error.start}") from None
     yield from ragged.taken()
-
-
-def _rows(source: Part, options: LoadOptions, dialect: Dialect) -> Iterator[str]:
-    """Yields the text of a file, without lines that are no rows."""
-    blocks = texts(source, options.encoding)
-    return dialect.rows(blocks) if dialect.has_other_lines else blocks
 
 
 class _Ragged:

@@ -100,6 +100,9 @@ class Dialect:
         Raises:
             FileRejectedError: a row is too large, or a quote is never closed.
         """
+        if not self.has_other_lines:
+            yield from blocks
+            return
         held: deque[str] = deque()
         waiting, row = 0, ""
         for line in islice(_lines(blocks), self.lead, None):
