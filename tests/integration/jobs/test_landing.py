@@ -54,6 +54,17 @@ def test_files_are_deleted_by_a_job_of_a_function_too_and_failed_ones_stay(place
     assert place.session.home.catalog.outputs.unfinished_tables() == []
 
 
+def test_a_volume_may_be_emptied_and_refreshed_without_a_question(place: Place) -> None:
+    for number in range(12):
+        place.put(f"{number}.csv", f"n\n{number}\n")
+    load(place, "delete")
+    place.run()
+    place.session.volumes.refresh("v")
+    assert place.volume.held_removals == 0
+    assert place.rows("SELECT count(*) AS files FROM DIRECTORY(VOLUME v)") == [{"files": 0}]
+    assert [n for _, n in place.table()] == sorted(range(12), key=str)
+
+
 @pytest.mark.parametrize(
     ("after_load", "point"),
     [

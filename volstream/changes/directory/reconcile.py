@@ -36,6 +36,7 @@ from volstream.changes.directory.table import DELETE, INSERT
 from volstream.changes.directory.writer import Counts, DirectoryWriter, RefreshChanges
 from volstream.errors import StorageError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
+from volstream.files.volumes.access import taking_job
 from volstream.tables.delta import folders
 
 _log = get("directory")
@@ -160,7 +161,7 @@ def reconcile(
             confirm = ConfirmReport(store, writer.volume.selection, since, listing.as_of, listing.covers)
         with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
-            held = _held(writer.volume, removals)
+            held = _held(catalog, writer.volume, removals)
             for removed in removals if not held else ():
                 changes.add(removed)
         commit = writer.commit(snapshot, changes, cause)
@@ -196,12 +197,14 @@ def note_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageEr
     catalog.refreshes.reject(volume_id, rejections)
 
 
-def _held(volume: Volume, removals: Removals) -> int:
+def _held(catalog: Catalog, volume: Volume, removals: Removals) -> int:
     """Returns the number of removals that wait for confirmation: all or none."""
     limit = RemovalLimit.parse(volume.max_removals)
     if volume.accept_removals or not limit.holds(removals.count, removals.of):
         return 0
     if not limit.holds(removals.lost(), removals.of):  # within the limit, because the others were moved
+        return 0
+    if taking_job(catalog, volume) is not None:  # it empties the volume, and all rows stay
         return 0
     _log.warning(
         "removals_held",
