@@ -141,3 +141,38 @@ def test_a_runner_that_wakes_after_a_takeover_changes_no_output(world: World, po
 
     world.home.ok("run-job", world.name)
     world.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after_load", ["archive:.done", "delete"])
+def test_files_leave_their_volume_with_their_commit_wherever_the_run_is_killed(
+    home: Home, tmp_path: Path, after_load: str
+) -> None:
+    name, folder = f"n{uuid.uuid4().hex[:8]}", tmp_path / "landing"
+    folder.mkdir()
+    home.ok("create-volume", name, str(folder))
+    home.ok("load", name, "--into", name, "--schema", "n INT", "--write", "append", "--after-load", after_load)
+    points = (
+        "outputs.noted",
+        "batch.staged",
+        "batch.written",
+        "batch.committed",
+        "outputs.moved",
+        "outputs.aside",
+        "outputs.removed",
+    )
+    for number, point in enumerate(points):
+        # Under the same paths again.
+        write(folder, {f"{at}.csv": f"n\n{10 * number + at}\n" for at in range(3)})
+        home.ok("refresh", name)
+        home.crash("run-job", f"load_{name}", at=point)
+        committed = point not in ("outputs.noted", "batch.staged")
+        assert committed or len([*folder.glob("*.csv")]) == 3, point
+        home.ok("run-job", f"load_{name}")
+        home.ok("refresh", name)
+        home.ok("run-job", f"load_{name}")
+        numbers = sorted(10 * before + at for before in range(number + 1) for at in range(3))
+        assert sorted(row["n"] for row in home.rows(f"SELECT n FROM {name}")) == numbers, point
+        assert [*folder.glob("*.csv")] == [], point
+    archived = sorted(int(path.read_text().split()[1]) for path in folder.rglob("*.csv"))
+    assert archived == (numbers if after_load != "delete" else [])
