@@ -127,7 +127,7 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     with _reading("zip"), zipfile.ZipFile(part.seekable()) as archive:
         if "[Content_Types].xml" in archive.namelist():
             raise FileRejectedError(
-                "The file is a document of an office program, such as Excel. Install a package that reads it, and name its format."
+                "The file is a document of an office program, such as Excel. Install a package that reads it; name its format."
             )
         for entry in archive.infolist():
             if entry.flag_bits & 1:
