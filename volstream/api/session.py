@@ -270,7 +270,11 @@ class Session(Closeable):
 
     @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
     def run(
-        self, function: str | Callable[..., Any], files: str | os.PathLike[str], into: str, **options: Unpack[JobKeywords]
+        self,
+        function: str | Callable[..., Any],
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        into: str,
+        **options: Unpack[JobKeywords],
     ) -> DataFrame:
         """Runs a function on each file of a directory or bucket, and returns its results. Called again, it does what changed:
         files that are new, changed or gone.
@@ -281,7 +285,8 @@ class Session(Closeable):
 
         Args:
             function: ``file.py:func``, ``pkg.mod:func`` or itself, also one of a notebook.
-            files: a directory, or a URI such as ``s3://bucket/prefix``.
+            files: a directory, or a URI such as ``s3://bucket/prefix``; a file, a glob such as ``photos/*.jpg``, or a list of
+                files: their folder is the volume.
             into: the table.
             options: those of :class:`~volstream.base.definitions.FileJobSpec`; one that is left out has its default again.
 
@@ -297,7 +302,7 @@ class Session(Closeable):
         from volstream.functions.schema import key_column, of_job
         from volstream.spark.frames import show_in_notebooks
 
-        job = run(self.objects, function, os.fspath(files), into, options, _tell)
+        job = run(self.objects, function, files, into, options, _tell)
         show_in_notebooks(self.spark)
         return self.table(into).select(key_column(job), *map(quote, of_job(job).names))
 
@@ -373,7 +378,10 @@ class Session(Closeable):
 @checked
 @takes(to_create(FileJobSpec, *JOB_ARGUMENTS))
 def run(
-    function: str | Callable[..., Any], files: str | os.PathLike[str], into: str, **options: Unpack[JobKeywords]
+    function: str | Callable[..., Any],
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    into: str,
+    **options: Unpack[JobKeywords],
 ) -> DataFrame:
     """Runs a function on each file of a directory or bucket, and returns its results: see :meth:`Session.run`.
 

@@ -75,6 +75,27 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 
 _MODULES = {command: module for commands in GROUPS.values() for command, module in commands.items()}
 
+#: What other tools call a command.
+_INSTEAD = {
+    **{f"{kind}s": f"list {kind}s" for kind in ("volume", "stream", "job", "table", "connection", "function", "source")},
+    "batches": "list batches",
+    "failures": "list failures",
+    "show": "describe KIND NAME",
+    "get": "describe KIND NAME",
+    "ls": "list KIND",
+    "ps": "top",
+    "watch": "top",
+    "ui": "console",
+    "serve": "daemon",
+    "start": "daemon",
+    "query": "sql 'SELECT ...'",
+    "run": "run-job JOB",
+    "rm": "drop KIND NAME",
+    "delete": "drop KIND NAME",
+    "test": "try FILE.py:FUNC PATH",
+    "version": "--version",
+}
+
 #: When Python looks for cycles of objects: after 20,000 instead of 700 new ones. A tenth of a short command was spent on it.
 _COLLECTING = (20_000, 20, 20)
 
@@ -121,11 +142,12 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise click.UsageError(f"{error.message} {like(args[0], _MODULES)}".rstrip(), ctx) from None
+            instead = f"Run: volstream {_INSTEAD[args[0]]}" if args[0] in _INSTEAD else like(args[0], _MODULES)
+            raise click.UsageError(f"{error.message} {instead}".rstrip(), ctx) from None
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
-@click.version_option(package_name="volstream", message="%(version)s")
+@click.version_option(None, "--version", "-V", package_name="volstream", message="%(version)s")
 def volstream() -> None:
     """Run a Python function on every new or changed file of a directory or bucket, exactly once.
 

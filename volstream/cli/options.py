@@ -38,19 +38,24 @@ def creating_home(function: F) -> F:
 
 def with_picture_formats(function: F) -> F:
     """Adds the same as :func:`common`, with formats of pictures; the command gets the chosen one as ``form``."""
-    return _with_home(function, must_exist=True, pictures=("dot", "mermaid"))
+    return _with_home(function, must_exist=True, more=("dot", "mermaid"))
 
 
-def _with_home(function: F, *, must_exist: bool, pictures: Sequence[str] = ()) -> F:
+def with_csv(function: F) -> F:
+    """Adds the same as :func:`creating_home`, with the format csv; the command gets the chosen one as ``form``."""
+    return _with_home(function, must_exist=False, more=("csv",))
+
+
+def _with_home(function: F, *, must_exist: bool, more: Sequence[str] = ()) -> F:
     @click.option("--home", metavar="DIR", help="The home directory.  [env: VOLSTREAM_HOME]")
-    @click.option("--format", "format_", type=click.Choice(["text", "json", *pictures]), default="text", show_default=True)
+    @click.option("--format", "format_", type=click.Choice(["text", "json", *more]), default="text", show_default=True)
     @functools.wraps(function)
     def command(home: str | None, format_: str, **options: Any) -> Any:
         _check_text()
         with opened(home) as session, session.home.gateway.explaining():
             if must_exist:
                 check_made(session)
-            if pictures:
+            if more:
                 options["form"] = format_
             return function(session, Output(format_ == "json"), **options)
 

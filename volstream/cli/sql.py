@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.base.model.documents import to_json
-from volstream.cli.options import check_made, creating_home
+from volstream.cli.options import check_made, with_csv
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
 
@@ -28,8 +29,8 @@ _SHOWN_ROWS = 1000
 @click.command("sql")
 @click.argument("statement", required=False)
 @click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Run the statements of a file.")
-@creating_home
-def sql_command(session: Session, output: Output, statement: str | None, file: str | None) -> None:
+@with_csv
+def sql_command(session: Session, output: Output, statement: str | None, file: str | None, form: str) -> None:
     """Run SQL on tables, streams and DIRECTORY(VOLUME v).
 
     Without a statement it reads standard input, or opens a prompt on a terminal; `-` always reads standard input.
@@ -58,10 +59,35 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
         raise InvalidValueError("The input has no statement.")
     if not any(_CREATES.search(text) for text in statements):
         check_made(session)
-    if len(statements) == 1:
+    if form == "csv":
+        if len(statements) > 1:
+            raise InvalidValueError("A csv has the rows of one statement.", "Give one at a time, or --format json.")
+        _write_csv(session, statements[0])
+    elif len(statements) == 1:
         _run(session, output, statements[0])
     else:
         _run_script(session, output, script, statements)
+
+
+def _write_csv(session: Session, statement: str) -> None:
+    """Writes the rows of a statement to standard output, with a head; NULL is empty, and values that csv lacks are JSON."""
+    from volstream.api.objects.sql import rows
+
+    columns, result = rows(session.objects, statement)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in result:
+        values = (row[column] for column in columns)
+        writer.writerow(
+            ["" if value is None else value if isinstance(value, str) else to_json(value).strip('"') for value in values]
+        )
+    sys.stdout.flush()
+
+
+def _in_csv(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return to_json(value).strip('"')
 
 
 def _run_script(session: Session, output: Output, script: str, statements: Sequence[str]) -> None:

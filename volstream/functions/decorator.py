@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from volstream.base.model.arguments import checked
 from volstream.base.model.text import like
@@ -23,8 +23,18 @@ _OF_COROUTINES = 32
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@overload
+def function(decorated: _F, /) -> _F: ...
+
+
+@overload
+def function(*, returns: object = None, batch_size: int | None = None, concurrency: int | None = None) -> Callable[[_F], _F]: ...
+
+
 @checked
-def function(*, returns: object = None, batch_size: int | None = None, concurrency: int | None = None) -> Callable[[_F], _F]:
+def function(
+    decorated: Any = None, /, *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None
+) -> Any:
     """Declares properties of a per-file function, or of a class whose instances are such functions, that annotations cannot.
 
     Args:
@@ -48,7 +58,7 @@ def function(*, returns: object = None, batch_size: int | None = None, concurren
             decorated.__volstream_concurrency__ = concurrency  # type: ignore[attr-defined]
         return decorated
 
-    return declare
+    return declare if decorated is None else declare(decorated)
 
 
 def batch_size_of(function: Callable[..., Any]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from pathlib import Path
 
 import pandas as pd
@@ -18,12 +19,19 @@ from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 COUNTING = "def f(file):\n    return {'n': file.size}\n"
 
 
+def _code(place: Place) -> Path:
+    code = place.folder.parent / "job.py"
+    code.write_text(COUNTING)
+    return code
+
+
 @pytest.fixture
 def filled(place: Place) -> Place:
     place.put("a", "x")
     place.put("b", "xyz")
     place.refresh()
-    place.job(COUNTING)
+    table = f"t_{uuid.uuid4().hex}"  # the tests share one engine, which knows tables by their names
+    place.session.jobs.create("j", f"{_code(place)}:f", table, volume="v", returns="n INT")
     place.run()
     return place
 
@@ -41,13 +49,14 @@ def test_a_name_is_its_text_wherever_one_is_asked_for(filled: Place) -> None:
 
 
 def test_objects_do_things_by_themselves(filled: Place) -> None:
-    job, volume, table = filled.session.jobs["j"], filled.session.volumes["v"], filled.session.tables["t"]
+    (name,) = filled.session.tables
+    job, volume, table = filled.session.jobs["j"], filled.session.volumes["v"], filled.session.tables[name]
     filled.put("c", "xy")
     assert volume.refresh().inserted == 1
     assert job.run().progress.done_files == 1
     assert sorted(row.n for row in job.df.collect()) == sorted(row.n for row in table.df.collect()) == [1, 2, 3]
     assert sorted(row.relative_path for row in volume.files().collect()) == ["a", "b", "c"]
-    assert (job.into, job.failures(), repr(volume), job.state) == ("t", [], "<volume v>", "active")
+    assert (job.into, job.failures(), repr(volume), job.state) == (name, [], "<volume v>", "active")
     assert [commit.rows for commit in table.history()[:2]] == [1, 2]
     assert filled.session.streams[f"{job.name}_stream"].df.count() == 0
     assert {"run", "pause", "retry"} <= {*dir(job)}
@@ -67,6 +76,8 @@ def test_objects_do_things_by_themselves(filled: Place) -> None:
     ],
 )
 def test_placeholders_are_those_of_any_library(filled: Place, statement: str, args: object) -> None:
+    (name,) = filled.session.tables
+    statement = statement.replace("FROM t ", f"FROM {name} ")
     assert [row.n for row in filled.session.sql(statement, args=args).collect()] == [3]  # type: ignore[arg-type]
 
 
@@ -106,19 +117,28 @@ def test_a_closed_session_says_so(tmp_path: Path) -> None:
 def test_pandas_and_sqlalchemy_read_a_home_and_change_nothing(filled: Place) -> None:
     engine = sqlalchemy.create_engine(f"volstream:///{filled.session.home.settings.home}")
     found = sqlalchemy.inspect(engine)
-    assert (found.get_schema_names(), found.get_table_names(), found.get_view_names()) == (["public"], ["t"], [])
-    columns = {one["name"]: str(one["type"]) for one in found.get_columns("t")}
+    (t,) = filled.session.tables
+    assert (found.get_schema_names(), found.get_table_names(), found.get_view_names()) == (["public"], [t], [])
+    columns = {one["name"]: str(one["type"]) for one in found.get_columns(t)}
     assert (columns["n"], columns["_file_path"], columns["_processed_at"]) == ("INTEGER", "VARCHAR", "TIMESTAMP")
-    assert (found.has_table("t"), found.has_table("u"), found.get_indexes("t")) == (True, False, [])
+    assert (found.has_table(t), found.has_table("u"), found.get_indexes(t)) == (True, False, [])
     with pytest.raises(NoSuchTableError, match="There is no table u"):
         found.get_columns("u")
-    table = sqlalchemy.Table("t", sqlalchemy.MetaData(), autoload_with=engine)
+    table = sqlalchemy.Table(t, sqlalchemy.MetaData(), autoload_with=engine)
     query = sqlalchemy.select(table.c.n).where(table.c.n > 0, table.c._file_path.in_(["a", "b"])).order_by(table.c.n).limit(1)
     assert pd.read_sql(query, engine)["n"].tolist() == [1]
-    assert sorted(pd.read_sql_table("t", engine)["n"]) == [1, 3]
+    assert sorted(pd.read_sql_table(t, engine)["n"]) == [1, 3]
     with engine.connect() as connection:
-        assert connection.execute(sqlalchemy.text("SELECT n FROM t WHERE _file_path = :path"), {"path": "b"}).scalar() == 3
-        for statement in ("DROP TABLE t", "INSERT INTO t SELECT * FROM t", "SELECT * FROM csv.`/etc/passwd`"):
+        assert connection.execute(sqlalchemy.text(f"SELECT n FROM {t} WHERE _file_path = :path"), {"path": "b"}).scalar() == 3
+        for statement in (f"DROP TABLE {t}", f"INSERT INTO {t} SELECT * FROM {t}", "SELECT * FROM csv.`/etc/passwd`"):
             with pytest.raises(ProgrammingError):
                 connection.exec_driver_sql(statement)
     engine.dispose()
+
+
+def test_a_decorator_needs_no_parentheses() -> None:
+    @volstream.function
+    def plain(file: volstream.File) -> dict[str, int]:
+        return {"n": file.size}
+
+    assert plain.__name__ == "plain"

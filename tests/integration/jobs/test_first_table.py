@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -215,12 +216,31 @@ def test_a_volume_without_files_shows_no_columns(place: Place) -> None:
         place.session.jobs.create("j", sized(), "t", volume="v", where="size > 5")
 
 
-def test_a_file_and_a_pattern_are_no_directory(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("a.txt", ["a.txt"]),
+        ("*.txt", ["a.txt", "b.txt"]),
+        ("**/*.txt", ["a.txt", "b.txt", "sub/d.txt"]),
+        (["a.txt", "sub/d.txt"], ["a.txt", "sub/d.txt"]),
+    ],
+    ids=str,
+)
+def test_a_file_a_glob_and_a_list_are_files_of_their_folder(place: Place, given: str | list[str], taken: list[str]) -> None:
+    for name in ("a.txt", "b.txt", "c.csv", "sub/d.txt"):
+        place.put(name, name)
+    files = [place.folder / one for one in given] if isinstance(given, list) else place.folder / given
+    rows = place.session.run(sized(), files, into=f"looks_{uuid.uuid4().hex}").collect()
+    assert sorted(row._file_path for row in rows) == taken
+    assert len(place.session.volumes) == 1, "the folder was a volume before"
+
+
+def test_files_that_are_not_there_are_refused(place: Place) -> None:
     place.put("a.txt", "a")
-    for given in ("a.txt", "*.txt"):
-        with pytest.raises(InvalidValueError, match=r"txt is not a directory") as caught:
-            place.session.run(sized(), f"{tmp_path}/files/{given}", into="looks")
-        assert "choose files of it: where=" in caught.value.remedy
+    with pytest.raises(InvalidValueError, match=r"gone.txt is not a file"):
+        place.session.run(sized(), [place.folder / "a.txt", place.folder / "gone.txt"], into="looks")
+    with pytest.raises(InvalidValueError, match="The list of files is empty"):
+        place.session.run(sized(), [], into="looks")
 
 
 def test_an_empty_volume_shows_no_columns(place: Place) -> None:

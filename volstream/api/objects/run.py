@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.files import printable
 from volstream.base.model.locations import local_path, scheme_of
 from volstream.base.model.names import Name, quote
+from volstream.base.model.selection import expression
 from volstream.base.model.text import counted, ended
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
+from volstream.sql.text import literal
 
 if TYPE_CHECKING:
     from volstream.jobs.lease import RunReport
@@ -41,12 +43,17 @@ _BUSY_SECONDS = 0.2
 
 
 def run(
-    objects: Objects, function: str | Callable[..., Any], files: str, into: str, options: Mapping[str, Any], tell: Tell
+    objects: Objects,
+    function: str | Callable[..., Any],
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    into: str,
+    options: Mapping[str, Any],
+    tell: Tell,
 ) -> FileJob:
     """Brings a table up to date with a function's results for all files of a place; returns its job.
 
     Args:
-        files: a directory or the URI of a bucket's folder.
+        files: a directory or the URI of a bucket's folder; a file, a glob, or a list of files of one folder.
         into: the table's name, and the job's.
         options: those of the job. One that is left out has its default, also if an earlier call gave it.
 
@@ -54,8 +61,11 @@ def run(
         InvalidStateError: a job of that name does something else, or an option cannot be changed.
         As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
     """
+    folder, condition = _place(files)
+    if condition is not None:
+        options = {**options, "where": condition if options.get("where") is None else f"({options['where']}) AND {condition}"}
     read(FileJobSpec, options)  # what is wrong with them is said before anything is made
-    volume = _volume(objects, files)
+    volume = _volume(objects, folder)
     existing = objects.home.catalog.jobs.find(Name.parse(into))
     objects.volumes.refresh(str(volume.name))
     created: Job | None = None
@@ -76,17 +86,35 @@ def run(
     return objects.jobs.services.results.prepare(job)  # if there are no files yet, there is no table
 
 
+def _place(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, str | None]:
+    """Returns a directory, and a condition for the files of it that are meant; None: all."""
+    if not isinstance(files, str | os.PathLike):
+        paths = [Path(os.path.abspath(os.fspath(one))) for one in files]
+        if not paths:
+            raise InvalidValueError("The list of files is empty.", "Give a directory, or files of one.")
+        folder = Path(os.path.commonpath([path.parent for path in paths]))
+        if missing := [path for path in paths if not path.is_file()]:
+            raise InvalidValueError(f"{printable(str(missing[0]))} is not a file.", "Give a directory, or files of one.")
+        names = ", ".join(literal(path.relative_to(folder).as_posix()) for path in paths)
+        return str(folder), f"relative_path IN ({names})"
+    text = os.fspath(files)
+    if "://" in text and not text.startswith("file://"):
+        return text, None
+    path = Path(local_path(text)) if text.startswith("file://") else Path(text)
+    if path.is_file():
+        return _place([path])
+    whole = [at for at, part in enumerate(path.parts) if set(part) & set("*?[")]
+    if path.exists() or not whole:
+        return text, None
+    folder, pattern = Path(*path.parts[: whole[0]]), "/".join(path.parts[whole[0] :])
+    return str(folder), f"relative_path RLIKE {literal(f'^{expression(pattern)}$')}"
+
+
 def _volume(objects: Objects, files: str) -> Volume:
     """Returns the volume of a place, or makes one with the name of its folder."""
     from volstream.files.storage import normalise_location
 
     location = normalise_location(files)
-    path = Path(local_path(location)) if scheme_of(location) == "file" else None
-    if path is not None and (path.is_file() or (path.parent.is_dir() and not path.exists() and set(path.name) & set("*?["))):
-        raise InvalidValueError(
-            f"{files} is not a directory.",
-            f"Give {path.parent}, and choose files of it: where=\"relative_path LIKE '%{path.suffix}'\", for example.",
-        )
     volumes = objects.volumes.list()
     volume = next((volume for volume in volumes if volume.location == location), None)
     if volume is not None:

@@ -108,7 +108,7 @@ def _is_ignored(ignores: tuple[str, ...], directory: str) -> bool:
 
 def _pattern(globs: Iterable[str]) -> re.Pattern[str] | None:
     """Returns one expression for all globs; None without globs."""
-    expressions = [_expression(glob) for glob in globs]
+    expressions = [expression(glob) for glob in globs]
     return re.compile("|".join(expressions), re.DOTALL) if expressions else None
 
 
@@ -120,7 +120,7 @@ class _Wild(StrEnum):
     DIRECTORIES = "**/"
 
 
-def _expression(glob: str) -> str:
+def expression(glob: str) -> str:
     """Converts a glob to a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
 
     Uploaders choose the names, so matching must not try every way to divide a name among wildcards: the first place where the
