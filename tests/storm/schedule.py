@@ -21,6 +21,7 @@ class Deed(StrEnum):
     DISK = "disk"  # is full for a while
     SEALED = "sealed"  # the disk, after the power went: it is read-only for a while
     CLOCK = "clock"  # is moved, and moved back
+    EDIT = "edit"  # of the code of all jobs
     CLOUD = "cloud"  # bucket and queue are slow or fail for a while
 
 
@@ -47,6 +48,7 @@ _DEEDS = {
     Deed.DISK: 2,
     Deed.SEALED: 1,
     Deed.CLOCK: 2,
+    Deed.EDIT: 2,
     Deed.CLOUD: 4,
 }
 

@@ -34,7 +34,7 @@ from tests.storm.victims import MARK, Victims
 #: In the storm's folder: keys of sets for which a function was called, though they were not complete.
 INCOMPLETE = "incomplete.txt"
 
-#: One function for each job: what they return is the text alone, so that rows may follow moved files.
+#: One function for each job: what they return depends on the text and the code alone, so that rows may follow moved files.
 _FUNCTIONS = f'''
 import os
 import random
@@ -43,16 +43,20 @@ from dataclasses import dataclass
 
 import volstream
 
+VERSION = 0
+
 
 @dataclass
 class Text:
     text: str
+    code: int = VERSION
 
 
 @dataclass
 class Copy:
     text: str
     made: volstream.OutputFile
+    code: int = VERSION
 
 
 def read(file) -> Text:
@@ -217,6 +221,7 @@ class Storm:
         self._log: TextIO = (folder / "storm.log").open("w", encoding="utf-8", buffering=1)
         self.jobs: list[RowRequirements] = []
         self._landings: dict[str, Landing] = {}
+        self._code = 0
 
     def run(self) -> Report:
         """The whole of it. Raises UntrueError."""
@@ -350,6 +355,8 @@ class Storm:
                 self._stop_daemon()
             case Deed.LULL:
                 self._lull()
+            case Deed.EDIT:
+                self._edit()
             case Deed.CATALOG if self._postgres is not None:
                 self._restart_catalog(step.seconds)
             case Deed.DISK if not self._disk.why_not:
@@ -375,6 +382,13 @@ class Storm:
     @property
     def _command_pids(self) -> set[int]:
         return {command.process.pid for command in self._commands}
+
+    def _edit(self) -> None:
+        self._code += 1
+        code = self._folder / "functions.py"
+        edited = code.with_name(".functions.py")
+        edited.write_text(_FUNCTIONS.replace("VERSION = 0", f"VERSION = {self._code}", 1), encoding="utf-8")
+        edited.rename(code)
 
     def _cut_power(self) -> None:
         for process in self._victims.all():
@@ -638,6 +652,7 @@ class Storm:
         self._await_nothing(lambda: [*truth.of_status(self.home, self.jobs)], "not at rest", 120.0)
         self._must(self.differences())
         self._must(truth.of_spark(self.home, self.jobs))
+        self._must(truth.of_code(self.home, self.jobs, self._code))
         self._end_daemon()
         self._sweep()
         self._await_nothing(lambda: [f"{one.pid} {one.cmdline()}" for one in self._victims.all()], "still running", 30.0)

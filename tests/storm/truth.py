@@ -141,6 +141,19 @@ def of_failures(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
         yield from _told(job.job, "there is a failure of a good file", found.keys() - job.failing())
 
 
+def of_code(home: Home, jobs: Sequence[RowRequirements], now: int) -> Iterator[str]:
+    """What is wrong with what a home says of the code that made its rows, each of which has the number of that code."""
+    for job in jobs:
+        made = {row["_file_path"]: row["code"] for row in _rows(home, job.job, "_file_path, code") or ()}
+        versions = home.json("describe", "job", job.job)["code_versions"]
+        if job.appends or not made:
+            continue
+        said = [sum(one["files"] for one in versions if one["current"] is current) for current in (True, False)]
+        want = [sum(code == now for code in made.values()), sum(code != now for code in made.values())]
+        if said != want:
+            yield f"{job.job}: {said} files of the present and of former code are said, and {want} there: {versions}"
+
+
 def of_status(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
     """What is wrong with what a home at rest says of itself: counts, and work that is open."""
     status = home.json("status")
