@@ -10,6 +10,7 @@ import gzip
 import io
 import lzma
 import re
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -94,7 +95,9 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
             if is_marker(name) or (options.entries and not any(fnmatchcase(name, pattern) for pattern in options.entries)):
                 continue
             with ExitStack() as own:
-                entry = _spooled(_Expanding(opened(), kind, size), own)
+                with _reading(kind):
+                    content = opened()
+                entry = _spooled(_Expanding(content, kind, size), own)
                 expanded += entry.seek(0, io.SEEK_END)
                 check_expanded(file.size, expanded)
                 if entry.tell():
@@ -254,12 +257,19 @@ class _Expanding(io.BufferedIOBase):
         return block
 
 
+#: What the standard library and PyArrow raise for content that is broken; its modules of archives check little.
+_BROKEN = (
+    *(OSError, EOFError, NotImplementedError, ValueError, IndexError, struct.error),
+    *(zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
+)
+
+
 @contextmanager
 def _reading(compression: str) -> Iterator[None]:
     """Turns errors of decompression in the block, which have no error number, into rejections of the file."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
+    except _BROKEN as error:
         if getattr(error, "errno", None) is not None:
             raise
         raise FileRejectedError(f"The file cannot be decompressed ({compression}): {error}.") from None

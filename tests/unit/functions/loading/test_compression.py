@@ -6,9 +6,11 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import tarfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 
 import fastavro
 import pyarrow as pa
@@ -133,3 +135,15 @@ def test_entries_of_an_archive_may_not_expand_too_far_together(files: Files) -> 
     many = zipped({f"{number}.csv": b"a\n1\n" + b"\n" * (140 << 20) for number in range(2)})
     with pytest.raises(FileRejectedError, match="expands to"):
         files.rows("x.zip", many, "a INT, _entry_path STRING")
+
+
+@pytest.mark.parametrize("times", [300, pytest.param(20_000, marks=pytest.mark.long)])
+def test_broken_bytes_reject_the_file_and_raise_nothing_else(files: Files, times: int) -> None:
+    chance, archives = random.Random(times), [zipped(ENTRIES), tarred(ENTRIES), tarred(ENTRIES, "w:gz"), *COMPRESSED.values()]
+    for _ in range(times):
+        content = bytearray(chance.choice(archives))
+        for _ in range(chance.choice((1, 2, 5))):
+            at = chance.randrange(len(content) + 1)
+            content[at : at + chance.choice((0, 1, 1, 9))] = bytes(chance.randrange(256) for _ in range(chance.choice((0, 1, 4))))
+        with suppress(FileRejectedError):
+            files.rows("x.csv", bytes(content), "a INT, day STRING, _entry_path STRING", new_columns="rescue")
