@@ -305,7 +305,12 @@ def _character(what: str, example: str, *words: str) -> forms.Form:
             text = "\t"
         if text.lower() in words:
             return text.lower()
-        if len(text) != 1 or not text.isascii() or text in "\r\n" or (text == '"' and what == "delimiter"):
+        if (
+            len(text) != 1
+            or not text.isascii()
+            or not (text.isprintable() or text == "\t")
+            or (text == '"' and what == "delimiter")
+        ):
             raise InvalidValueError(f"The {what} cannot be {text!r}.", f"Give one ASCII character, {example}.")
         return text
 
@@ -314,8 +319,8 @@ def _character(what: str, example: str, *words: str) -> forms.Form:
 
 def _time_format(value: Any) -> str:
     text: str = forms.TEXT.read(value)
-    shown = datetime(2026, 3, 1, 14, 5, 9, tzinfo=UTC).strftime(text)
     try:
+        shown = datetime(2026, 3, 1, 14, 5, 9, tzinfo=UTC).strftime(text)
         if shown != text and datetime.strptime(shown, text).year == 2026:
             return text
     except ValueError:
@@ -407,7 +412,12 @@ class LoadKeys:
     ] = NewColumns.ADD
 
     def __post_init__(self) -> None:
-        """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps them."""
+        """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps them, and for a
+        delimiter that is something else, too."""
+        if self.delimiter is not None and self.delimiter in (self.quote, self.escape):
+            raise InvalidValueError(
+                f"delimiter: {self.delimiter!r} is the quote or the escape, too.", "Give different characters."
+            )
         for name, texts in (("null_values", self.null_values), ("entries", self.entries)):
             if odd := next((text for text in texts if "," in text or text != text.strip()), None):
                 raise InvalidValueError(f"{name}: {odd!r} has a comma, or blanks at an end.", "Give texts without them.")

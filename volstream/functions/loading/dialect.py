@@ -69,7 +69,7 @@ class Dialect:
         return cls(
             delimiter=delimiter if named is None else named[1],
             quote=None if options.quote == "none" else options.quote,
-            escape=options.escape,
+            escape=None if options.escape == options.quote else options.escape,  # as in Spark: a doubled quote
             nulls=options.null_values,
             lead=max(options.skip_rows or 0, int(named is not None)),
             footer=options.skip_footer,

@@ -83,6 +83,10 @@ def test_a_backslash_escapes_but_not_the_null_of_databases(files: Files) -> None
     assert rows == [{"a": None, "b": "x|y"}, {"a": 1, "b": None}, {"a": 2, "b": '"q" |N|'}, {"a": 3, "b": "\\N"}]
 
 
+def test_a_quote_as_the_escape_is_a_doubled_one(files: Files) -> None:
+    assert files.rows("x.csv", 'a,b\n"1","x"""\n', escape='"') == [{"a": 1, "b": 'x"'}]
+
+
 def test_other_quotes_or_none(files: Files) -> None:
     assert files.rows("x.csv", "a,b\n1,'x,y'\n", quote="'") == [{"a": 1, "b": "x,y"}]
     assert files.rows("x.csv", 'a,b\n1,"x\n', quote="none") == [{"a": 1, "b": '"x'}]
@@ -132,5 +136,8 @@ def test_options_that_cannot_be_are_errors(said: dict[str, str]) -> None:
 def test_options_are_read_back_as_they_were_said() -> None:
     with pytest.raises(InvalidValueError, match="null_values: 'a,b' has a comma"):
         LoadKeys(null_values=("NA", "a,b"))
+    for said in ({"delimiter": "'", "quote": "'"}, {"delimiter": "|", "escape": "|"}, {"delimiter": "\0"}):
+        with pytest.raises(InvalidValueError, match="delimiter"):
+            LoadOptions.of(said)
     said = {"null_values": "\\N,NA", "skip_rows": "0", "quote": "none", "escape": "\\", "delimiter": "\t"}
     assert LoadOptions.of(LoadOptions.of(said).arguments()) == LoadOptions.of(said)
