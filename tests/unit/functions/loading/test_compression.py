@@ -98,6 +98,7 @@ ENTRIES = {
         ("x.csv", tarred(ENTRIES, "w:xz")),
         ("x.tar.zst", pa.compress(tarred(ENTRIES), codec="zstd", asbytes=True)),
     ],
+    ids=["zip", "tar", "tgz", "csv", "tar.zst"],  # the same in each process: contents have the time in them
 )
 def test_entries_of_an_archive_are_rows_that_know_their_entry(files: Files, name: str, content: bytes) -> None:
     rows = files.rows(name, content, "a INT, day STRING, _entry_path STRING")
@@ -124,6 +125,7 @@ def test_an_entry_that_cannot_be_read_rejects_the_file_unless_it_is_left_out(fil
         (zipped({"[Content_Types].xml": b"", "xl/x.xml": b""}), "a document of an office program"),
         (zipped({"b.zip": zipped({"a.csv": TEXT})}), "Unknown file format"),
     ],
+    ids=["begin", "header", "entry", "two", "zip", "encrypted", "office", "nested"],
 )
 def test_a_broken_archive_loses_no_entry_in_silence(files: Files, content: bytes, reason: str) -> None:
     with pytest.raises(FileRejectedError, match=reason):
