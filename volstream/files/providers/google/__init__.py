@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 from volstream.files.providers.base import Provider
+
+# Of Google's packages, a year before they end support of a Python; nothing that a user of a command can act on.
+warnings.filterwarnings("ignore", "You are using a Python version", FutureWarning)
 
 PROVIDER = Provider(
     folder=__name__,
