@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,11 @@ class Bucket:
 
     def texts(self, prefix: str) -> Mapping[str, str]:
         """The objects below a prefix, by the rest of their keys."""
-        return {key.removeprefix(prefix): self.get(key).decode() for key in self.keys(prefix)}
+        keys = [*self.keys(prefix)]
+        with ThreadPoolExecutor(8) as pool:
+            return {
+                key.removeprefix(prefix): content.decode() for key, content in zip(keys, pool.map(self.get, keys), strict=True)
+            }
 
 
 def _s3(cloud: Cloud) -> Bucket:
