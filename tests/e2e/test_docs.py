@@ -56,7 +56,7 @@ _EXEMPT = [
     "make demo",
     "make test",
     "make demo-s3",
-    "make demo-oss",
+    "make demo-gcs",
     "make demo-ingest",
     "make test-long",
     "make storm",

@@ -12,9 +12,8 @@ from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError, VolstreamError
-from volstream.jobs.code import former, said_of_code
+from volstream.functions.pickled import code_of
 from volstream.ops.inspection.problems import problems
-from volstream.tables.delta.places import is_remote
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -122,14 +121,16 @@ def status_command(session: Session, output: Output) -> None:
 
 
 def _former_code(session: Session) -> list[str]:
-    """Returns which jobs have rows of former code, of few jobs: the log of each table is read."""
+    """Returns which jobs have rows of former code, of few jobs: for one whose code has changed, its table is read."""
     home = session.home
     jobs = [job for job in home.catalog.jobs.list() if isinstance(job, FileJob)]
-    if len(jobs) > _FEW_JOBS or is_remote(home.warehouse):
-        return []
     lines = []
-    for job in jobs:
+    for job in jobs if len(jobs) <= _FEW_JOBS and "://" not in home.warehouse else ():
         with suppress(VolstreamError):  # another line says what is wrong
-            if (found := former(home, job)) is not None and (said := said_of_code(job, found)) is not None:
-                lines.append(f"▲ job {job.name}: {said}")
+            if len(home.catalog.codes.versions(job.id)) > 1 or not code_of(job).is_that_of(job.fingerprint):
+                from volstream.jobs.code import former, said_of_code  # they import Arrow
+
+                found = former(home, job)
+                said = None if found is None else said_of_code(job, found)
+                lines += [] if said is None else [f"▲ job {job.name}: {said}"]
     return lines

@@ -337,5 +337,5 @@ def test_the_import_paths_of_the_document_work(tmp_path: Path) -> None:
 
     assert (Operation, Operator, OptionsBuilder) == (RealtimeOperation, RowOperator, RealtimeOptionsBuilder)
     account = dict.fromkeys(("username", "password", "service", "instance", "workspace", "vcluster"), "x")
-    with connect(home=str(tmp_path), schema="mine", **account) as connection:
+    with connect(home=str(tmp_path), schema="mine", create=True, **account) as connection:
         assert connection.get_schema() == "mine"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
-from volstream.ops.inspection.tables import DescribedTable, ListedCommit, described_table, table_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from volstream.jobs.home import Home
+    from volstream.ops.inspection.tables import DescribedTable, ListedCommit
 
 
 class Table:
@@ -53,10 +53,14 @@ class Tables:
 
     def get(self, name: str) -> DescribedTable:
         """Returns all about a table. Raises NotFoundError; DependencyError if its log cannot be read."""
+        from volstream.ops.inspection.tables import described_table  # it imports Arrow
+
         return described_table(self._home, name)
 
     def list(self) -> Sequence[Name]:
         """Returns the names of up to 1,000 tables, in order."""
+        from volstream.ops.inspection.tables import table_names
+
         return table_names(self._home)
 
     def __getitem__(self, name: str) -> Table:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.certificates import certificate
-from tests.clouds import Cloud, QuietServer, cloud, localstack, moto, oss, seaweedfs, serving, unused_name
+from tests.clouds import Cloud, QuietServer, azurite, cloud, gcs, localstack, moto, oss, seaweedfs, serving, unused_name
 from tests.integration.conftest import session_on
 from volstream.api.session import Session
 from volstream.base import config
@@ -28,7 +28,7 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, StorageError
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import folders
 
-__all__ = ["cloud", "localstack", "moto", "oss", "seaweedfs"]
+__all__ = ["azurite", "cloud", "gcs", "localstack", "moto", "oss", "seaweedfs"]
 
 USERS: list[dict[str, Any]] = [{"id": "user1", "name": 'Simba, "the" cat', "age": 3}, {"id": "user2", "name": None, "age": 40}]
 
@@ -285,13 +285,16 @@ def test_files_of_object_stores_are_fetched_by_a_connection(
 ) -> None:
     access, bucket = cloud.access, unused_name()
     provider = access.provider
-    assert access.keys is not None
-    keys = {"c": {"access_key_id": access.keys.id, "access_key_secret": access.keys.secret}}
-    given = config.load(settings.home, credentials=keys)
+    options: dict[str, str] = {"endpoint": str(access.endpoint), **({"region": access.region} if access.region else {})}
+    given = settings
+    if access.keys is not None:
+        keys = {"c": {"access_key_id": access.keys.id, "access_key_secret": access.keys.secret}}
+        given = config.load(settings.home, credentials=keys)
+        options["credentials"] = "static"
     cloud.make_bucket(bucket)
     cloud.put(bucket, "in/users.csv", csv_text(USERS).encode())
     with session_on(gateway, given) as session:
-        session.connections.create("c", provider, region=access.region, endpoint=access.endpoint, credentials="static")
+        session.connections.create("c", provider, **options)  # type: ignore[arg-type]  # words that it accepts
         uri = f"{provider}://{bucket}/in/users.csv"
         table = session.connector.upload_file(uri, f"users_in_{bucket.replace('-', '_')}", "id", connection="c")
         assert table.get("user1") == USERS[0]
