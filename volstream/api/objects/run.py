@@ -21,7 +21,7 @@ from volstream.base.model.files import printable
 from volstream.base.model.locations import local_path, scheme_of
 from volstream.base.model.names import Name, quote
 from volstream.base.model.selection import expression
-from volstream.base.model.text import counted, ended
+from volstream.base.model.text import counted, ended, shortened
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
 from volstream.sql.text import literal
 
@@ -89,6 +89,8 @@ def run(
 def _place(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, str | None]:
     """Returns a directory, and a condition for the files of it that are meant; None: all."""
     if not isinstance(files, str | os.PathLike):
+        if odd := [one for one in files if not isinstance(one, str | os.PathLike)]:
+            raise InvalidValueError(f"files cannot have {shortened(odd[0])}.", "Give paths of files.")
         paths = [Path(os.path.abspath(os.fspath(one))) for one in files]
         if not paths:
             raise InvalidValueError("The list of files is empty.", "Give a directory, or files of one.")
