@@ -65,6 +65,7 @@ def test_rows_of_a_jobs_table_are_written_by_the_job(place: Place) -> None:
     assert home.rows("SELECT * FROM t$") == []
 
 
+@pytest.mark.long
 def test_a_file_replaces_rows_of_its_path_that_were_restored(place: Place) -> None:
     home = filled(place)
     home.sql("ALTER TABLE t$ SET PROPERTIES ('volstream.writers' = 'any')")

@@ -242,6 +242,7 @@ def _any(*_: object) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_the_last_versions_can_be_read_and_what_only_older_ones_need_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gateway: SparkGateway
 ) -> None:
