@@ -32,6 +32,7 @@ def client_of(home: Home, daemon: Daemon) -> Client:
     return Client(f"http://127.0.0.1:{daemon.port}", (home.path / "console.token").read_text())
 
 
+@pytest.mark.long
 def test_tasks_of_a_daemon_that_was_killed_are_done_by_the_next_one(tmp_path: Path) -> None:
     home = Home(tmp_path)
     (tmp_path / "files").mkdir()
