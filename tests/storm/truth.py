@@ -96,7 +96,7 @@ def of_outputs(home: Home, job: str, folder: Path) -> Iterator[str]:
 
 
 def of_landing(home: Home, job: str, landing: Landing, *, archives: bool) -> Iterator[str]:
-    """Errors of a job that takes files away: each file has one row, unless it was replaced before, and is gone, or archived."""
+    """Errors of a job that archives or deletes what it has loaded: each file has one row, unless an upload replaced it first."""
     texts = Counter(row["text"] for row in _rows(home, job) or ())
     left = {text for text in landing.contents().values() if text.split()[0] != BAD}
     bad = {text for texts in landing.written.values() for text in texts if text.split()[0] == BAD}
@@ -142,7 +142,7 @@ def of_failures(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
 
 
 def of_code(home: Home, jobs: Sequence[RowRequirements], now: int) -> Iterator[str]:
-    """What is wrong with what a home says of the code that made its rows, each of which has the number of that code."""
+    """Errors of the counts of files by version of the code, against the version that each row carries."""
     for job in jobs:
         made = {row["_file_path"]: row["code"] for row in _rows(home, job.job, "_file_path, code") or ()}
         versions = home.json("describe", "job", job.job)["code_versions"]

@@ -32,7 +32,7 @@ _MARKS = (
 
 
 class Agenda:
-    """The jobs of a catalog, and which of them changed. For use by one thread."""
+    """The jobs of a catalog, and which of them may have new work. For use by one thread."""
 
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
         self._database = database
@@ -46,7 +46,7 @@ class Agenda:
         return sorted(self._jobs.all.values(), key=lambda job: -job.priority)
 
     def changed(self) -> Set[str]:
-        """Returns the ids of the jobs of which something has changed since the last look. Raises CatalogError."""
+        """Returns the ids of the jobs that may have new work since the last look. Raises CatalogError."""
         version = self._database.version()
         if version is not None and version == self._version:
             return set()

@@ -14,7 +14,7 @@ from volstream.base.definitions import Connection, DynamicJob, FileJob, Function
 from volstream.base.model.groups import groups
 from volstream.base.model.names import Name, similar
 from volstream.catalog import conditions, tables
-from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.database import MAX_BOUND, Database, Moment
 from volstream.catalog.rows import from_row, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 
@@ -78,17 +78,13 @@ class Definitions(Generic[T]):
     def by_id(self, identity: str) -> T | None:
         """Returns the object with that id, or None if it was dropped."""
         moment = self._database.moment
-        if moment is None:
-            return self._one(self._table.c.id == identity)
-        if self._table.name not in moment.objects:
-            moment.objects[self._table.name] = {one.id: one for one in self._objects()}
-        return moment.objects[self._table.name].get(identity)
+        return self._one(self._table.c.id == identity) if moment is None else self._in(moment).get(identity)
 
     def list(self, **equal: Any) -> Sequence[T]:
         """Returns all objects whose columns have the given values, sorted by name."""
         moment = self._database.moment
-        if moment is not None and not equal and self._table.name in moment.objects:
-            return list(moment.objects[self._table.name].values())
+        if moment is not None and not equal:
+            return list(self._in(moment).values())
         return self._objects(*(self._table.c[column] == value for column, value in equal.items()))
 
     def revisions(self) -> Mapping[str, int]:
@@ -136,6 +132,12 @@ class Definitions(Generic[T]):
         options = "OR REPLACE or IF NOT EXISTS" if self._replaceable else "IF NOT EXISTS"
         return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
 
+    def _in(self, moment: Moment) -> Mapping[str, T]:
+        """Returns all objects at a moment by id, in the order of their names; they are read once."""
+        if self._table.name not in moment.objects:
+            moment.objects[self._table.name] = {one.id: one for one in self._objects()}
+        return moment.objects[self._table.name]
+
     def _one(self, *conditions: Any) -> T | None:
         return next(iter(self._objects(*conditions)), None)
 
@@ -151,8 +153,7 @@ class Definitions(Generic[T]):
 
 
 class Copies(Generic[T]):
-    """All objects of a kind as they were at the last look, of which only those that have changed are read again. For use by one
-    thread.
+    """A copy of all objects of a kind, as of the last look. Each look reads only what has changed. For use by one thread.
 
     Attributes:
         all: by id, in the order of their names.

@@ -120,15 +120,13 @@ def arranged(
         cut: a row has one line, in which what is too long is cut; otherwise it is broken.
         words: the heading of ``last_run`` is "last run"; otherwise it is the column's exact name.
     """
-    from rich.console import Console, Group
-    from rich.measure import Measurement
+    from rich.console import Group
     from rich.table import Table
 
     headings = [column.replace("_", " ") if words else column for column in columns]
     if len(columns) * _COLUMN_WIDTH <= width:
         table = _table(rows, columns, headings, exact=exact, cut=cut)
-        console = Console(width=10_000)
-        if cut or Measurement.get(console, console.options, table).minimum <= width:
+        if cut or _measured(table).minimum <= width:
             return table
 
     records: list[Any] = []
@@ -142,12 +140,17 @@ def arranged(
 
 def _fits(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> bool:
     """Returns whether a table has room for its rows without breaking any."""
+    table = _table(rows, columns, [column.replace("_", " ") for column in columns], exact=False, cut=False)
+    return bool(_measured(table).maximum <= width)
+
+
+def _measured(table: Any) -> Any:
+    """Returns the least and the greatest width that a table takes."""
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console(width=10_000)
-    table = _table(rows, columns, [column.replace("_", " ") for column in columns], exact=False, cut=False)
-    return Measurement.get(console, console.options, table).maximum <= width
+    return Measurement.get(console, console.options, table)
 
 
 def _console() -> Any:

@@ -77,10 +77,7 @@ def _write_csv(session: Session, statement: str) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in result:
-        values = (row[column] for column in columns)
-        writer.writerow(
-            ["" if value is None else value if isinstance(value, str) else to_json(value).strip('"') for value in values]
-        )
+        writer.writerow([_in_csv(row[column]) for column in columns])
     sys.stdout.flush()
 
 

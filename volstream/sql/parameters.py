@@ -33,7 +33,8 @@ def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -
     if isinstance(values, Mapping):
         named = _named(statement)
         marks = [(first, last, values[name]) for first, last, name in named if name in values]
-        if lacking := [name for name in values if name not in {name for _, _, name in named}]:
+        known = {name for _, _, name in named}
+        if lacking := [name for name in values if name not in known]:
             raise SqlError(f"The statement has no parameter :{lacking[0]}.")
     else:
         places = _places(statement)

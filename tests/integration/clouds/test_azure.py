@@ -295,4 +295,4 @@ def test_a_message_stays_with_who_received_it_until_it_is_returned_or_deleted(az
     assert service.delete([first.handle, again.handle]) == ()
     assert service.delete([again.handle]) == ()
     with pytest.raises(QueueError, match="Create the queue"):
-        StorageQueueService(QueueSpec("az://container", name=f"{url}-of-nobody", access=azurite.access)).open()
+        StorageQueueService(QueueSpec("az://container", name=f"{url}-missing", access=azurite.access)).open()

@@ -197,7 +197,7 @@ def test_a_subscription_describes_itself_and_a_missing_one_is_an_error(pubsub: P
     state = PubSubService(QueueSpec("gs://bucket", name=name, access=Access("gs"))).describe()
     assert (state.waiting, state.visibility_seconds, state.dead_letter_queue) == (None, 10.0, "")
     with pytest.raises(QueueError, match="cannot be found"):
-        PubSubService(QueueSpec("gs://bucket", name=f"{name}-of-nobody", access=Access("gs"))).open()
+        PubSubService(QueueSpec("gs://bucket", name=f"{name}-missing", access=Access("gs"))).open()
 
 
 @pytest.mark.long

@@ -44,7 +44,7 @@ def started(script: str, *arguments: str, until: str) -> Iterator[str]:
             process.kill()
 
 
-def told(kind: str, name: str, access: Access) -> list[object]:
+def received(kind: str, name: str, access: Access) -> list[object]:
     """What the queue reports, without deliveries that report nothing."""
     queue = open_queue(kind, QueueSpec("", settings=QueueSettings(wait_seconds=1), name=name, access=access))
     queue.start()
@@ -78,9 +78,9 @@ def test_both_clouds_start_with_a_bucket_that_notifies_a_queue() -> None:
         assert "create-volume oss_files oss://demo/in" in said
         access = Access("s3", "us-east-1", s3, credentials="static", keys=TEST)
         credentials.client(access, "s3").put_object(Bucket="demo", Key="in/a b", Body=b"x")
-        assert told("sqs", names[0], access) == [ObjectHint("demo", "in/a b")]
+        assert received("sqs", names[0], access) == [ObjectHint("demo", "in/a b")]
         oss_put(oss, "in/a b")
-        found = told("mns", names[1], Access("oss", "cn-hangzhou", oss, credentials="static", keys=TEST))
+        found = received("mns", names[1], Access("oss", "cn-hangzhou", oss, credentials="static", keys=TEST))
         assert found == [ObjectHint("demo", "in/a b")]
 
 
@@ -95,7 +95,7 @@ def test_the_clouds_of_servers_by_others_start_with_a_bucket_that_notifies_a_que
             store = open_store(f"{access.provider}://demo", access)
             assert isinstance(store, Writable)
             store.write("in/ü a b+%20", b"x")
-            assert told(kind, name, access)[0] == ObjectHint("demo", "in/ü a b+%20")
+            assert received(kind, name, access)[0] == ObjectHint("demo", "in/ü a b+%20")
 
 
 def test_the_stand_ins_run_as_scripts_though_one_shares_its_name_with_an_sdk() -> None:
@@ -105,7 +105,7 @@ def test_the_stand_ins_run_as_scripts_though_one_shares_its_name_with_an_sdk() -
         with started("oss.py", "--port", "0", "--bucket", "demo", "--mns", mns, "--queue", "q", until="at") as said:
             oss_put(said.split()[-1], "in/a")
             access = Access("oss", "cn-hangzhou", credentials="static", keys=TEST)
-            assert told("mns", f"{mns}/queues/q", access) == [ObjectHint("demo", "in/a")]
+            assert received("mns", f"{mns}/queues/q", access) == [ObjectHint("demo", "in/a")]
 
 
 def _make_queue(url: str) -> None:

@@ -39,9 +39,9 @@ def test_files_are_archived_once_their_rows_are_committed_and_their_rows_stay(pl
     place.refresh()
     assert place.run().progress.batches == 0
     assert place.table() == [("a.csv", 1), ("a.csv", 3), ("d/b.csv", 2)]
-    told = file_history.tell(place.session.home, "v", "d/b.csv")
-    [taken] = [event for event in told if event.what == "taken away after it was loaded"]
-    assert taken.details == {"job": "j", "archive": ".done/d/b.csv"}
+    events = file_history.tell(place.session.home, "v", "d/b.csv")
+    [removed] = [event for event in events if event.what == "removed after loading"]
+    assert removed.details == {"job": "j", "archive": ".done/d/b.csv"}
 
 
 def test_files_are_deleted_by_a_job_of_a_function_too_and_failed_ones_stay(place: Place) -> None:

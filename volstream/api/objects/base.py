@@ -108,7 +108,8 @@ class Collection(Generic[T]):
         return len(self.list())
 
     def __repr__(self) -> str:
-        return f"<{len(self)} {self.kind}s: {', '.join(self)}>" if len(self) else f"<no {self.kind}s>"
+        names = [*self]
+        return f"<{len(names)} {self.kind}s: {', '.join(names)}>" if names else f"<no {self.kind}s>"
 
 
 def _takes_a_name(method: object) -> bool:

@@ -64,7 +64,14 @@ class Tables:
         return table_names(self._home)
 
     def __getitem__(self, name: str) -> Table:
-        return Table(self, Name.parse(self.get(name).table))
+        from volstream.ops.inspection.tables import missing
+        from volstream.tables.delta import folders
+        from volstream.tables.delta.log import DeltaLog
+
+        parsed = Name.parse(name)
+        if not DeltaLog(folders.table_location(self._home.warehouse, parsed)).exists():
+            raise missing(self._home, parsed)
+        return Table(self, parsed)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and Name.parse(name) in self.list()
@@ -76,4 +83,5 @@ class Tables:
         return len(self.list())
 
     def __repr__(self) -> str:
-        return f"<{len(self)} tables: {', '.join(self)}>" if len(self) else "<no tables>"
+        names = self.list()
+        return f"<{len(names)} tables: {', '.join(names)}>" if names else "<no tables>"

@@ -132,10 +132,11 @@ class Binding:
             return
         streams = (stream.name for stream in self._home.catalog.streams.list())
         near = folders.like_one(self._home.warehouse, reference.name, streams)
-        job = next((job for job in self._home.catalog.jobs.list() if job.into == reference.name), None)
-        if job is not None and not DeltaLog(folders.table_location(self._home.warehouse, reference.name)).exists():
+        name = reference.name
+        job = self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name)
+        if job is not None and not DeltaLog(folders.table_location(self._home.warehouse, name)).exists():
             creates = f"The job {job.name} creates it with its first batch."
-            raise SqlError(f"The table {reference.name} does not exist yet.", creates)
+            raise SqlError(f"The table {name} does not exist yet.", creates)
         if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 

@@ -326,7 +326,7 @@ class SparkStatements:
 
     def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
         """Drops a damaged table: removes its files first, because Spark reads the log of a table that it drops."""
-        self._end_owner(name, next((job for job in self._home.catalog.jobs.list() if job.into == name), None))
+        self._end_owner(name, self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name))
         folders.remove(folders.own_location(self._home.warehouse, name))
         return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
 

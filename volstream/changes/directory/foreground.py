@@ -113,7 +113,7 @@ def refresh(
             return RefreshResult(*since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals)
         cause = catalog.conditions.cause(ConditionKind.VOLUME, volume.id)
         failing_since = None if cause is None else failing_since or time.monotonic()
-        if cause is not None and failing_since is not None and time.monotonic() - failing_since > _FAILING_SECONDS:
+        if failing_since is not None and time.monotonic() - failing_since > _FAILING_SECONDS:
             raise StorageError(f"The daemon cannot refresh the volume {volume.name} yet: {cause}", "It does so once it can.")
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")

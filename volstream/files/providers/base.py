@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from volstream.files.storage.base import ObjectStore
     from volstream.files.storage.bucket import BucketPlace
 
+#: What helps against a refusal, and against a missing bucket.
+ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
+NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
+
 
 @dataclass(frozen=True)
 class RequiredAccess:

@@ -204,8 +204,8 @@ class BucketStore(ABC):
 
     @abstractmethod
     def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
-        """Creates an object of parts of :data:`PART_BYTES`, the last of which may be shorter. It appears when it is complete;
-        if ``parts`` raises, it does not. Returns its etag."""
+        """Uploads an object in parts of :data:`PART_BYTES` (the last may be shorter); returns its etag. The object appears once
+        all parts are there; if ``parts`` raises, it never does."""
 
     @abstractmethod
     def _copy(self, path: str, to: str, found: Found) -> str:

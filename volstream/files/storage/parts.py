@@ -1,4 +1,4 @@
-"""Buckets whose large objects are uploaded and copied in numbered parts, each of which has an etag: S3 and what resembles it."""
+"""Buckets that take large objects as numbered parts, each with an ETag: S3 and compatible stores."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
     rows = _rows(home, job, key)
     if job.takes_files and rows and history[path] and history[path][-1]["change"] == DELETE:
         to = {} if job.archive is None else {"archive": f"{job.archive}/{path}"}
-        rows.append(FileEvent(history[path][-1]["refreshed_on"], "taken away after it was loaded", {"job": str(job.name), **to}))
+        rows.append(FileEvent(history[path][-1]["refreshed_on"], "removed after loading", {"job": str(job.name), **to}))
     if job.where is not None and not any(event.what in ("failed", "waits") for event in events):
         # Whether the condition holds, Spark alone knows.
         rows = rows or [FileEvent(None, "no result rows", {"job": str(job.name), "takes only": job.where})]

@@ -116,11 +116,10 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     if since is None and unread:
         since = catalog.refreshes.first_after(stream.source_id, consumed)
     files = catalog.refreshes.file_count(stream.source_id)
-    failed = catalog.failures.count(job.id, FailureFilter(FAILING))
+    failed = catalog.failures.count(job.id, FailureFilter((*FAILING, FailureState.SKIPPED)))
     later = catalog.failures.count(job.id, FailureFilter((FailureState.WAITING,), (FailureKind.RETRY_LATER, FailureKind.HELD)))
-    skipped = catalog.failures.count(job.id, FailureFilter((FailureState.SKIPPED,)))
-    sets = job.group_by is not None and failed + later + skipped
-    owed = None if sets else min(files, unread + in_plan + failed + later + skipped)
+    sets = job.group_by is not None and failed + later
+    owed = None if sets else min(files, unread + in_plan + failed + later)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 

@@ -139,7 +139,7 @@ def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True, l
             _filled_by(jobs.get(name)) or (f"source, {sources[name].kind}" if name in sources else None),
             **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else {}),
         )
-        for name in [name for name in table_names(home) if like in str(name)][:limit]
+        for name in [name for name in table_names(home) if like in name][:limit]
     ]
 
 
@@ -155,6 +155,18 @@ def _extent(log: DeltaLog) -> dict[str, Any]:
     return {**_UNKNOWN, "note": "not created yet"} if extent is None else {**vars(extent), "note": None}
 
 
+def missing(home: Home, name: Name) -> NotFoundError:
+    """Returns the error for a table that does not exist."""
+    job = _job_into(home, name)
+    if job is not None:
+        return NotFoundError(f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch.")
+    return NotFoundError(f"There is no table {name}.", folders.like_one(home.warehouse, name).rstrip())
+
+
+def _job_into(home: Home, name: Name) -> Job | None:
+    return home.catalog.jobs.first(into_schema=name.schema, into_name=name.name)
+
+
 def described_table(home: Home, text: str) -> DescribedTable:
     """Returns all about a table.
 
@@ -164,14 +176,10 @@ def described_table(home: Home, text: str) -> DescribedTable:
     """
     name = Name.parse(text)
     location = folders.table_location(home.warehouse, name)
-    log = DeltaLog(location)
+    log, job = DeltaLog(location), _job_into(home, name)
     version, schema = log.latest_version(), log.schema()
-    job = next((job for job in home.catalog.jobs.list() if job.into == name), None)
     if version is None or schema is None:
-        if job is not None:
-            raise NotFoundError(f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch.")
-        near = folders.like_one(home.warehouse, name)
-        raise NotFoundError(f"There is no table {name}.", near.rstrip())
+        raise missing(home, name)
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
     bounds = {column: {**vars(one), "least": _cell(one.least), "most": _cell(one.most)} for column, one in log.bounds().items()}
     commits, sizes = log.commits_after(max(-1, version - _COMMITS)), log.sizes(_COMMITS)

@@ -57,7 +57,7 @@ def make(archive: Path) -> list[str]:
 
 def has_base(java: Java) -> bool:
     """Returns whether a Java has the archive of its own classes, which ours adds to. That of pip comes without it: it is made, if
-    their folder can be written."""
+    its folder can be written."""
     base = java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
     if not base.is_file():
         with suppress(OSError, subprocess.TimeoutExpired):

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.compute as pc
@@ -27,6 +28,8 @@ from volstream.errors import DependencyError, InvalidStateError
 from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table
 from volstream.tables.delta.vectors import deleted_rows
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,7 @@ class DeltaLog:
                 rows = None
             else:
                 rows = None if rows is None else rows - sum(map(len, gone.values()))
-        newest = self._commits(int(table.version()), _RECENT)
+        newest = self._newest(self._commit, int(table.version()), _RECENT)
         written = next((commit.timestamp for commit in newest if not commit.without_data), None)
         return Extent(rows, int(size), written)
 
@@ -334,19 +337,19 @@ class DeltaLog:
         table = self._open()
         if table is None or table.version() <= version:
             return []
-        return [*self._commits(int(table.version()), int(table.version()) - version)][::-1]
+        return self._newest(self._commit, int(table.version()), int(table.version()) - version)[::-1]
 
-    def _commits(self, newest: int, limit: int) -> Sequence[Commit]:
-        """Returns up to ``limit`` commits that the log still has, the newest first. The library cannot read those of clones."""
-        found: list[Commit] = []
+    def _newest(self, read: Callable[[int], T | None], newest: int, limit: int) -> list[T]:
+        """Reads up to ``limit`` commits, the newest first, until ``read`` returns None. The library cannot read a clone's."""
+        found: list[T] = []
         versions = iter(range(newest, max(newest - limit, -1), -1))
         with mapped(self.location), ThreadPoolExecutor(_AT_ONCE) as pool:
-            read = pool.map if is_remote(self.location) else map
+            each = pool.map if is_remote(self.location) else map
             while chunk := [*itertools.islice(versions, _AT_ONCE)]:
-                commits = [*itertools.takewhile(lambda commit: commit is not None, read(self._commit, chunk))]
-                found += filter(None, commits)
-                if len(commits) < len(chunk):
-                    break
+                for one in each(read, chunk):
+                    if one is None:
+                        return found
+                    found.append(one)
         return found
 
     def _commit(self, version: int) -> Commit | None:
@@ -365,20 +368,22 @@ class DeltaLog:
     def sizes(self, limit: int) -> Mapping[int, int]:
         """Returns the bytes of the table's files at its newest versions, the newest first, as far as the log tells."""
         table = self._open()
-        found: dict[int, int] = {}
         if table is None:
-            return found
+            return {}
         with mapped(self.location):
             version, size = table.version(), int(pc.sum(files_of(table, flatten=False)["size_bytes"], min_count=0).as_py())
-        for past in range(version, max(version - limit, -1), -1):
-            found[past] = size
-            try:
-                changes = actions(self.location, past, '"path"')
-                size -= sum(change["add"]["size"] for change in changes if "add" in change)
-                size += sum(change["remove"]["size"] for change in changes if "remove" in change)
-            except (FileNotFoundError, KeyError):  # cleaned up; or a writer that leaves out what it may
-                break
-        return found
+        sizes = itertools.accumulate(self._newest(self._growth, version, limit), operator.sub, initial=size)
+        return dict(zip(range(version, max(version - limit, -1), -1), sizes, strict=False))
+
+    def _growth(self, version: int) -> int | None:
+        """Returns how many bytes a commit added to the table's files; None: the log no longer has it, or does not tell."""
+        try:
+            changes = actions(self.location, version, '"path"')
+            added: int = sum(change["add"]["size"] for change in changes if "add" in change)
+            removed: int = sum(change["remove"]["size"] for change in changes if "remove" in change)
+        except (FileNotFoundError, KeyError):  # cleaned up; or a writer that leaves out what it may
+            return None
+        return added - removed
 
     def first_change_after(self, version: int) -> Commit | None:
         """Returns the oldest commit with a greater version that may change rows, or None."""

@@ -450,7 +450,7 @@ def test_a_text_is_shown_as_it_begins_and_a_pdf_opens(busy: Site) -> None:
     answer = busy.client.get("/volumes/v/content", params={"path": "pdf"})
     assert (answer.content, answer.headers["content-type"]) == (b"%PDF-1.4", "application/pdf")
     (busy.place.folder / "text").unlink()
-    assert busy.json("/volumes/v/files", path="text")["preview"]["text"] is None, "it is gone from the store"
+    assert busy.json("/volumes/v/files", path="text")["preview"]["text"] is None, "its object was deleted from the store"
 
 
 def test_an_image_of_a_page_that_is_none_is_no_error(busy: Site) -> None:

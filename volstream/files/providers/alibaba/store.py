@@ -24,6 +24,7 @@ from urllib3.exceptions import HTTPError
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, DayKeys
 from volstream.files.providers.alibaba import credentials
+from volstream.files.providers.base import ALLOW, NO_BUCKET
 from volstream.files.storage.base import Details
 from volstream.files.storage.bucket_store import Found, Listed
 from volstream.files.storage.parts import PartedStore
@@ -41,12 +42,11 @@ _TIMEOUTS = (5, 60)
 _ATTEMPTS, _MAX_WAIT_SECONDS = 6, 5.0
 
 _REMEDIES = {
-    "NoSuchBucket": "Create the bucket, or correct its name; until then its files are kept as they were.",
+    "NoSuchBucket": NO_BUCKET,
     "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
     "RequestTimeTooSkewed": "Set this machine's clock.",
     "SecurityTokenExpired": "The credentials have expired: renew them at their source.",
 }
-_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 
 
 class _NotThereError(StorageError):
@@ -216,7 +216,7 @@ def _errors(what: str) -> Iterator[None]:
         elif exc.status == 404 and exc.code != "NoSuchBucket":
             kind = _NotThereError
         reason = exc.message or (exc.body if exc.status < 0 else _phrase(exc.status))
-        remedy = _REMEDIES.get(exc.code, _ALLOW if kind is StorageDeniedError else "")
+        remedy = _REMEDIES.get(exc.code, ALLOW if kind is StorageDeniedError else "")
         # Without the cause: a refusal repeats the signed text, including the token of temporary keys.
         raise kind(f"{what}: {reason} ({exc.code or exc.status}).", remedy) from None
     except (requests.RequestException, HTTPError) as exc:

@@ -39,6 +39,7 @@ from urllib3.exceptions import HTTPError
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.aws import is_own
+from volstream.files.providers.base import ALLOW, NO_BUCKET
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
@@ -87,13 +88,12 @@ _NO_QUEUE = "Create the queue, or correct the volume's queue name or the connect
 _REMEDIES = {
     "QueueDoesNotExist": _NO_QUEUE,
     "AWS.SimpleQueueService.NonExistentQueue": _NO_QUEUE,
-    "NoSuchBucket": "Create the bucket, or correct its name; until then its files are kept as they were.",
+    "NoSuchBucket": NO_BUCKET,
     "PermanentRedirect": "The bucket is in another region: give the connection that region.",
     "AuthorizationHeaderMalformed": "The bucket is in another region: give the connection that region.",
     "InvalidObjectState": "The object is archived: restore it, or exclude it with an ignore pattern.",
     "RequestTimeTooSkewed": "Set this machine's clock.",
 }
-_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 
 _lock = threading.RLock()
 
@@ -163,7 +163,7 @@ def errors(
         if code in _EXPIRED:
             raise passing(text, "The credentials have expired: renew them at their source.") from exc
         if code in _REFUSED or status(exc) in (401, 403):
-            raise denied(text, _REMEDIES.get(code, _ALLOW)) from exc
+            raise denied(text, _REMEDIES.get(code, ALLOW)) from exc
         throttled = passing is StorageError and (code in _THROTTLED or status(exc) in (429, 503))
         raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from exc
     except (NoCredentialsError, PartialCredentialsError) as exc:

@@ -31,6 +31,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import ALLOW, NO_BUCKET
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -43,8 +44,6 @@ _RENEW = timedelta(seconds=1800)
 #: A long-lived worker receives new tokens again and again, each with an access of its own.
 MAX_HELD = 64
 
-_ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
-_NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
 
 _lock = threading.RLock()
 
@@ -131,11 +130,11 @@ def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: t
         exc = from_http_response(exc.response)
     match exc:
         case GoogleAPICallError(code=401 | 403):
-            return denied(f"{what}: {exc.message} ({exc.code}).", _ALLOW)
+            return denied(f"{what}: {exc.message} ({exc.code}).", ALLOW)
         case GoogleAPICallError():
             throttled = passing is StorageError and exc.code in (429, 503)
             kind = StorageThrottledError if throttled else passing
-            return kind(f"{what}: {exc.message} ({exc.code}).", _NO_BUCKET if exc.code == 404 else "")
+            return kind(f"{what}: {exc.message} ({exc.code}).", NO_BUCKET if exc.code == 404 else "")
         case RefreshError() if exc.retryable or "necessary fields need to refresh" in str(exc):  # the latter: a task's has ended
             return passing(f"{what}: the credentials have expired.", "Renew them at their source.")
         case RefreshError():
