@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +25,9 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=arguments)
         yield browser
         browser.close()
+
+
+def visit(page: Page, url: str) -> None:
+    """Opens a page, and returns once it has been seen: until then, the browser drops clicks."""
+    page.goto(url)
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")

@@ -19,7 +19,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import browser
+from tests.browser import browser, visit
 from tests.e2e.homes import Daemon, Home, patiently, write
 
 __all__ = ["browser"]
@@ -183,7 +183,7 @@ def check(page: Page, name: str) -> None:
 def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: int, scheme: str) -> None:
     with opened(site, browser, width, scheme) as page:
         for path in PAGES:
-            page.goto(site.path(path))
+            visit(page, site.path(path))
             expect(page.locator("h1")).to_have_count(1)
             if path == "/jobs/sizes":
                 page.wait_for_function(_PAINTED)
@@ -192,7 +192,7 @@ def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: i
 
 def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
     with opened(site, browser, 800) as page:
-        page.goto(site.path("/graph"))
+        visit(page, site.path("/graph"))
         natural = page.evaluate("document.querySelector('.lineage svg').viewBox.baseVal.width")
         assert natural > 800, "it would not fit by itself"
         assert page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.lineage'))") <= 0
@@ -200,12 +200,14 @@ def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
 
 def test_the_lineage_is_zoomed_moved_and_saved(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
-        page.goto(site.path("/graph"))
+        visit(page, site.path("/graph"))
         svg = page.locator(".lineage svg")
         whole = svg.get_attribute("viewBox")
         assert whole is not None
         page.get_by_role("button", name="Zoom in").click()
-        closer = [float(number) for number in (svg.get_attribute("viewBox") or "").split()]
+        expect(svg).not_to_have_attribute("viewBox", whole)  # what a click does comes after it
+        near = svg.get_attribute("viewBox") or ""
+        closer = [float(number) for number in near.split()]
         assert closer[2] == pytest.approx(0.7 * float(whole.split()[2]))
         box = svg.bounding_box()
         assert box is not None
@@ -213,9 +215,10 @@ def test_the_lineage_is_zoomed_moved_and_saved(site: Site, browser: Browser) -> 
         page.mouse.down()
         page.mouse.move(box["x"] + 45, box["y"] + 5)
         page.mouse.up()
+        expect(svg).not_to_have_attribute("viewBox", near)
         assert float((svg.get_attribute("viewBox") or "").split()[0]) < closer[0]
         page.get_by_role("button", name="Show all").click()
-        assert svg.get_attribute("viewBox") == whole
+        expect(svg).to_have_attribute("viewBox", whole)
         with page.expect_download() as saved:
             page.get_by_role("button", name="Save as SVG").click()
         picture = ElementTree.parse(saved.value.path()).getroot()
@@ -224,7 +227,7 @@ def test_the_lineage_is_zoomed_moved_and_saved(site: Site, browser: Browser) -> 
 
 def test_tables_are_sorted_by_a_click_and_by_the_keyboard(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
-        page.goto(site.path("/"))
+        visit(page, site.path("/"))
         table = page.get_by_role("group", name="Volumes")
         names = table.locator("tbody th > a")
         table.get_by_role("columnheader", name="Files").click()
@@ -240,17 +243,17 @@ def test_tables_are_sorted_by_a_click_and_by_the_keyboard(site: Site, browser: B
 
 def test_the_reader_chooses_light_or_dark_for_all_pages(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
-        page.goto(site.path("/jobs/sizes"))
-        background = "getComputedStyle(document.body).backgroundColor"
+        visit(page, site.path("/jobs/sizes"))
+        background, body = "getComputedStyle(document.body).backgroundColor", page.locator("body")
         light = page.evaluate(background)
         page.get_by_role("button", name="Switch to dark colours").click()
+        expect(body).not_to_have_css("background-color", light)
         dark = page.evaluate(background)
-        assert dark != light
         page.wait_for_function(_PAINTED)
-        page.goto(site.path("/"))
-        assert page.evaluate(background) == dark
+        visit(page, site.path("/"))
+        expect(body).to_have_css("background-color", dark)
         page.get_by_role("button", name="Switch to light colours").click()
-        assert page.evaluate(background) == light
+        expect(body).to_have_css("background-color", light)
 
 
 def test_pages_read_without_scripts(site: Site, browser: Browser) -> None:
@@ -265,7 +268,7 @@ def test_pages_read_without_scripts(site: Site, browser: Browser) -> None:
 
 def test_without_the_token_a_page_says_how_to_open_it(site: Site, browser: Browser) -> None:
     page = browser.new_page()
-    page.goto(site.path("/jobs/sizes"))
+    visit(page, site.path("/jobs/sizes"))
     expect(page.get_by_text("volstream console")).to_be_visible()
     check(page, "locked")
     page.close()
@@ -291,7 +294,7 @@ def test_hostile_names_stay_text(site: Site, browser: Browser) -> None:
     shown = ["<img src=x onerror=alert(1)>.txt", "${x}.txt", "\\x1b[31mred.txt", "\\u202egnp.exe", HOSTILE[-1]]
     with opened(site, browser) as page:
         page.on("dialog", lambda dialog: pytest.fail(dialog.message))
-        page.goto(site.path("/volumes/letters"))
+        visit(page, site.path("/volumes/letters"))
         for text in shown:
             page.get_by_role("link", name=text, exact=True).click()
             expect(page.get_by_role("heading", level=1)).to_have_text(text)
@@ -301,7 +304,7 @@ def test_hostile_names_stay_text(site: Site, browser: Browser) -> None:
 
 def test_a_page_shows_news_without_a_reload_and_keeps_what_the_reader_opened(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
-        page.goto(site.path("/jobs/sizes"))
+        visit(page, site.path("/jobs/sizes"))
         page.evaluate("window.same = true")
         details = page.locator("details.more").first
         details.locator("summary").click()
@@ -353,30 +356,30 @@ def test_any_page_becomes_any_other_in_place(site: Site, browser: Browser) -> No
 
 def test_failures_are_retried_and_skipped_from_the_page(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
-        page.goto(site.path("/jobs/sizes/failures"))
+        visit(page, site.path("/jobs/sizes/failures"))
         page.locator("article").first.get_by_role("button", name="Skip").click()
         expect(page.get_by_text("1 file skipped.")).to_be_visible()
         expect(page.locator("article .state").first).to_contain_text("Skipped")
-        page.goto(site.path("/jobs/sizes"))
+        visit(page, site.path("/jobs/sizes"))
         group = page.locator("article.group").first
         group.get_by_role("button", name="Retry").click()
         expect(page.get_by_text(re.compile(r"\d+ files? due again"))).to_be_visible()
-        page.goto(site.path("/jobs/sizes/failures"))
+        visit(page, site.path("/jobs/sizes/failures"))
         page.get_by_role("button", name=re.compile("Skip .* files")).click()
         expect(page.get_by_text(re.compile(r"\d+ files skipped"))).to_be_visible()
-        page.goto(site.path("/audit"))
+        visit(page, site.path("/audit"))
         expect(page.get_by_role("row", name=re.compile("retry job sizes")).first).to_be_visible()
 
 
 def test_a_job_is_paused_and_resumed_and_a_volume_refreshed_from_the_page(site: Site, browser: Browser) -> None:
     with opened(site, browser, 360) as page:
-        page.goto(site.path("/jobs/words"))
+        visit(page, site.path("/jobs/words"))
         page.get_by_role("button", name="Pause").click()
         expect(page.locator("h1 + .state")).to_have_text(re.compile("Paused"))
         page.get_by_role("button", name="Resume").click()
         expect(page.get_by_role("button", name="Pause")).to_be_visible()
         write(site.home.folder / "letters", {"late.txt": "dear reader"})
-        page.goto(site.path("/volumes/letters"))
+        visit(page, site.path("/volumes/letters"))
         page.get_by_role("button", name="Refresh now").click()
         expect(page.get_by_role("link", name="late.txt")).to_be_visible(timeout=30_000)
 
@@ -388,7 +391,7 @@ def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: 
     other = _FUNCTIONS.replace("width > 90", "width > 40").replace("Picture(width, height)", "Picture(width, height + 1)")
     (site.home.folder / "other.py").write_text(other, encoding="utf-8")
     with opened(site, browser, 360) as page:
-        page.goto(site.path("/jobs/sizes"))
+        visit(page, site.path("/jobs/sizes"))
         page.get_by_role("link", name="Compare other code").click()
         page.get_by_label("Other code", exact=True).fill("other.py:measure")
         page.get_by_label("Files, up to").fill("30")
@@ -401,17 +404,17 @@ def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: 
         expect(page.get_by_role("row", name=re.compile("^height")).first).to_be_visible()
         expect(page.get_by_text("volstream alter-job sizes")).to_be_visible()
         check(page, "comparison")
-        page.goto(site.path("/jobs/sizes/compare"))
+        visit(page, site.path("/jobs/sizes/compare"))
         expect(page.get_by_text(re.compile("of 30 files would change"))).to_be_visible()
         check(page, "compare")
-        page.goto(site.path("/audit"))
+        visit(page, site.path("/audit"))
         expect(page.get_by_role("row", name=re.compile("compare job sizes: function other.py:measure"))).to_be_visible()
 
 
 def test_a_query_runs_by_the_keyboard(site: Site, browser: Browser) -> None:
     site.daemon.await_engine()
     with opened(site, browser) as page:
-        page.goto(site.path("/sql"))
+        visit(page, site.path("/sql"))
         page.get_by_label("One query").fill("SELECT count(*) AS pictures FROM sizes")
         page.keyboard.press("Control+Enter")
         expect(page.get_by_role("columnheader", name="pictures")).to_be_visible(timeout=60_000)
@@ -450,7 +453,7 @@ def test_screenshots(site: Site, browser: Browser, tmp_path: Path) -> None:
     for scheme in SCHEMES:
         with opened(site, browser, 1280, scheme) as page:
             for name, path in (("overview", "/"), ("job", "/jobs/sizes")):
-                page.goto(site.path(path))
+                visit(page, site.path(path))
                 page.wait_for_load_state("load")
                 expect(page.locator(".live.on")).to_be_visible()
                 page.wait_for_function(_PAINTED)
