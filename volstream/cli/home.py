@@ -12,7 +12,7 @@ from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError, VolstreamError
-from volstream.functions.pickled import code_of
+from volstream.jobs.version import may_have_former
 from volstream.ops.inspection.problems import problems
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _former_code(session: Session) -> list[str]:
     lines = []
     for job in jobs if len(jobs) <= _FEW_JOBS and "://" not in home.warehouse else ():
         with suppress(VolstreamError):  # another line says what is wrong
-            if len(home.catalog.codes.versions(job.id)) > 1 or not code_of(job).is_that_of(job.fingerprint):
+            if may_have_former(home.catalog, home.settings, job):
                 from volstream.jobs.code import former, said_of_code  # they import Arrow
 
                 found = former(home, job)

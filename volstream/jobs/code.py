@@ -1,31 +1,25 @@
 """Which version of a job's code made which rows: told by the batch that each row names.
 
-What does not belong here: what the catalog keeps of versions (``catalog.codes``), and what other code would change (``compare``).
+What does not belong here: what a version is (``version``), what the catalog keeps of versions (``catalog.codes``), and what other
+code would change (``compare``).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Write
-from volstream.base.lifecycle.disks import user_name
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_age
 from volstream.catalog import Catalog
 from volstream.catalog.codes import BatchCode, CodeVersion
-from volstream.functions.environments.store import EnvironmentStore
-from volstream.functions.pickled import PickledSource, code_of
 from volstream.functions.schema import key_column
-from volstream.functions.source import FunctionSource
 from volstream.jobs import ledger
-from volstream.jobs.load import loads
+from volstream.jobs.version import may_have_former, version_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import mapped, open_table
@@ -33,9 +27,6 @@ from volstream.tables.delta.rows import queried, standard_literal, standard_name
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
-
-#: Longer sources are not kept.
-_MAX_SOURCE = 1 << 20
 
 #: So many batches that history has forgotten are kept for their code before those without rows are looked for.
 _MANY_FORGOTTEN = 20_000
@@ -74,45 +65,6 @@ class CodeCounts:
     def oldest(self) -> CodeVersion | None:
         """The oldest version that is not the current one and still has rows."""
         return next((one for one in self.versions if one.number != self.current and self.files.get(one.number)), None)
-
-
-def version_of(settings: Settings, job: FileJob, source: FunctionSource | None = None) -> CodeVersion:
-    """Returns the version of a job's code as it is now; its number is unknown.
-
-    Args:
-        source: the function's code; None: it is looked up.
-
-    Raises:
-        FunctionLoadError: there is no such function any more.
-    """
-    source = code_of(job) if source is None else source
-    environment = None
-    if job.environment is not None:
-        store = EnvironmentStore(settings.environments_directory)
-        environment = store.id_of(job.environment) or job.environment
-    arguments = {name: str(value) for name, value in job.arguments.items()}
-    returns = "" if loads(job) else job.returns  # a loader's columns come from its files
-    parts = [source.behaviour, source.attribute, arguments, returns, environment]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
-    return CodeVersion(
-        job_id=job.id,
-        digest=digest,
-        function=str(job.function),
-        arguments=arguments,
-        returns=job.returns,
-        environment=environment,
-        source=_texts(source),
-        made_by=user_name(),
-        made_on=datetime.now(UTC),
-    )
-
-
-def _texts(source: FunctionSource) -> Mapping[str, str] | None:
-    if isinstance(source, PickledSource):
-        return None if source.text is None else {source.attribute: source.text}
-    if not source.files or sum(map(len, source.files.values())) > _MAX_SOURCE:
-        return None
-    return {path: content.decode("utf-8", "replace").replace("\0", "\\0") for path, content in source.files.items()}
 
 
 #: The last count of each table, by its location: the versions of the table and of the ledger, the numbers, when it was made, and
@@ -156,8 +108,7 @@ def former(home: Home, job: FileJob) -> CodeCounts | None:
     Raises:
         As :func:`counts`.
     """
-    versions = home.catalog.codes.versions(job.id)
-    if not versions or (len(versions) == 1 and versions[0].digest == version_of(home.settings, job).digest):
+    if not may_have_former(home.catalog, home.settings, job):
         return None
     found = counts(home, job, exact=False)
     return found if found is not None and found.stale else None

@@ -41,6 +41,7 @@ from volstream.changes.streams.definitions import new_stream
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
+from volstream.functions.loading.columns import with_rescued
 from volstream.functions.loading.options import LOADER, LoadOptions
 from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
@@ -50,7 +51,7 @@ from volstream.jobs.environments import resolve_environment, with_environment
 from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer
 from volstream.jobs.landing import check_landing
-from volstream.jobs.load import loads, with_rescued
+from volstream.jobs.load import loads
 from volstream.jobs.output_checks import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target

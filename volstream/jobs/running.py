@@ -19,7 +19,6 @@ from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
-from volstream.jobs.code import version_of
 from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
 from volstream.jobs.lease import RunReport
@@ -28,6 +27,7 @@ from volstream.jobs.outputs import finish
 from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import Limits
+from volstream.jobs.version import version_of
 from volstream.tables.delta import folders
 
 _log = get("jobs")

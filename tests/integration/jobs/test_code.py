@@ -6,39 +6,90 @@ import random
 import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import event
 
-from tests.integration.conftest import Place
+from tests.environments import environment
+from tests.integration.conftest import Place, session_on
+from volstream.api.session import Session
+from volstream.base import config
 from volstream.base.definitions import FileJob, OnMove
 from volstream.base.model.names import Name
 from volstream.catalog.codes import CodeVersion
 from volstream.errors import VolstreamError
 from volstream.jobs import ledger
 from volstream.jobs.code import prune, stale_paths
+from volstream.ops.backup.make import make
+from volstream.ops.backup.restore import restore
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import tell
+from volstream.spark.session import SparkGateway
 from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.rows import queried
 
-#: Each row says which code made it: a number in the code, and an argument.
+#: Each row says what made it: a number in the code, an argument, a package of the environment, and how many columns it filled. How
+#: many there are is read from a file, so that a new column is no edit of the code.
 CODE = """
 N = {number}
+COLUMNS = {columns!r}
 
 
 def f(file, add='0'):
-    text = file.read_text()
+    try:
+        from clasher import VERSION
+    except ImportError:
+        VERSION = 0
+    text = {text}
     if 'bad' in text:
         raise ValueError('no good')
     if 'empty' in text:
         return []
-    return [{{'n': N * 10 + int(add)}}] * (1 + len(text) % 2)
+    made = {{f'm{{column}}': 1 for column in range(int(open(COLUMNS).read()))}}
+    return [{{'n': VERSION * 1000 + N * 10 + int(add)}} | made] * (1 + len(text) % 2)
 """
 
+#: How the code gets the text of a file, or of the files of a set.
+TEXTS = {None: "file.read_text()", "folder": "' '.join(one.relative_path + one.read_text() for one in file)"}
 
-def edit(place: Place, number: int) -> None:
-    (place.folder.parent / "code" / "job.py").write_text(CODE.format(number=number))
+
+@dataclass
+class Made:
+    """What makes the rows of a job, as the test last set it."""
+
+    place: Place
+    group_by: str | None = None
+    number: int = 1
+    add: int = 0
+    columns: int = 0
+    environment: Path | None = None
+
+    @property
+    def value(self) -> int:
+        """What its rows say."""
+        package = 0 if self.environment is None else int(self.environment.name[-1])
+        return self.columns * 100_000 + package * 1000 + self.number * 10 + self.add
+
+    @property
+    def returns(self) -> str:
+        return ", ".join(["n INT", *(f"m{column} INT" for column in range(self.columns))])
+
+    @property
+    def key(self) -> str:
+        return "_file_path" if self.group_by is None else "_group_key"
+
+    def text(self) -> str:
+        """The source, as it now is; the number of its columns is in the file that it names."""
+        columns = self.place.folder.parent / "columns"
+        columns.write_text(str(self.columns))
+        return CODE.format(number=self.number, columns=str(columns), text=TEXTS[self.group_by])
+
+    def edit(self) -> None:
+        (self.place.folder.parent / "code" / "job.py").write_text(self.text())
 
 
 def value_of(version: CodeVersion) -> int:
@@ -47,62 +98,102 @@ def value_of(version: CodeVersion) -> int:
     (text,) = version.source.values()
     found = re.search(r"N = (\d+)", text)
     assert found is not None
-    return int(found[1]) * 10 + int(version.arguments.get("add", "0"))
+    package = int(str(version.environment)[-1]) if version.environment else 0
+    made = package * 1000 + int(found[1]) * 10 + int(version.arguments.get("add", "0"))
+    return version.returns.count(" m") * 100_000 + made
 
 
-def check(place: Place, now: int, empty: dict[str, int]) -> None:
+def check(session: Session, made: Made, empty: dict[str, int]) -> None:
     """Compares the counts with what the rows say; ``empty``: the code that found that a file has no rows."""
-    found = place.session.jobs.code("j")
+    found = session.jobs.code("j")
     assert found is not None
     values = {version.number: value_of(version) for version in found.versions}
-    rows = place.rows(f"SELECT DISTINCT _file_path, n FROM {place.at}")
-    made_by = {str(row["_file_path"]): int(str(row["n"])) for row in rows} | empty
+    table = queried(folders.table_location(session.home.warehouse, Name.parse("t")), "SELECT * FROM rows")
+    filled = [name for name in table.column_names if re.fullmatch(r"m\d", name)]
+    made_by = empty | {
+        row[made.key]: row["n"] + 100_000 * sum(row[name] is not None for name in filled) for row in table.to_pylist()
+    }
     assert Counter(made_by.values()) == Counter({values[n]: count for n, count in found.files.items() if n is not None})
     assert None not in found.files
-    assert values.get(found.current, now) == now
-    job = place.session.home.catalog.jobs.get(Name.parse("j"))
+    assert values.get(found.current, made.value) == made.value
+    job = session.home.catalog.jobs.get(Name.parse("j"))
     assert isinstance(job, FileJob)
-    assert stale_paths(place.session.home, job) == sorted(path for path, value in made_by.items() if value != now)
-    assert found.stale == sum(value != now for value in made_by.values())
+    assert stale_paths(session.home, job) == sorted(path for path, value in made_by.items() if value != made.value)
+    assert found.stale == sum(value != made.value for value in made_by.values())
 
 
-@pytest.mark.parametrize("turns", [14, pytest.param(120, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
-def test_versions_of_code_are_right_after_any_sequence_of_events(place: Place, turns: int) -> None:
+EVENTS = ["edit", "revert", "argument", "column", "environment", "put", "put", "delete", "move", "replay", "stale", "forget"]
+
+
+@pytest.mark.parametrize(
+    ("group_by", "turns"),
+    [
+        (None, 14),
+        pytest.param(None, 120, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+        pytest.param("folder", 60, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+)
+def test_versions_of_code_are_right_after_any_sequence_of_events(
+    place: Place, tmp_path: Path, gateway: SparkGateway, group_by: str | None, turns: int
+) -> None:
     choice = random.Random(turns)
-    number, add = 1, 0
+    made = Made(place, group_by)
+    environments = [None, *(environment(tmp_path / f"venv{n}", clasher=f"VERSION = {n}") for n in (1, 2))]
     content: dict[str, str] = {}
     empty: dict[str, int] = {}
-    for name in "abcdef":
-        content[name] = f"first {name}"
+
+    def new_name(name: str) -> str:
+        return name if group_by is None else f"{choice.choice('xyz')}/{name}"
+
+    def texts() -> dict[str, str]:
+        """What the function is given, by the key of its rows."""
+        if group_by is None:
+            return content
+        found: dict[str, str] = {}
+        for name, text in sorted(content.items()):
+            folder = name.partition("/")[0]
+            found[folder] = f"{found.get(folder, '')} {name}{text}"
+        return found
+
+    for letter in "abcdef":
+        name = new_name(letter)
+        content[name] = f"first {letter}"
         place.put(name, content[name])
-    place.job(CODE.format(number=number), on_move=OnMove.REKEY)
-    events = ["edit", "revert", "argument", "put", "delete", "move", "replay", "stale", "forget", "run", "run"]
+    moves = {"on_move": OnMove.REKEY} if group_by is None else {"group_by": group_by}
+    place.job(made.text(), **moves)
 
     def process(act: str) -> None:
         place.refresh()
         if act == "stale":
             place.session.jobs.replay("j", stale=True)
         elif act == "replay":
-            place.session.jobs.replay("j", where="relative_path < 'd'")
+            place.session.jobs.replay("j", where="relative_path < 'd'" if group_by is None else "relative_path < 'y'")
         else:
             place.run()
 
     known: dict[str, tuple[str, int]] = {}  # the text that was processed last, and by which code
     process("run")
     for turn in range(turns):
-        turned = choice.choice(events)
+        turned = choice.choice([*EVENTS, "run", "run"])
         match turned:
             case "edit":
-                number += 1
-                edit(place, number)
+                made.number += 1
+                made.edit()
             case "revert":
-                number = choice.randint(1, number)
-                edit(place, number)
+                made.number = choice.randint(1, made.number)
+                made.edit()
             case "argument":
-                add = choice.randint(0, 3)
-                place.session.jobs.alter("j", arguments={"add": str(add)} if add else {})
+                made.add = choice.randint(0, 3)
+                place.session.jobs.alter("j", arguments={"add": str(made.add)} if made.add else {})
+            case "column" if made.columns < 6:
+                made.columns += 1
+                made.edit()
+                place.session.jobs.alter("j", returns=made.returns)
+            case "environment":
+                made.environment = choice.choice(environments)
+                place.session.jobs.alter("j", environment=str(made.environment) if made.environment else None)
             case "put":
-                name = choice.choice("abcdefghij")
+                name = new_name(choice.choice("abcdefghij"))
                 content[name] = f"{choice.choice(['bad', 'empty', 'good', 'fine'])} {turn}"
                 place.put(name, content[name])
             case "delete" if len(content) > 3:
@@ -111,8 +202,10 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(place: Place, t
                 place.delete(name)
             case "move" if content:
                 name = choice.choice([*content])
-                content[f"{name[0]}{turn}"] = content.pop(name)
-                (place.folder / name).rename(place.folder / f"{name[0]}{turn}")
+                moved = new_name(f"{name.rpartition('/')[2][0]}{turn}")
+                content[moved] = content.pop(name)
+                (place.folder / moved).parent.mkdir(exist_ok=True)
+                (place.folder / name).rename(place.folder / moved)
             case "forget":
                 later = datetime.now(UTC) + timedelta(days=1)
                 place.session.home.catalog.history.forget(later, kept=1000)
@@ -121,31 +214,33 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(place: Place, t
         if turned in ("run", "replay", "stale", "put", "move", "delete"):
             with suppress(VolstreamError):
                 process(turned)
-            kept = place.session.home.warehouse
-            entries: list[dict[str, object]] = []
-            job = place.session.jobs.get("j")
-            with suppress(VolstreamError):
-                entries = place.rows(f"SELECT path, batch FROM delta.`{kept}/_ledgers/{job.id}`")
-            codes = place.session.home.catalog.codes
-            values = {version.number: value_of(version) for version in codes.versions(job.id)}
-            batches = codes.of_batches(str(entry["batch"]) for entry in entries)
+            home, job = place.session.home, place.session.jobs.get("j")
+            kept = ledger.location_of(home.warehouse, job.id)
+            entries = queried(kept, "SELECT * FROM rows").to_pylist() if DeltaLog(kept).exists() else []
+            values = {version.number: value_of(version) for version in home.catalog.codes.versions(job.id)}
+            batches = home.catalog.codes.of_batches(str(entry["batch"]) for entry in entries)
             for entry in entries:
                 path = str(entry["path"])
-                made = values[batches[str(entry["batch"])].of(path) or 0]
-                if known.get(path, ("", 0))[0] != content.get(path) or turned in ("replay", "stale"):
-                    known[path] = content.get(path, ""), made
+                by = values[batches[str(entry["batch"])].of(path) or 0]
+                if known.get(path, ("", 0))[0] != texts().get(path) or turned in ("replay", "stale"):
+                    known[path] = texts().get(path, ""), by
             empty = {str(entry["path"]): known[str(entry["path"])][1] for entry in entries}
-        check(place, number * 10 + add, empty)
+        check(place.session, made, empty)
+    copy = tmp_path / "copy"
+    make(place.session.home.catalog, place.session.home.settings, copy)
+    with session_on(gateway, config.load(tmp_path / "restored")) as session:
+        restore(session.home.catalog, session.home.settings, copy)
+        check(session, made, empty)
 
 
 def test_rows_of_former_code_are_named_and_only_they_are_replayed(place: Place) -> None:
     for name in ("a", "b", "c"):
         place.put(name, name)
-    place.job(CODE.format(number=1))
+    place.job(Made(place).text())
     place.run()
     job = place.session.jobs.get("j")
     assert details.described(place.session.home, job)["code"] == "made all rows"
-    edit(place, 2)
+    Made(place, number=2).edit()
     place.put("c", "changed")
     place.refresh()
     place.run()
@@ -174,7 +269,7 @@ def test_a_batch_costs_no_statement_for_its_version(place: Place) -> None:
 
     for name in "abcd":
         place.put(name, name)
-    place.job(CODE.format(number=1), max_files=1)
+    place.job(Made(place).text(), max_files=1)
     engine = place.session.home.catalog.database._engine
     event.listen(engine, "before_cursor_execute", note)
     try:
@@ -195,9 +290,9 @@ def test_code_of_forgotten_batches_is_kept_while_a_version_of_the_table_has_thei
     home = place.session.home
     for name in "abc":
         place.put(name, name)
-    place.job(CODE.format(number=1), max_files=1)
+    place.job(Made(place).text(), max_files=1)
     place.run()
-    edit(place, 2)
+    Made(place, number=2).edit()
     place.put("b", "changed")
     place.refresh()
     place.run()

@@ -202,8 +202,8 @@ class Jobs(Collection[Job]):
             StorageError: a file of the sample cannot be read.
             As :meth:`create`.
         """
+        from volstream.functions.loading.columns import with_rescued
         from volstream.functions.loading.options import LOADED, LOADER, LoadOptions
-        from volstream.jobs.load import with_rescued
         from volstream.jobs.load_columns import first_columns
         from volstream.tables.delta.places import reached
 

@@ -15,10 +15,10 @@ from volstream.changes.directory import table as directory
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.files.volumes.access import store_of
+from volstream.functions.loading.columns import with_rescued
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.rows import PATH, FilesAsRows
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.jobs.load import with_rescued
 from volstream.jobs.load_columns import SAMPLE, columns_shown, sample
 from volstream.jobs.services import JobServices
 from volstream.spark.frames import relation, without_collations

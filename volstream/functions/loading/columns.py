@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from volstream.base.model.files import is_utf8
 from volstream.base.model.names import NOT_IN_COLUMNS
 from volstream.functions.loading.numbers import DECODER, null_if_inexact
-from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.texts import USUAL, Notation, cast_or_null, fit_text, of_text
+from volstream.functions.schema import checked, from_ddl, to_ddl
 from volstream.functions.types import convert
 from volstream.functions.types.convert import is_too_fine, python_values
 from volstream.functions.types.kinds import is_number, of_arrow
@@ -415,6 +416,12 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
+def with_rescued(ddl: str) -> str:
+    """Adds the column for rescued data to a user's columns. Raises InvalidValueError."""
+    own = [field for field in from_ddl(ddl) if field.name.lower() != RESCUED]
+    return to_ddl(checked(pa.schema([*own, pa.field(RESCUED, pa.string())])))
 
 
 def present(values: pa.Array | Sequence[Any]) -> Mapping[int, Any]:

@@ -35,6 +35,7 @@ from volstream.files.volumes.access import access_by
 from volstream.functions.child import ChildWorker
 from volstream.functions.file import File
 from volstream.functions.finding import find
+from volstream.functions.loading.columns import with_rescued
 from volstream.functions.loading.formats import may_be_read, recognize
 from volstream.functions.loading.loader import Loader
 from volstream.functions.loading.options import RESCUED, LoadOptions
@@ -45,7 +46,6 @@ from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.worker import Work
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT
-from volstream.jobs.load import with_rescued
 from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.views import Views
 from volstream.sql.text import table_at

@@ -22,6 +22,7 @@ from volstream.catalog import Catalog, copying
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError
+from volstream.jobs import ledger
 from volstream.ops.backup.manifest import Manifest
 from volstream.tables.delta import folders
 from volstream.tables.delta.copying import copy_folder, copy_table
@@ -147,3 +148,10 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
             yield location, newest, owner
         if both is not None:
             yield both.tail.view.spec.location, both.tail.view.version, owner
+    for job in catalog.jobs.list(statement=None):
+        location = ledger.location_of(warehouse, job.id)
+        owner = _Owner(f"The list of files without rows of job {job.name}", f"volstream drop job {job.name}")
+        with owner.explaining():
+            newest = DeltaLog(location).latest_version()
+        if newest is not None:
+            yield location, newest, owner
