@@ -27,6 +27,7 @@ from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.api.session import Session
 from volstream.base.definitions import QueueType, Volume
+from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.hint_set import HintSet
 from volstream.base.model.hints import Hint, ObjectHint
 from volstream.base.model.names import Name
@@ -37,8 +38,7 @@ from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.volumes.access import queue_of
 from volstream.files.volumes.route import route
-from volstream.server.daemon.share import Share
-from volstream.server.daemon.volumes import VolumeWorker
+from volstream.server.daemon.keeping import VolumeKeeping
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
 #: Created by ``up.py``: a bucket, and a queue that is notified of its changes.
@@ -165,10 +165,14 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
         str(place.kind), access.provider, region=access.region, endpoint=access.endpoint, credentials="static", if_not_exists=True
     )
     location = f"{access.provider}://{_BUCKET}/{name}"
-    volume = session.volumes.create(name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard)
-    worker = VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, Share(1))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
+    volume = session.volumes.create(
+        name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard, virtual_cluster=name
+    )
+    stop = Stop()
+    keeping = VolumeKeeping(session.home.catalog, session.home.settings, name, stop)
+    threads = [threading.Thread(target=part) for part in (keeping.run, keeping.follow)]
+    for thread in threads:
+        thread.start()
     try:
         _await(lambda: session.volumes.get(name).last_listing is not None)
         started = time.perf_counter()
@@ -180,8 +184,9 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
         _await(lambda: (queue.describe().waiting, queue.describe().in_flight) == (0, 0))
         return time.perf_counter() - started
     finally:
-        worker.end()
-        thread.join()
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def _await(check: Callable[[], bool]) -> None:

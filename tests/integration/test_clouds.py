@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ import pytest
 
 from tests.clouds import Cloud, mns, oss, unused_name
 from tests.integration.conftest import session_on
+from tests.keeping import keeping
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.checks import CheckState
 from volstream.ops.inspection.doctor import examine
-from volstream.server.daemon.share import Share
-from volstream.server.daemon.volumes import VolumeWorker
+from volstream.server.daemon.keeping import VolumeKeeping
 from volstream.spark.session import SparkGateway
 
 __all__ = ["mns", "oss"]
@@ -57,22 +56,9 @@ class Bucket:
             name, f"oss://{self.name}/{prefix}", connection="c", queue_type=QueueType("mns"), queue_name=self.queue_url, **options
         )
 
-    @contextmanager
-    def kept(self, *volumes: Volume) -> Iterator[list[VolumeWorker]]:
-        """The daemon's threads of these volumes."""
-        session = self.session
-        share = Share(len(volumes))
-        workers = [VolumeWorker(volume, session.home.catalog, session.home.settings, lambda _: None, share) for volume in volumes]
-        threads = [threading.Thread(target=worker.run) for worker in workers]
-        for thread in threads:
-            thread.start()
-        try:
-            yield workers
-        finally:
-            for worker in workers:
-                worker.end()
-            for thread in threads:
-                thread.join(60)
+    def kept(self) -> AbstractContextManager[VolumeKeeping]:
+        """What keeps the volumes of a daemon."""
+        return keeping(self.session.home.catalog, self.session.home.settings)
 
     def directory(self, volume: str) -> dict[str, int]:
         rows = self.session.sql(f"SELECT relative_path, size FROM DIRECTORY(VOLUME {volume})").toArrow().to_pylist()
@@ -112,7 +98,7 @@ def test_ten_thousand_objects_converge_despite_lost_repeated_late_and_reordered_
     volume = bucket.volume("v")
     messages: list[tuple[str, bytes]] = []
     bucket.pass_on = lambda body: messages.append((_key(body), body))
-    with bucket.kept(volume):
+    with bucket.kept():
         eventually(lambda: bucket.session.volumes.get("v").last_listing is not None, 60)
         keys = [f"{number % 7}/{number % 50}/file {number}+%.txt" for number in range(10_000)]
         for _ in range(12_000):
@@ -154,8 +140,9 @@ def _key(body: bytes) -> str:
 @pytest.mark.long
 def test_volumes_that_share_a_queue_each_receive_their_own_messages(bucket: Bucket) -> None:
     bucket.cloud.make_bucket("another-bucket")
-    pictures, texts = bucket.volume("pictures", "a", patterns=("*.jpg",)), bucket.volume("texts", "a/b")
-    with bucket.kept(pictures, texts):
+    bucket.volume("pictures", "a", patterns=("*.jpg",))
+    bucket.volume("texts", "a/b")
+    with bucket.kept():
         for volume in ("pictures", "texts"):
             eventually(lambda volume=volume: bucket.session.volumes.get(volume).last_listing is not None, 60)  # type: ignore[misc]
         for key in ("a/1.jpg", "a/b/2.jpg", "a/b/3.txt", "a/4.txt", "elsewhere/5.jpg"):
@@ -168,32 +155,33 @@ def test_volumes_that_share_a_queue_each_receive_their_own_messages(bucket: Buck
 
 
 def test_messages_that_are_not_events_are_recorded_as_rejected_and_acknowledged(bucket: Bucket) -> None:
-    with bucket.kept(bucket.volume("v")) as [worker]:
+    bucket.volume("v")
+    with bucket.kept() as kept:
         bucket.send(b"no event at all")
         bucket.put("good")
         eventually(lambda: bucket.directory("v") == {"good": 1}, 60)
         eventually(bucket.is_drained, 30)
-        assert worker.last_event is not None
+        assert kept.workers[0].last_event is not None
     [one] = bucket.session.home.catalog.refreshes.rejected()
     assert one.subject == "no event at all"
 
 
 @pytest.mark.long
 def test_a_worker_that_takes_over_receives_what_its_predecessor_held(bucket: Bucket) -> None:
-    volume = bucket.volume("v")
-    with bucket.kept(volume):
+    bucket.volume("v")
+    with bucket.kept():
         bucket.put("one")
         eventually(lambda: bucket.directory("v") == {"one": 1}, 60)
     bucket.put("two")
-    with bucket.kept(volume):
+    with bucket.kept():
         eventually(lambda: bucket.directory("v") == {"one": 1, "two": 1}, 60)
         eventually(bucket.is_drained, 30)
 
 
 def test_the_doctor_finds_a_maintained_volume_healthy_and_times_a_canary(bucket: Bucket) -> None:
-    volume = bucket.volume("v")
+    bucket.volume("v")
     bucket.put("first.txt")
-    with bucket.kept(volume):
+    with bucket.kept():
         eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)
         checks = {check.what: check for check in examine(bucket.session.home, "v", canary=True)}
         eventually(lambda: bucket.directory("v") == {"first.txt": 1}, 60)

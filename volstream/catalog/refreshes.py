@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -23,9 +20,6 @@ from volstream.catalog.tables import digest, key_checks, plans, reconciles, refr
 
 #: Number of full listings kept on record per volume.
 _KEPT = 100
-
-#: For so long, what is known of requested keys is not read again, seconds.
-_MOMENT = 0.1
 
 #: Number of rejected messages kept per volume: senders may send any number.
 _KEPT_REJECTED = 1000
@@ -61,9 +55,6 @@ class Refreshes:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._looking = threading.Lock()
-        self._asked: frozenset[str] = frozenset()  # volumes with requested keys
-        self._looked = -math.inf
 
     def record(self, refresh: Refresh) -> None:
         """Records a committed refresh. Idempotent: the caller may crash after the commit, before recording it."""
@@ -134,7 +125,6 @@ class Refreshes:
         with self._database.transaction() as transaction:
             # A writer that is checking a key now does not know of this request.
             self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
-        self._looked = -math.inf
         return now
 
     def ask_checks(self, paths: Mapping[str, Set[str]]) -> Sequence[Rejection]:
@@ -146,16 +136,10 @@ class Refreshes:
             self.ask_check(volume_id, asked - odd.keys())
         return rejected
 
-    def may_be_asked(self, volume_id: str) -> bool:
-        """False if no key of the volume was requested until a moment ago. One statement answers for all volumes of a process,
-        which ask again and again."""
-        if time.monotonic() - self._looked > _MOMENT:
-            with self._looking:
-                if time.monotonic() - self._looked > _MOMENT:
-                    self._looked = time.monotonic()
-                    requested = exists().where(key_checks.c.volume_id == volumes.c.id)
-                    self._asked = frozenset(row.id for row in self._database.rows(select(volumes.c.id).where(requested)))
-        return volume_id in self._asked
+    def asked_volumes(self) -> Set[str]:
+        """Returns the volumes of which keys were requested that are not checked yet."""
+        requested = exists().where(key_checks.c.volume_id == volumes.c.id)
+        return {row.id for row in self._database.rows(select(volumes.c.id).where(requested))}
 
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
         """Returns requested keys that are not checked yet, with the time of the request."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from volstream.files.queues.base import EventQueue, Message, QueueSettings
+from volstream.files.queues.base import Announcing, EventQueue, Message, QueueSettings
 
 #: Quick redeliveries, for queues that have them; and none during a test.
 SETTINGS = QueueSettings(debounce_seconds=0.02, poll_seconds=0.04, visibility_seconds=0.04, wait_seconds=1)
@@ -83,6 +83,29 @@ class QueueContract:
         for message in bench.receive():
             assert message.rejection is None
             assert message.hints
+
+    def test_a_queue_that_announces_is_asked_only_then(self, open_bench: OpenBench) -> None:
+        bench = open_bench(PATIENT)
+        queue = bench.queue
+        if not isinstance(queue, Announcing):
+            pytest.skip("a thread waits for it")
+        announced: list[float] = []
+        queue.announce(announced.append)
+        queue.start()
+        assert not queue.receive(10, 0.0)
+        due = queue.ready_at()
+        bench.happen("a")
+
+        def is_received() -> bool:
+            nonlocal due
+            if min([due, *announced]) > time.monotonic():
+                return False
+            announced.clear()
+            received = queue.receive(10, 0.0)
+            due = queue.ready_at()
+            return bool(received)
+
+        eventually(is_received)
 
     def _redelivering(self, open_bench: OpenBench) -> QueueBench:
         """Returns a started queue with a message; skips the test if the queue delivers each once while it is started."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 
 from tests.clouds import Cloud, unused_name
 from tests.inventories import WRITERS, Reported, report
+from tests.keeping import keeping
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
@@ -29,8 +29,6 @@ from volstream.cli.objects import describe_command
 from volstream.cli.volume import refresh_command
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, StorageError
 from volstream.files.volumes.access import policies, store_of
-from volstream.server.daemon.share import Share
-from volstream.server.daemon.volumes import VolumeWorker
 
 KEYS = ("a b", "a+b", "a%2Bb", "ü/中", "plain/x.txt", "%", 'quo"te', "null")
 
@@ -212,17 +210,11 @@ def test_a_daemon_fills_a_new_volume_from_its_inventory_and_reads_the_next_repor
     home.put("a")
     home.publish(LATER, home.reported())
     home.put("b")
-    worker = VolumeWorker(home.session.volumes.get("v"), catalog, settings, lambda _: None, Share(1))
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
+    with keeping(catalog, settings):
         eventually(lambda: home.session.volumes.get("v").last_listing == LATER)
         assert set(home.directory()) == {"a"}
         home.publish(LATER + timedelta(minutes=1), home.reported())
         eventually(lambda: set(home.directory()) == {"a", "b"})
-    finally:
-        worker.end()
-        thread.join(30)
     causes = {one.cause for one in catalog.refreshes.reconciles(home.session.volumes.get("v").id, limit=10)}
     assert causes == {"first-listing", "listing"}
     assert catalog.conditions.cause(ConditionKind.VOLUME, home.session.volumes.get("v").id) is None

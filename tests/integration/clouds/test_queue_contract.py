@@ -22,13 +22,16 @@ from volstream.errors import InvalidValueError
 from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials
 from volstream.files.queues import QUEUE_TYPES, open_queue
+from volstream.files.queues.announced import AnnouncedQueue
 from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
 from volstream.testing import OpenBench, QueueBench, QueueContract
 
 
 class TestQueues(QueueContract):
-    @pytest.fixture(params=["local", "memory", "poll", *each("moto", "mns", "kafka", "localstack", "pubsub", "azurite")])
+    @pytest.fixture(
+        params=["local", "memory", "announced", "poll", *each("moto", "mns", "kafka", "localstack", "pubsub", "azurite")]
+    )
     def open_bench(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBench]:
         opened: list[EventQueue] = []
 
@@ -47,7 +50,7 @@ class TestQueues(QueueContract):
                 bench = _kafka(request.getfixturevalue("broker"), spec)
             else:
                 bench = QueueBench(
-                    open_queue(kind, spec),
+                    open_queue("memory" if kind == "announced" else kind, spec),
                     lambda path: (tmp_path / path).write_bytes(b"x"),
                     redelivers=True,
                     counts=kind != "poll",
@@ -55,6 +58,8 @@ class TestQueues(QueueContract):
             if isinstance(bench.queue, MemoryQueue):
                 send = bench.queue.send
                 bench.happen = lambda path: send(KeyHint(path))
+                if kind == "announced":
+                    bench.queue = AnnouncedQueue(bench.queue)
             opened.append(bench.queue)
             return bench
 

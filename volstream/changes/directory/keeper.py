@@ -67,6 +67,10 @@ class DirectoryKeeper:
         wait: sleeps; a daemon passes a function that its stop signal interrupts.
         stopped: interrupts a listing when it returns true.
         store: store of the volume's files; None: opened through its connection.
+
+    Attributes:
+        check_seconds: interval of checks that the store exists.
+        is_asked: the last look at requested checks found some, due or not.
     """
 
     def __init__(
@@ -89,8 +93,9 @@ class DirectoryKeeper:
         self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: number of attempts, and time of the next
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         local = isinstance(self._store, HasLocalPaths)
-        self._check_seconds = _LOCAL_CHECK_SECONDS if local else _REMOTE_CHECK_SECONDS
-        self._next_check = time.monotonic() + self._check_seconds
+        self.check_seconds = _LOCAL_CHECK_SECONDS if local else _REMOTE_CHECK_SECONDS
+        self.is_asked = True
+        self._next_check = time.monotonic() + self.check_seconds
 
     @property
     def held_removals(self) -> int:
@@ -112,7 +117,7 @@ class DirectoryKeeper:
             return
         with suppress(StorageDeniedError):  # denied: permission covers only some prefixes; the store exists
             self._store.head(PROBE)
-        self._next_check = time.monotonic() + self._check_seconds
+        self._next_check = time.monotonic() + self.check_seconds
 
     def reconcile(self, prefix: str = "", cause: str = "listing", inventory: Inventory | None = None) -> ReconcileResult:
         """Lists everything below ``prefix`` (empty, or ending in ``/``) and commits the differences.
@@ -331,9 +336,9 @@ class DirectoryKeeper:
         """Returns what this volume's writer was asked to check again, with the times of the requests: settled files, subtrees,
         and keys due for a retry."""
         hints: dict[Hint, datetime] = {}
-        if not self._catalog.refreshes.may_be_asked(self.volume.id):
-            return hints
-        for path, when in self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys).items():
+        requested = self._catalog.refreshes.asked_checks(self.volume.id, self._settings.tick_keys)
+        self.is_asked = bool(requested)
+        for path, when in requested.items():
             if path == "" or path.endswith("/"):
                 hints[SubtreeHint(path, "requested")] = when
             elif time.monotonic() >= self._put_off_until.get(path, (0, 0.0))[1] and self._settled(path):

@@ -6,7 +6,7 @@ What does not belong here: what hints mean for the directory (``model.hint_set``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -124,6 +124,17 @@ class EventQueue(Protocol):
 
     def depth(self) -> int | None:
         """Returns the approximate number of waiting messages; None if unknown."""
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A queue that says when to ask it, so that no thread waits for it. Others get one (``announced``)."""
+
+    def announce(self, ready: Callable[[float], None]) -> None:
+        """Calls ``ready``, from any thread, with the time (monotonic) from which ``receive`` may return or raise something."""
+
+    def ready_at(self) -> float:
+        """Returns when ``receive`` may return or raise something (monotonic) without an announcement."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from volstream.base.model.hints import Hint
@@ -88,6 +88,7 @@ class InProcessQueue(ABC):
         self._changed = threading.Condition()
         self._in_flight = InFlight(visibility_seconds)
         self._listening = False
+        self._ready: Callable[[float], None] = lambda _: None
 
     def start(self) -> None:
         """See :meth:`EventQueue.start`."""
@@ -120,6 +121,16 @@ class InProcessQueue(ABC):
         with self._changed:
             self._in_flight.acknowledge(messages)
             self._changed.notify_all()
+
+    def announce(self, ready: Callable[[float], None]) -> None:
+        """See :meth:`Announcing.announce`."""
+        self._ready = ready
+
+    def ready_at(self) -> float:
+        """See :meth:`Announcing.ready_at`."""
+        with self._changed:
+            dues = [due for due in (self._in_flight.next_due, self._next_due) if due is not None]
+            return min(dues, default=float("inf"))
 
     @property
     def _next_due(self) -> float | None:

@@ -20,6 +20,9 @@ from volstream.files.queues.debounce import Debouncer, PathChange, PathChangeKin
 from volstream.files.queues.inflight import InProcessQueue
 from volstream.files.queues.watch import DirectoryWatch
 
+#: After the kernel dropped events, more of them are waited for this long, in seconds: one listing covers all.
+_SOON = 0.5
+
 
 class LocalQueue(InProcessQueue):
     """Delivers hints about the files of a directory.
@@ -88,6 +91,12 @@ class LocalQueue(InProcessQueue):
                     self._changed.wait(max(0.0, self._wakes_at - now))
         return ()
 
+    def ready_at(self) -> float:
+        """See :meth:`Announcing.ready_at`."""
+        with self._changed:
+            self._wakes_at = super().ready_at()
+            return self._wakes_at
+
     def depth(self) -> int:
         """See :meth:`EventQueue.depth`."""
         with self._changed:
@@ -96,6 +105,10 @@ class LocalQueue(InProcessQueue):
     def is_settled(self) -> bool:
         """See :meth:`Settling.is_settled`."""
         return self.depth() == 0
+
+    @property
+    def _next_due(self) -> float | None:
+        return self._settler.next_due
 
     def _new(self, now: float, limit: int) -> list[Message]:
         released = self._settler.release(now, min(limit, self._in_flight.room))
@@ -155,12 +168,18 @@ class LocalQueue(InProcessQueue):
             self._settler.add(change, time.monotonic())
             self._directories_added |= change.kind is PathChangeKind.DIRECTORY_NEW
             due = self._settler.next_due
-            if due is not None and due < self._wakes_at:
-                self._changed.notify_all()
+            if due is None or due >= self._wakes_at:
+                return
+            self._wakes_at = due
+            self._changed.notify_all()
+        self._ready(due)
 
     def _on_overflow(self) -> None:
         with self._changed:
             self._overflowed = True
+            self._check_due = min(self._check_due, time.monotonic() + _SOON)
+            due = self._check_due
+        self._ready(due)
 
     def _look(self, path: str) -> tuple[int, int] | None:
         try:

@@ -5,6 +5,7 @@ What does not belong here: anything that outlives the process.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from volstream.base.model.hints import Hint
@@ -27,11 +28,16 @@ class MemoryQueue(InProcessQueue):
         with self._changed:
             self._waiting.append(hint)
             self._changed.notify_all()
+        self._ready(time.monotonic())
 
     def depth(self) -> int:
         """See :meth:`EventQueue.depth`."""
         with self._changed:
             return len(self._waiting)
+
+    @property
+    def _next_due(self) -> float | None:
+        return float("-inf") if self._waiting and self._in_flight.room else None
 
     def _new(self, now: float, limit: int) -> list[Message]:
         room = min(limit, self._in_flight.room, len(self._waiting))

@@ -80,6 +80,7 @@ class RemoteQueue:
         self._failure: VolstreamError | None = None
         self._unanswered: VolstreamError | None = None  # why the most recent request failed
         self._broken: BaseException | None = None
+        self._ready: Callable[[float], None] = lambda _: None
         self._arrived = 0
         self._waiting = 0
         self._counted = float("-inf")
@@ -135,6 +136,16 @@ class RemoteQueue:
                     break
                 self._changed.wait(deadline - now)
         return ()
+
+    def announce(self, ready: Callable[[float], None]) -> None:
+        """See :meth:`Announcing.announce`."""
+        self._ready = ready
+
+    def ready_at(self) -> float:
+        """See :meth:`Announcing.ready_at`."""
+        with self._changed:
+            has_something = self._received.waiting or self._failure is not None or self._broken is not None
+            return float("-inf") if has_something else float("inf")
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """See :meth:`EventQueue.acknowledge`. Messages that the provider fails to delete are redelivered."""
@@ -204,6 +215,7 @@ class RemoteQueue:
             self._arrived += len(deliveries)
             self._waiting = max(0, self._waiting - len(deliveries))
             self._changed.notify_all()
+        self._ready(time.monotonic())
         return True
 
     def _keep(self, stopping: Stop, visibility: float) -> None:
@@ -255,15 +267,18 @@ class RemoteQueue:
         with self._changed:
             self._failure = error
             self._changed.notify_all()
+        self._ready(time.monotonic())
 
     def _guarded(self, stopping: Stop, part: Callable[[], None]) -> None:
         try:
             part()
         except BaseException as exc:  # noqa: BLE001 - a thread's exception is lost unless it is kept here
             with self._changed:
-                if not stopping:
-                    self._broken = exc
-                    self._changed.notify_all()
+                if stopping:
+                    return
+                self._broken = exc
+                self._changed.notify_all()
+            self._ready(time.monotonic())
 
 
 def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:

@@ -4,7 +4,7 @@ posted to the daemon, which notes them in the catalog (:mod:`volstream.files.vol
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from volstream.files.queues.base import Message, QueueSpec
 
@@ -33,6 +33,13 @@ class SilentQueue:
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """See :meth:`EventQueue.acknowledge`."""
+
+    def announce(self, ready: Callable[[float], None]) -> None:
+        """See :meth:`Announcing.announce`."""
+
+    def ready_at(self) -> float:
+        """See :meth:`Announcing.ready_at`."""
+        return float("inf")
 
     def depth(self) -> int:
         """See :meth:`EventQueue.depth`."""

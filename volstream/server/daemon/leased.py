@@ -1,4 +1,4 @@
-"""Work that one daemon at a time does: a thread waits for the lease, works while it holds it, and waits again.
+"""Work that one daemon at a time does, in turns: each for as long as it holds a lease. What is wrong with it, all can see.
 
 What does not belong here: the work itself (``volumes``, ``sources``, ``alerts``). What every daemon does (``tails``) is no such
 work, although each commit has a lease.
@@ -7,7 +7,8 @@ work, although each commit has a lease.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from volstream.base import log as logs
 from volstream.base.config import Settings
@@ -21,14 +22,14 @@ from volstream.catalog.leases import lease
 from volstream.errors import CatalogError, FencedError
 
 #: Interval of attempts to acquire the lease from another daemon.
-_LEASE_SECONDS = 1.0
+LEASE_SECONDS = 1.0
 
 #: The longest delay before work that failed is tried again.
 _CAP_SECONDS = 30.0
 
 
-class LeasedWorker(ABC):
-    """Works in turns, each for as long as it holds a lease. Any error is reported, and the work is tried again.
+class Leased:
+    """Work under a lease, and what is wrong with it.
 
     Args:
         title: what it is, such as ``writer of volume photos``.
@@ -37,7 +38,6 @@ class LeasedWorker(ABC):
             log says so.
 
     Attributes:
-        stop: set when it is to end.
         holds: True while it holds the lease.
         trouble: why the work fails at present.
     """
@@ -51,7 +51,6 @@ class LeasedWorker(ABC):
         log: logs.Logger,
         condition: tuple[ConditionKind, str] | None = None,
     ) -> None:
-        self.stop = Stop()
         self.holds = False
         self.backoff = Backoff(cap_seconds=_CAP_SECONDS)
         self.trouble = FailureTracker(title, log, self.backoff, self.record)
@@ -62,11 +61,67 @@ class LeasedWorker(ABC):
         self._log = log
         self._condition = condition
         self._recorded = False
-        self._turn = Stop()
 
     def is_wanted(self) -> bool:
         """Returns whether there is anything to work on: the object may have been dropped."""
         return True
+
+    @property
+    def reason(self) -> str | None:
+        """What is wrong, for the condition; None: nothing."""
+        return self.trouble.reason
+
+    def record(self, _reason: str | None = None) -> None:
+        """Records what is wrong in the catalog. The all-clear is recorded only by who holds the lease, or recorded what was
+        wrong."""
+        reason = self.reason
+        if self._condition is None or (reason is None and not (self.holds or self._recorded)):
+            return
+        with suppress(CatalogError):  # while it is unavailable, the log has it
+            self._catalog.conditions.note(*self._condition, reason)
+            self._recorded = reason is not None
+
+    @contextmanager
+    def leased(self, lost: Callable[[], object]) -> Iterator[bool]:
+        """Holds the lease while the block runs. Yields False if another process has it.
+
+        Args:
+            lost: see :func:`volstream.catalog.leases.lease`.
+        """
+        purpose, seconds = f"daemon's {self._title}", self._settings.lease_seconds
+        with lease(self._catalog.leases, self._lease_name, new_owner(), purpose, seconds, lost) as other:
+            if other is not None:
+                yield False
+                return
+            self.holds = True
+            try:
+                if self._condition is not None and self.trouble.reason is None:
+                    # Left by an earlier holder; cleared by the first success.
+                    self.trouble.reason = self._catalog.conditions.cause(*self._condition)
+                yield True
+            finally:
+                self.holds = False
+
+
+class LeasedWorker(Leased, ABC):
+    """Works in a thread of its own. Any error is reported, and the work is tried again.
+
+    Attributes:
+        stop: set when it is to end.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        lease_name: str,
+        catalog: Catalog,
+        settings: Settings,
+        log: logs.Logger,
+        condition: tuple[ConditionKind, str] | None = None,
+    ) -> None:
+        super().__init__(title, lease_name, catalog, settings, log, condition)
+        self.stop = Stop()
+        self._turn = Stop()
 
     @abstractmethod
     def work(self, turn: Stop) -> None:
@@ -76,11 +131,6 @@ class LeasedWorker(ABC):
             FencedError: another process took over.
             Exception: any error; the work is tried again.
         """
-
-    @property
-    def reason(self) -> str | None:
-        """What is wrong, for the condition; None: nothing."""
-        return self.trouble.reason
 
     def run(self) -> None:
         """Runs in its own thread; returns when ended."""
@@ -95,41 +145,23 @@ class LeasedWorker(ABC):
         """Ends the current turn, if any, so that another daemon can take the work."""
         self._turn.set()
 
-    def record(self, _reason: str | None = None) -> None:
-        """Records what is wrong in the catalog. The all-clear is recorded only by the worker that holds the lease, or that
-        recorded what was wrong."""
-        reason = self.reason
-        if self._condition is None or (reason is None and not (self.holds or self._recorded)):
-            return
-        with suppress(CatalogError):  # while it is unavailable, the log has it
-            self._catalog.conditions.note(*self._condition, reason)
-            self._recorded = reason is not None
-
-    def take_turn(self) -> None:
+    def _take_turn(self) -> None:
         """Works for as long as the lease is held; returns at once if another process holds it."""
         turn = self._turn = Stop()
         if self.stop:  # set before this turn existed
             return
-        name, purpose, seconds = self._lease_name, f"daemon's {self._title}", self._settings.lease_seconds
-        with lease(self._catalog.leases, name, new_owner(), purpose, seconds, turn.set) as other:
-            if other is not None:
-                return
-            self.holds = True
-            if self._condition is not None and self.trouble.reason is None:
-                # Left by an earlier holder; cleared by the first success.
-                self.trouble.reason = self._catalog.conditions.cause(*self._condition)
-            try:
-                self.work(turn)
-            except FencedError as error:
-                self._log.warning("taken_over", work=self._title, error=str(error))
-            finally:
-                self.holds = False
+        with self.leased(turn.set) as is_mine:
+            if is_mine:
+                try:
+                    self.work(turn)
+                except FencedError as error:
+                    self._log.warning("taken_over", work=self._title, error=str(error))
 
     def _try(self) -> None:
         if self.is_wanted():
             try:
-                self.take_turn()
+                self._take_turn()
             except Exception:
                 if self.is_wanted():
                     raise  # otherwise it was dropped meanwhile: the thread that follows the catalog ends this worker
-        self.stop.wait(_LEASE_SECONDS)
+        self.stop.wait(LEASE_SECONDS)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from volstream.api.session import Session
 from volstream.base.config import Settings
 from volstream.base.definitions import Job, SourceKind
-from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.hosts import address_of, certificate_of
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import Supervisor, run_loop
+from volstream.base.lifecycle.supervisor import Supervisor
 from volstream.base.log import get
 from volstream.catalog import Catalog
-from volstream.catalog.database import Database
-from volstream.catalog.definitions import Copies
-from volstream.errors import CatalogError, InterruptedByUserError
+from volstream.errors import InterruptedByUserError
 from volstream.server.console.actions import doing_of
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url
@@ -28,14 +24,13 @@ from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteE
 from volstream.server.daemon.housekeeping import Housekeeper
 from volstream.server.daemon.ingest import IngestServer
 from volstream.server.daemon.jobs import Scheduler
+from volstream.server.daemon.keeping import VolumeKeeping
 from volstream.server.daemon.metrics import DaemonMetrics
 from volstream.server.daemon.readiness import Readiness
 from volstream.server.daemon.registration import Registrar
-from volstream.server.daemon.share import ClusterMembers, Share
 from volstream.server.daemon.sources import SourceWorkers
 from volstream.server.daemon.tails import Committer
 from volstream.server.daemon.tasks import TaskWorker
-from volstream.server.daemon.volumes import VolumeWorker
 from volstream.spark.engine.attach import remote_address
 from volstream.spark.engine.lock import Owner
 from volstream.spark.engine.process import Engine
@@ -43,9 +38,6 @@ from volstream.spark.loading import load
 from volstream.spark.session import SparkGateway
 
 _log = get("daemon")
-
-#: Interval of checks for new and dropped definitions.
-_LOOK_SECONDS = 0.5
 
 #: The daemon waits indefinitely for another one on its home.
 _FOREVER = 10 * 365 * 86400.0
@@ -67,9 +59,7 @@ class Daemon:
         self._virtual_cluster = virtual_cluster
         self._stop = stop
         self._ready_callback = ready
-        self._workers: dict[str, VolumeWorker] = {}
         self._volume_of: dict[str, str | None] = {}  # by stream that jobs read; None: it is on a table
-        self._share = Share()
         self._threads = Supervisor(stop)
         self._serving = False
         self._owned: Engine | None = None
@@ -117,12 +107,13 @@ class Daemon:
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.home.catalog
+        keeping = VolumeKeeping(catalog, self._settings, self._virtual_cluster, self._stop, lambda _: self._wake())
         self._scheduler = scheduler = Scheduler(
             catalog,
             session.jobs.runner,
             self._settings,
             session.home.zone,
-            lambda job: self._serves(catalog, job),
+            lambda job: self._serves(catalog, keeping, job),
             self._stop,
             lambda: engine.is_up,
         )
@@ -130,11 +121,11 @@ class Daemon:
         self._sources = SourceWorkers(session.home, self._stop)
         alerts = AlertService(session.home, engine.status, self._page)
         others = [self._sources, alerts] if ingest is None else [self._sources, alerts, ingest]
-        metrics = DaemonMetrics(catalog, session.home.reader, lambda: list(self._workers.values()), scheduler, others)
+        metrics = DaemonMetrics(catalog, session.home.reader, lambda: keeping.workers, scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         cluster = self._virtual_cluster.upper()
         tasks = TaskWorker(catalog, self._settings, cluster, partial(doing_of, session), lambda: engine.is_up)
-        ready = partial(self._readiness, engine, scheduler)
+        ready = partial(self._readiness, engine, scheduler, keeping)
         console = Console(session, self._healthy, ready, metrics, cluster, tasks.wake)
         address = self._settings.console_address
         tls = certificate_of(self._settings, "console", address)
@@ -148,7 +139,8 @@ class Daemon:
                 self._owned.announce(http_port=http.port)
             self._threads.run("scheduler", scheduler.run)
             self._threads.run("tasks", tasks.run)
-            self._threads.run("volumes", lambda: self._follow(catalog))
+            self._threads.run("volumes", keeping.run)
+            self._threads.run("catalog", keeping.follow)
             self._threads.run("sources", self._sources.run)
             self._threads.run("commits", self._committer.run)
             self._threads.run("alerts", alerts.run)
@@ -156,6 +148,7 @@ class Daemon:
             if self._settings.metastore:
                 self._threads.run("registration", Registrar(session.home, lambda: engine.is_up, self._stop).run)
             _log.info("daemon_started", home=str(self._settings.home), http_port=http.port, cluster=self._virtual_cluster)
+            self._serving = True
             self._ready_callback(http.port)
             engine.run()
         finally:
@@ -180,57 +173,6 @@ class Daemon:
         if self._scheduler is not None:
             self._scheduler.wake()
 
-    def _follow(self, catalog: Catalog) -> None:
-        """Follows the catalog until the stop signal: runs a thread per volume of this cluster, and gives each daemon an even
-        share of the volumes."""
-
-        volumes, watched = Copies(catalog.volumes), Database(self._settings.database_url)
-        seen: int | None = None
-
-        def look() -> None:
-            nonlocal seen
-            version = watched.version()
-            changed = set[str]()
-            if version is None or version != seen:
-                changed = {volume.id for volume in volumes.follow()}
-                seen = version
-            wanted = {
-                volume.id: volume
-                for volume in volumes.all.values()
-                if volume.virtual_cluster.upper() == self._virtual_cluster.upper()
-            }
-            for volume_id in self._workers.keys() - wanted.keys():
-                self._workers.pop(volume_id).end()
-                _log.info("volume_dropped", volume_id=volume_id)
-            self._share.divide(len(wanted), members.count())
-            for worker in self._kept[self._share.maximum :]:
-                worker.hand_over()
-            for volume_id in wanted.keys() & self._workers.keys() & changed:
-                self._workers[volume_id].follow(wanted[volume_id])
-            for volume_id in wanted.keys() - self._workers.keys():
-                self._start_worker(VolumeWorker(wanted[volume_id], catalog, self._settings, lambda _: self._wake(), self._share))
-            self._serving = True
-            self._stop.wait(_LOOK_SECONDS)
-
-        members = ClusterMembers(catalog.leases, self._virtual_cluster, self._settings.lease_seconds)
-        try:
-            run_loop("volumes", look, self._stop, _log, Backoff(), survives=lambda _: True)
-        finally:
-            with suppress(CatalogError):  # the others notice when the lease expires
-                members.leave()
-            for worker in self._workers.values():
-                worker.end()
-            watched.close()
-
-    @property
-    def _kept(self) -> list[VolumeWorker]:
-        """The volumes that this daemon keeps, always in the same order."""
-        return [worker for worker in list(self._workers.values()) if worker.holds]
-
-    def _start_worker(self, worker: VolumeWorker) -> None:
-        self._workers[worker.volume.id] = worker
-        self._threads.run(f"volume {worker.volume.name}", worker.run, may_end=True)  # when the volume is dropped
-
     def _end(self) -> None:
         """Lets the parts finish work in progress, within ``shutdown_seconds``."""
         if not self._threads.join(self._settings.shutdown_seconds):
@@ -243,29 +185,29 @@ class Daemon:
             _log.error("part_died", part=failure.name, error=str(failure.error))
             raise failure.error
 
-    def _serves(self, catalog: Catalog, job: Job) -> bool:
+    def _serves(self, catalog: Catalog, keeping: VolumeKeeping, job: Job) -> bool:
         """Returns whether this daemon keeps a volume that the job reads; jobs that read only tables run on any daemon."""
         for stream in map(catalog.streams.by_id, {*job.stream_ids} - self._volume_of.keys()):
             if stream is not None:
                 self._volume_of[stream.id] = stream.source_id if stream.source_kind is SourceKind.VOLUME else None
         sources = {self._volume_of[stream_id] for stream_id in job.stream_ids if stream_id in self._volume_of}
-        volumes = [self._workers.get(volume_id) for volume_id in sources if volume_id is not None]
-        return bool(sources) and (not volumes or any(worker is not None and worker.holds for worker in volumes))
+        volumes = [volume_id for volume_id in sources if volume_id is not None]
+        return bool(sources) and (not volumes or any(map(keeping.keeps, volumes)))
 
     def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
         well = not self._stop and self._threads.failure is None
         return well, {"status": "ok" if well else "stopping"}
 
-    def _readiness(self, engine: DaemonEngine, scheduler: Scheduler) -> tuple[bool, Mapping[str, Any]]:
-        workers = list(self._workers.values())
+    def _readiness(self, engine: DaemonEngine, scheduler: Scheduler, keeping: VolumeKeeping) -> tuple[bool, Mapping[str, Any]]:
+        kept = keeping.kept
         readiness = Readiness(
-            serving=self._serving,
-            kept=len(self._kept),
+            serving=self._serving and keeping.is_looking,
+            kept=len(kept),
             engine=engine.status(),
-            volumes={str(worker.volume.name): worker.reason for worker in workers if worker.reason is not None},
+            volumes=keeping.failing,
             sources={} if self._sources is None else self._sources.failing,
             tables={} if self._committer is None else self._committer.failing,
             jobs=dict(scheduler.unrecorded),
-            held_removals={str(kept.volume.name): kept.held_removals for kept in self._kept if kept.held_removals},
+            held_removals={str(one.volume.name): one.held_removals for one in kept if one.held_removals},
         )
         return readiness.ready, readiness.said()

@@ -57,12 +57,13 @@ class Share:
 
     Attributes:
         maximum: maximum number of volumes; 0 until it is known.
+        taken: number of volumes that have a place.
     """
 
     def __init__(self, maximum: int = 0) -> None:
         self.maximum = maximum
         self._lock = threading.Lock()
-        self._taken = 0
+        self.taken = 0
 
     def divide(self, volumes: int, daemons: int) -> None:
         """Recomputes the share from the cluster's current numbers of volumes and daemons, including this one."""
@@ -72,10 +73,10 @@ class Share:
     def place(self) -> Iterator[bool]:
         """Reserves a place for one more volume while the block runs. Yields whether there is one."""
         with self._lock:
-            free = self._taken < self.maximum
-            self._taken += free
+            free = self.taken < self.maximum
+            self.taken += free
         try:
             yield free
         finally:
             with self._lock:
-                self._taken -= free
+                self.taken -= free

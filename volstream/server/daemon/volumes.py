@@ -1,19 +1,19 @@
-"""One volume's thread in the daemon: takes turns at keeping the volume, each for as long as its lease is held. A turn
-receives, refreshes and acknowledges; and lists at its start, on a schedule, and on request."""
+"""Keeps one volume in the daemon: takes turns, each for as long as its lease is held. A turn receives, refreshes and
+acknowledges; and lists at its start, on a schedule, and on request. Between its steps a volume has no thread."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, wait
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, is_transient, run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, is_transient
 from volstream.base.log import get
 from volstream.base.model.hint_set import HintSet
 from volstream.base.model.hints import Hint, ObjectHint, Rejection
@@ -23,37 +23,49 @@ from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import Listing
 from volstream.changes.directory.reconcile import ReconcileResult
-from volstream.errors import FencedError, InterruptedByUserError, QueueError, StorageError
-from volstream.files.queues.base import EventQueue, Message, Settling
+from volstream.errors import CatalogError, FencedError, InterruptedByUserError, QueueError, StorageError
+from volstream.files.queues.announced import AnnouncedQueue
+from volstream.files.queues.base import Announcing, EventQueue, Message, Settling
 from volstream.files.volumes.access import queue_of
 from volstream.files.volumes.route import route
-from volstream.server.daemon.leased import LeasedWorker
+from volstream.server.daemon.leased import LEASE_SECONDS, Leased
 from volstream.server.daemon.share import Share
 from volstream.tables.delta.places import reached
 
 _log = get("volume")
 
+T = TypeVar("T")
+
 #: Maximum number of messages per receive. A tick takes what is there; later messages are left to the next tick.
 _RECEIVE = 1000
 
-#: Longest wait for a message; bounds the delay of other processes' requests and of the schedule.
-_WAIT_SECONDS = 0.5
+#: The number of idle volumes that are looked at in a second.
+_LOOKS_A_SECOND = 50
 
-#: How long a tick waits for one more message, and how long it gathers at most.
+#: Interval of looks at requested checks that are not due yet.
+_ASK_SECONDS = 0.5
+
+#: How long one more message is waited for, and how long they are gathered at most.
 _FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
 #: The directory's tables are maintained after this idle time, or at the latest after this many commits.
 _IDLE_SECONDS, _BUSY_COMMITS = 2.0, 20
 
 
-class VolumeWorker(LeasedWorker):
-    """Keeps one volume until it is ended. While another process holds the volume's lease it waits, also after its own turn.
-    Any error with the volume is reported and retried, and does not affect other volumes.
+class VolumeWorker(Leased):
+    """Keeps one volume until it is ended, step by step. Any error with the volume is reported and retried, and does not affect
+    other volumes.
 
     Args:
         changed: called after each commit, with the volume's id.
         share: this daemon's share; without a free place the volume is left to other daemons.
+        listings: lists volumes beside their steps.
+        volumes: returns all volumes, of which some may share the queue.
         queue_of: makes the volume's queue, for each turn.
+
+    Attributes:
+        waits: there was no place, or another process had the lease; :attr:`wake` is called when that may have changed.
+        wake: makes the next step due, at once or at a time (monotonic).
     """
 
     def __init__(
@@ -63,6 +75,8 @@ class VolumeWorker(LeasedWorker):
         settings: Settings,
         changed: Callable[[str], None],
         share: Share,
+        listings: Executor,
+        volumes: Callable[[], Sequence[Volume]],
         queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of,
     ) -> None:
         title, condition = f"writer of volume {volume.name}", (ConditionKind.VOLUME, volume.id)
@@ -74,9 +88,17 @@ class VolumeWorker(LeasedWorker):
         self.refreshed_rows = 0
         self.held_removals = 0
         self.changed = changed
+        self.waits = False
+        self.wake: Callable[..., None] = lambda *_: None
         self.queue_failure = FailureTracker(f"queue of volume {volume.name}", _log, self.backoff, self.record)
-        self._share = share
+        self.share = share
+        self.listings = listings
+        self.volumes = volumes
         self._queue_of = queue_of
+        self._ends = False
+        self._stop = Stop()  # of the turn
+        self._turn: _Turn | None = None
+        self._resources = ExitStack()  # of the turn
 
     @property
     def reason(self) -> str | None:
@@ -88,27 +110,96 @@ class VolumeWorker(LeasedWorker):
         if current.definition != self.volume.definition:
             self.hand_over()
 
+    def hand_over(self) -> None:
+        """Ends the current turn, if any, so that another daemon can take the work."""
+        self._stop.set()
+        self.wake()
+
+    def end(self) -> None:
+        """Makes the next step the last."""
+        self._ends = True
+        self.hand_over()
+
+    def ask(self) -> None:
+        """Says that another process has asked for checks."""
+        turn = self._turn
+        if turn is not None:
+            turn.asks_at = float("-inf")
+            self.wake()
+
     def is_wanted(self) -> bool:
-        """See :meth:`LeasedWorker.is_wanted`. Reads the volume's definition."""
+        """See :meth:`Leased.is_wanted`. Reads the volume's definition."""
         current = self._catalog.volumes.by_id(self.volume.id)
         self.volume = current or self.volume
         return current is not None
 
-    def take_turn(self) -> None:
-        """See :meth:`LeasedWorker.take_turn`. Without a free place it returns at once."""
-        with self._share.place() as free:
-            if free:
-                super().take_turn()
-
-    def work(self, turn: Stop) -> None:
-        """See :meth:`LeasedWorker.work`."""
+    def step(self) -> float | None:
+        """Does what is due: see :class:`~volstream.base.lifecycle.steps.Steps`. A volume that another daemon keeps, or for which
+        there is no place, waits to be woken."""
         try:
+            pause = self._step()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other volumes must be kept
+            if self._turn is not None or self._is_known():
+                return self.trouble.failed(error)
+            return LEASE_SECONDS  # it was dropped meanwhile: whoever follows the catalog ends this worker
+        return pause
+
+    def _is_known(self) -> bool:
+        """Returns whether the volume exists, as far as can be told."""
+        try:
+            return self.is_wanted()
+        except CatalogError:
+            return True
+
+    def _step(self) -> float | None:
+        if self._turn is None:
+            return None if self._ends else self._begin()
+        if self._stop:
+            self._finish()
+            return None if self._ends else LEASE_SECONDS
+        try:
+            return self._turn.tick()
+        except InterruptedByUserError:  # during a listing
+            is_stopped = bool(self._stop)
+            self._finish()
+            if not is_stopped:
+                raise
+            return None if self._ends else LEASE_SECONDS
+        except FencedError as error:
+            _log.warning("taken_over", work=self._title, error=str(error))
+            self._finish()
+            return LEASE_SECONDS
+        except Exception as error:
+            if not _survives(error):
+                self._finish()
+            raise
+
+    def _begin(self) -> float:
+        """Begins a turn if there is a place, and no other process has the lease."""
+        self._stop, self.waits = Stop(), False
+        with ExitStack() as resources:
+            has_place = resources.enter_context(self.share.place()) and self.is_wanted()
+            if not (has_place and resources.enter_context(self.leased(self.hand_over))):
+                self.waits = True
+                self.trouble.recovered()
+                return float("inf")
             queue = self._queue_of(self.volume, self._catalog, self._settings)
-            _Turn(self, self._catalog, self._settings, queue, turn).run()
-        finally:
+            self._turn = _Turn(self, self._catalog, self._settings, queue, self._stop)
+            self._resources = resources.pop_all()
+        _log.info("volume_kept", volume=str(self.volume.name))
+        return 0.0
+
+    def _finish(self) -> None:
+        """Ends the turn, and releases the lease."""
+        turn, self._turn = self._turn, None
+        self._stop.set()
+        with self._resources:
+            if turn is not None:
+                turn.finish()
             self.queue_depth = None
             self.held_removals = 0
             self.queue_failure.recovered()
+        _log.info("volume_left", volume=str(self.volume.name))
 
 
 class _Turn:
@@ -117,48 +208,52 @@ class _Turn:
     Args:
         of: receives the numbers.
         stop: set when the lease is lost or to be released.
+
+    Attributes:
+        asks_at: when the catalog is to be asked for requested checks.
     """
 
     def __init__(self, of: VolumeWorker, catalog: Catalog, settings: Settings, queue: EventQueue, stop: Stop) -> None:
         volume = self.volume = of.volume
         self.stop = stop
+        self.asks_at = float("-inf")
         self._of = of
         self._catalog = catalog
         self._settings = settings
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
-        self._queue = queue
+        self._queue = queue if isinstance(queue, Announcing) else AnnouncedQueue(queue)
+        self._queue.announce(lambda at: of.wake(at))
         self._hints = HintSet(volume.selection)
         self._received: list[Message] = []  # received, their hints not yet collected
         self._unacknowledged: list[Message] = []
+        self._bootstrap: Future[ReconcileResult] | None = None
         self._listing: Future[Listing | None] | None = None
         self._listed = float("-inf")
+        self._lists_again = False  # because the listing before failed
         self._armed = False
         self._arms_at = float("-inf")
+        self._gathers_until: float | None = None
+        self._receives_at = float("inf")  # again, after the queue failed
         self._commits = 1  # the number before this turn is unknown
         self._committed = float("-inf")
 
-    def run(self) -> None:
-        """Runs until it is stopped. Raises FencedError if another writer takes over."""
-        _log.info("volume_kept", volume=str(self.volume.name))
-        try:
-            run_loop("volume", self._tick, self.stop, _log, Backoff(), survives=_survives, trouble=self._of.trouble)
-        except InterruptedByUserError:  # during a listing
-            if not self.stop:
-                raise
-        finally:
-            self._queue.stop()
-            if self._listing is not None:  # the next keeper lists into the same folder
-                self.stop.set()
-                wait([self._listing])
-            _log.info("volume_left", volume=str(self.volume.name))
+    def finish(self) -> None:
+        """Ends the turn. The next keeper lists into the same folder, so this one's listing ends first."""
+        self._queue.stop()
+        beside: list[Future[Any] | None] = [self._bootstrap, self._listing]
+        wait([one for one in beside if one is not None])
 
-    def _tick(self) -> None:
-        """Receives for a moment, and applies the hints to the directory. Hints whose refresh fails are kept."""
+    def tick(self) -> float:
+        """Receives what is there, and applies the hints to the directory. Hints whose refresh fails are kept. Returns the seconds
+        until there is something to do. Raises FencedError if another writer takes over."""
         with reached(self._settings.warehouse_path):
             self._arm()
             self._reconcile()
-            self._receive()
-            asked = self._keeper.requested_checks()
+            if self._bootstrap is not None:  # there is nothing to keep yet
+                return float("inf")
+            if not self._receive():
+                return _FOLLOW_SECONDS
+            asked = self._requested()
             self._hints.add(asked)
             self._of.queue_depth = self._queue.depth()
             self._of.held_removals = self._keeper.held_removals
@@ -171,6 +266,33 @@ class _Turn:
                 self._keeper.maintain(idle=idle)
                 self._commits = 0
             self._keeper.check_store()
+        if not self._lists_again:
+            self._of.trouble.recovered()
+        return self._pause()
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        dues = [
+            self._queue.ready_at() if self._armed else self._arms_at,
+            self._receives_at,
+            self.asks_at,
+            # Many volumes are looked at less often, so that it costs the same.
+            now + max(self._keeper.check_seconds, self._of.share.taken / _LOOKS_A_SECOND),
+        ]
+        if self._listing is None:
+            dues.append(self._listed + self._settings.listing_seconds)
+        if self._commits:
+            dues.append(self._committed + _IDLE_SECONDS)
+        return max(0.0, min(dues) - now)
+
+    def _requested(self) -> Mapping[Hint, datetime]:
+        if time.monotonic() < self.asks_at:
+            return {}
+        self.asks_at = float("inf")
+        asked = self._keeper.requested_checks()
+        if self._keeper.is_asked:  # some may not be due yet
+            self.asks_at = time.monotonic() + _ASK_SECONDS
+        return asked
 
     def _arm(self) -> None:
         """Starts the queue; the listing comes after, so that no change falls between them. While the queue cannot be started,
@@ -185,34 +307,37 @@ class _Turn:
         self._armed, self._listed = True, float("-inf")
 
     def _reconcile(self) -> None:
-        """Lists the volume, or reads a report about it, when due: in the background, except the first time, when there is nothing
-        to keep yet."""
-        if self._listing is None and time.monotonic() - self._listed >= self._settings.listing_seconds:
-            if self._keeper.last_listing is None:
-                self._note(self._keeper.bootstrap())
-                self._listed = time.monotonic()
-                return
-            self._listing = self._in_background(self._keeper.begin_listing())
+        """Lists the volume, or reads a report about it, when due: beside the steps, which go on except the first time, when
+        there is nothing to keep yet."""
+        if self._bootstrap is not None and self._bootstrap.done():
+            done, self._bootstrap = self._bootstrap, None
+            self._note(done.result())
+            self._listed = time.monotonic()
         if self._listing is not None and self._listing.done():
             listing, self._listing = self._listing, None
             failed = listing.exception()
-            done = self._keeper.end_listing(None if failed else listing.result())
+            self._lists_again = failed is not None
+            found = self._keeper.end_listing(None if failed else listing.result())
             if failed is not None:
                 raise failed
             self._listed = time.monotonic()
-            if done is not None:
-                self._note(done)
+            if found is not None:
+                self._note(found)
+        is_due = time.monotonic() - self._listed >= self._settings.listing_seconds
+        if self._bootstrap is not None or self._listing is not None or not is_due:
+            return
+        if self._keeper.last_listing is None:
+            self._bootstrap = self._beside(self._keeper.bootstrap)
+        else:
+            self._listing = self._beside(self._keeper.begin_listing())
 
-    def _in_background(self, task: Callable[[], Listing | None]) -> Future[Listing | None]:
-        future: Future[Listing | None] = Future()
+    def _beside(self, task: Callable[[], T]) -> Future[T]:
+        def run() -> T:
+            with reached(self._settings.warehouse_path):
+                return task()
 
-        def run() -> None:
-            try:
-                future.set_result(task())
-            except BaseException as error:  # noqa: BLE001  # the worker's thread raises it
-                future.set_exception(error)
-
-        threading.Thread(target=run, name=f"listing of {self.volume.name}", daemon=True).start()
+        future = self._of.listings.submit(run)
+        future.add_done_callback(lambda _: self._of.wake())
         return future
 
     def _note(self, done: ReconcileResult) -> None:
@@ -220,25 +345,32 @@ class _Turn:
         if done.commit is not None:
             self._count_commits(1)
 
-    def _receive(self) -> None:
-        """Receives waiting messages, and those that follow closely: files that are copied together are one refresh.
+    def _receive(self) -> bool:
+        """Receives waiting messages. Returns False while others follow closely: files that are copied together are one refresh.
 
         Received messages are kept until their hints are collected, whatever fails in between: a queue that keeps messages for
         a live consumer does not redeliver them to it.
         """
-        wait_seconds = _FOLLOW_SECONDS if self._listing is not None else _WAIT_SECONDS
         if not self._armed:
-            self.stop.wait(wait_seconds)
-            return
+            return True
+        self._receives_at = float("inf")
         try:
-            self._received += self._queue.receive(_RECEIVE, wait_seconds)
-            self._gather()
+            more = self._queue.receive(_RECEIVE, 0.0)
         except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
-            self._of.queue_failure.failed(error)
+            more = ()
+            self._receives_at = time.monotonic() + self._of.queue_failure.failed(error)
         else:
             self._of.queue_failure.recovered()
+        self._received += more
         if not self._received:
-            return
+            return True
+        now = time.monotonic()
+        if self._gathers_until is None:
+            self._gathers_until = now + _GATHER_SECONDS
+        settled = isinstance(self._queue, Settling) and self._queue.is_settled()
+        if more and not settled and now < self._gathers_until:
+            return False
+        self._gathers_until = None
         self._of.last_event = datetime.now(UTC)
         self._take(
             [hint for message in self._received for hint in message.hints],
@@ -246,21 +378,12 @@ class _Turn:
         )
         self._unacknowledged += self._received
         self._received = []
-
-    def _gather(self) -> None:
-        deadline = time.monotonic() + _GATHER_SECONDS
-        while self._received and time.monotonic() < deadline:
-            if isinstance(self._queue, Settling) and self._queue.is_settled():
-                break  # nothing follows closely
-            more = self._queue.receive(_RECEIVE, _FOLLOW_SECONDS)
-            if not more:
-                break
-            self._received += more
+        return True
 
     def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
         """Collects this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
         of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
-        routed = route(self.volume, self._catalog.volumes.list() if of_objects else (), hints)
+        routed = route(self.volume, self._of.volumes() if of_objects else (), hints)
         refreshes = self._catalog.refreshes
         refreshes.reject(self.volume.id, [*rejected, *refreshes.ask_checks(routed.others), *routed.strays.values()])
         self._hints.add(routed.own)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.disks import mounted
+from tests.keeping import keeping
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
@@ -23,7 +24,6 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError
 from volstream.files.queues.base import EventQueue, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
-from volstream.files.volumes.access import queue_of
 from volstream.server.daemon.share import Share
 from volstream.server.daemon.volumes import VolumeWorker
 
@@ -39,23 +39,11 @@ class World:
         self.volume = self.session.volumes.create("v", str(self.files), queue_type=queue_type)
 
     @contextmanager
-    def worker(self, share: Share | None = None, queue: EventQueue | None = None) -> Iterator[VolumeWorker]:
-        made = VolumeWorker(
-            self.volume,
-            self.session.home.catalog,
-            self.session.home.settings,
-            lambda _: None,
-            share or Share(1),
-            queue_of if queue is None else lambda *_: queue,
-        )
-        thread = threading.Thread(target=made.run)
-        thread.start()
-        try:
-            yield made
-        finally:
-            made.end()
-            thread.join(30)
-            assert not thread.is_alive()
+    def worker(self, queue: EventQueue | None = None) -> Iterator[VolumeWorker]:
+        """The worker of the volume in a daemon of its own."""
+        with keeping(self.session.home.catalog, self.session.home.settings, queue) as made:
+            [worker] = made.workers
+            yield worker
 
     def recorded(self) -> str | None:
         """What everybody who looks at the catalog sees to be wrong."""
@@ -111,17 +99,20 @@ def test_a_fenced_worker_gives_up_its_turn_and_takes_the_next_one(tmp_path: Path
     world.session.close()
 
 
-def test_a_volume_that_is_handed_over_goes_to_a_worker_with_a_free_slot(world: World) -> None:
-    full = Share(1)
-    with world.worker(full) as first:
-        eventually(lambda: first.holds)
-        full.divide(0, 1)
-        with world.worker() as second:
-            first.hand_over()
-            eventually(lambda: second.holds)
-            assert not first.holds
+def test_a_new_daemon_is_handed_half_of_the_volumes_and_those_of_a_daemon_that_ends(world: World) -> None:
+    catalog, settings = world.session.home.catalog, world.session.home.settings
+    others = world.files.with_name("others")
+    others.mkdir()
+    world.session.volumes.create("w", str(others))
+    with keeping(catalog, settings) as first:
+        eventually(lambda: len(first.kept) == 2)
+        with keeping(catalog, settings) as second:
+            eventually(lambda: (len(first.kept), len(second.kept)) == (1, 1))
             (world.files / "a").write_text("a")
             eventually(lambda: world.has("a"))
+        eventually(lambda: len(first.kept) == 2)
+        (world.files / "b").write_text("b")
+        eventually(lambda: world.has("a", "b"))
 
 
 def test_a_stop_before_the_lease_is_acquired_is_not_lost(world: World) -> None:
@@ -155,19 +146,19 @@ def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -
         eventually(lambda: world.has("a", "b"))
 
 
-def test_a_brief_catalog_outage_ends_no_worker(world: World) -> None:
+def test_a_brief_catalog_outage_ends_nothing(world: World) -> None:
     def rename(before: str, after: str) -> None:
         with closing(sqlite3.connect(world.session.home.settings.home / "catalog.db", timeout=10)) as connection:
             connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
             connection.commit()
 
-    with world.worker() as worker:
-        eventually(lambda: worker.holds)
+    with keeping(world.session.home.catalog, world.session.home.settings) as kept:
+        eventually(lambda: kept.kept)
         rename("leases", "away")
-        eventually(lambda: worker.trouble.reason is not None)
+        eventually(lambda: kept.failing and not kept.kept)
         rename("away", "leases")
         (world.files / "a").write_text("a")
-        eventually(lambda: world.has("a") and worker.reason is None, 60)
+        eventually(lambda: world.has("a") and not kept.failing, 60)
 
 
 def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: Path) -> None:
@@ -175,7 +166,8 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
         if disk.why_not:
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         world = World(tmp_path)
-        worker = VolumeWorker(world.volume, world.session.home.catalog, world.session.home.settings, lambda _: None, Share(1))
+        home = world.session.home
+        worker = VolumeWorker(world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), list)
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):

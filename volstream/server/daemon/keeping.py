@@ -1,0 +1,153 @@
+"""Keeps the volumes of a cluster: follows their definitions, gives each daemon an even share, and lets each volume work when it
+has something to do, in a few threads for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from volstream.base.config import Settings
+from volstream.base.definitions import Volume
+from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.lifecycle.steps import Steps
+from volstream.base.lifecycle.stop import Stop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
+from volstream.base.log import get
+from volstream.catalog import Catalog
+from volstream.catalog.database import Database
+from volstream.catalog.definitions import Copies
+from volstream.catalog.leases import of_volume
+from volstream.errors import CatalogError
+from volstream.files.queues.base import EventQueue
+from volstream.files.volumes.access import queue_of
+from volstream.server.daemon.share import ClusterMembers, Share
+from volstream.server.daemon.volumes import VolumeWorker
+
+_log = get("daemon")
+
+#: Interval of looks at the catalog.
+_LOOK_SECONDS = 0.5
+
+#: Threads for the steps of volumes, and for listings; they are started when they are needed.
+_STEPPING, _LISTING = 16, 32
+
+
+@dataclass
+class VolumeKeeping:
+    """Keeps the volumes of a virtual cluster until the stop signal.
+
+    Args:
+        changed: called after each commit, with the volume's id.
+        queue_of: makes a volume's queue, for each turn.
+
+    Attributes:
+        is_looking: it has begun to follow the catalog.
+    """
+
+    catalog: Catalog
+    settings: Settings
+    virtual_cluster: str
+    stop: Stop
+    changed: Callable[[str], None] = lambda _: None
+    queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of
+
+    def __post_init__(self) -> None:
+        self.is_looking = False
+        self._trouble = FailureTracker("volumes", _log, Backoff())
+        self._share = Share()
+        self._members = ClusterMembers(self.catalog.leases, self.virtual_cluster, self.settings.lease_seconds)
+        self._steps = Steps(_STEPPING, "volume")
+        self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
+        self._volumes = Copies(self.catalog.volumes)
+        self._watched = Database(self.settings.database_url)
+        self._seen: int | None = None  # the catalog's version at the last look
+        self._workers: dict[str, VolumeWorker] = {}
+
+    @property
+    def workers(self) -> Sequence[VolumeWorker]:
+        """Those of all volumes of the cluster."""
+        return list(self._workers.values())
+
+    @property
+    def kept(self) -> Sequence[VolumeWorker]:
+        """Those of the volumes that this daemon keeps, always in the same order."""
+        return [worker for worker in self.workers if worker.holds]
+
+    def keeps(self, volume_id: str) -> bool:
+        """Returns whether this daemon keeps a volume."""
+        worker = self._workers.get(volume_id)
+        return worker is not None and worker.holds
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """What prevents volumes from being kept, by their names."""
+        reasons = {worker: worker.reason or (None if worker.holds else self._trouble.reason) for worker in self.workers}
+        return {str(worker.volume.name): reason for worker, reason in reasons.items() if reason is not None}
+
+    def run(self) -> None:
+        """Runs the steps of volumes in threads; returns when stopped, and all have ended their turns."""
+        try:
+            self._steps.run()
+        finally:
+            self._listings.shutdown(wait=False, cancel_futures=True)
+
+    def follow(self) -> None:
+        """Follows the catalog, in a thread of its own, until stopped."""
+        try:
+            run_loop("volumes", self._look, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self._trouble)
+        finally:
+            with suppress(CatalogError):  # the others notice when the lease expires
+                self._members.leave()
+            for worker in self.workers:
+                worker.end()
+            self._steps.end()
+            self._watched.close()
+
+    def _look(self) -> None:
+        version = self._watched.version()
+        if version is None or version != self._seen:
+            self._take_note()
+            self._seen = version
+        self._share.divide(len(self._workers), self._members.count())
+        kept = self.kept
+        for worker in kept[self._share.maximum :]:
+            worker.hand_over()
+        free = self._share.maximum - len(kept)
+        if free > 0 and len(kept) < len(self._workers):
+            held = {held.name for held in self.catalog.leases.held(of_volume(""))}
+            waiting = [worker for worker in self.workers if worker.waits and of_volume(worker.volume.id) not in held]
+            for worker in waiting[:free]:
+                worker.wake()
+        self.is_looking = True
+        self.stop.wait(_LOOK_SECONDS)
+
+    def _take_note(self) -> None:
+        """Reads what has changed: begins to keep new volumes, ends dropped ones, and passes on what was asked for."""
+        changed = {volume.id for volume in self._volumes.follow()}
+        cluster = self.virtual_cluster.upper()
+        wanted = {one.id: one for one in self._volumes.all.values() if one.virtual_cluster.upper() == cluster}
+        for volume_id in self._workers.keys() - wanted.keys():
+            self._workers.pop(volume_id).end()
+            _log.info("volume_dropped", volume_id=volume_id)
+        for volume_id in wanted.keys() & self._workers.keys() & changed:
+            self._workers[volume_id].follow(wanted[volume_id])
+        for volume_id in wanted.keys() - self._workers.keys():
+            self._add(wanted[volume_id])
+        for volume_id in self.catalog.refreshes.asked_volumes() & self._workers.keys():
+            self._workers[volume_id].ask()
+
+    def _add(self, volume: Volume) -> None:
+        worker = VolumeWorker(
+            volume,
+            self.catalog,
+            self.settings,
+            self.changed,
+            self._share,
+            self._listings,
+            lambda: list(self._volumes.all.values()),
+            self.queue_of,
+        )
+        self._workers[volume.id] = worker
+        worker.wake = self._steps.add(worker.step).wake
