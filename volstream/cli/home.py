@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from volstream.base.definitions import FileJob
+from volstream.base.model.text import counted
 from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, done_of
@@ -49,6 +51,9 @@ _TOML = """\
 #: So many jobs at most are looked at for rows of former code.
 _FEW_JOBS = 50
 
+#: So many objects of a kind are shown, unless all are asked for.
+_SHOWN = 50
+
 #: What a listing corrected in the directory, in the order of ``status``.
 _LISTED = ("added_by_listing", "removed_by_listing", "late_events")
 
@@ -81,8 +86,9 @@ def init_command(session: Session, output: Output) -> None:
 
 
 @click.command("status")
+@click.option("--all", "everything", is_flag=True, help=f"Show all objects, not only {_SHOWN} of each kind.")
 @common
-def status_command(session: Session, output: Output) -> None:
+def status_command(session: Session, output: Output, everything: bool) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
     from volstream.ops.inspection.status import status
     from volstream.spark.jvm.address import RemoteAddress
@@ -100,21 +106,22 @@ def status_command(session: Session, output: Output) -> None:
     else:
         running = "not running"
     output.details({"home": overview["home"], "engine": running})
-    output.table(
-        overview["volumes"],
-        ["volume", "files", "note", "last_listing", "queue", "rejected", *_LISTED],
-        "No volumes.",
-        words=True,
-        fit=True,
-    )
-    output.table(
-        overview["streams"], ["stream", "source", "has_data", "unread", "offset", "note"], "No streams.", words=True, fit=True
-    )
+    troubled = {(problem.kind, problem.name) for problem in wrong}
+
+    def show(kind: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        shown = rows
+        if len(rows) > _SHOWN and not everything:
+            shown = sorted(rows, key=lambda row: (kind, row[kind]) not in troubled)[:_SHOWN]
+        output.table(shown, [kind, *columns], f"No {kind}s.", words=True, fit=True)
+        if len(shown) < len(rows):
+            output.result(None, f"... and {counted(len(rows) - len(shown), f'more {kind}')}: volstream status --all")
+
+    show("volume", ["files", "note", "last_listing", "queue", "rejected", *_LISTED], overview["volumes"])
+    show("stream", ["source", "has_data", "unread", "offset", "note"], overview["streams"])
     jobs = [{**job, "done": done_of(job), "trigger": job["schedule"]} for job in overview["jobs"]]
-    columns = ["job", "state", "done", "failed", "waiting_since", "last_run", "outcome", "skipped", "trigger"]
-    output.table(jobs, columns, "No jobs.", words=True, fit=True)
+    show("job", ["state", "done", "failed", "waiting_since", "last_run", "outcome", "skipped", "trigger"], jobs)
     if overview["tables"]:  # others have no rows that arrive one by one
-        output.table(overview["tables"], ["table", "not_committed", "note"], "", words=True)
+        show("table", ["not_committed", "note"], overview["tables"])
     lines = [*(problem.line for problem in wrong), *_former_code(session)]
     if lines:
         output.result(None, "\n".join(["Needs attention:", *lines]))

@@ -72,9 +72,8 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
 
 def taking_job(catalog: Catalog, volume: Volume) -> FileJob | None:
     """Returns the job that takes a volume's files away when it has loaded them."""
-    streams = {stream.id for stream in catalog.streams.list(source_id=volume.id)}
-    taking = (job for job in catalog.jobs.list(statement=None) if isinstance(job, FileJob) and job.takes_files)
-    return next((job for job in taking if job.stream_id in streams), None)
+    jobs = (job for stream in catalog.streams.list(source_id=volume.id) for job in catalog.jobs.list(stream_id=stream.id))
+    return next((job for job in jobs if isinstance(job, FileJob) and job.takes_files), None)
 
 
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
