@@ -2,55 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import Select, exists, select
 
 from volstream.base.definitions import Job
+from volstream.base.model.groups import groups
 from volstream.base.model.work import PlanState
-from volstream.catalog.database import Database
+from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.definitions import Copies, Definitions
-from volstream.catalog.failures import DUE
-from volstream.catalog.tables import failures, jobs, plans, streams, volumes
+from volstream.catalog.failures import earliest_try
+from volstream.catalog.tables import conditions, jobs, plans, streams, volumes
 
-#: What decides whether a job of files has work: its definition, its stream's offset, the refreshes of its volume, an open plan,
-#: and when a failed file is due.
-_MARKS = (
-    select(
-        jobs.c.id,
-        jobs.c.revision,
-        streams.c.offset,
-        streams.c.initial,
-        volumes.c.refresh_count,
-        exists().where(plans.c.stream_id == jobs.c.stream_id, plans.c.state == PlanState.OPEN),
-        select(func.min(failures.c.next_try)).where(failures.c.job_id == jobs.c.id, failures.c.state.in_(DUE)).scalar_subquery(),
-    )
-    .outerjoin(streams, streams.c.id == jobs.c.stream_id)
-    .outerjoin(volumes, volumes.c.id == streams.c.source_id)
-)
+
+@dataclass(frozen=True)
+class Marks:
+    """What decides whether a job has work.
+
+    Attributes:
+        offset, initial: of its stream.
+        source_id, newest: its volume, and the number of the newest refresh; None: it reads no volume, or this is dropped.
+        has_plan: a plan is open.
+        next_try: when a failed file is due; None: none is.
+        has_condition: something is said to be wrong with the job.
+    """
+
+    id: str
+    revision: int
+    offset: int | None
+    initial: bool | None
+    source_id: str | None
+    newest: int | None
+    has_plan: bool
+    next_try: datetime | None
+    has_condition: bool
+
+    def may_have_work(self, now: datetime) -> bool:
+        """False if there is certainly nothing to do, but for rows of files that left the volume unseen."""
+        return (
+            self.newest is None
+            or self.newest > (self.offset or 0)
+            or bool(self.initial and self.offset is not None)
+            or self.has_plan
+            or self.is_due(now)
+        )
+
+    def is_due(self, now: datetime) -> bool:
+        """True if a failed file is to be tried again."""
+        return self.next_try is not None and self.next_try <= now
 
 
 class Agenda:
-    """The jobs of a catalog, and which of them may have new work. For use by one thread."""
+    """The jobs of a catalog, and which of them may have new work. For use by one thread.
+
+    Attributes:
+        jobs: as of the last look, those of high priority first.
+        marks: by the jobs' ids, as of the last look at each.
+    """
 
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
+        self.jobs: Sequence[Job] = ()
+        self.marks: Mapping[str, Marks] = {}
         self._database = database
-        self._jobs = Copies(definitions)
+        self._copies = Copies(definitions)
+        self._of_volumes: Mapping[str, set[str]] = {}
         self._version: int | None = None
-        self._marks: Mapping[str, Any] = {}
-
-    @property
-    def jobs(self) -> list[Job]:
-        """The jobs as of the last look, those of high priority first."""
-        return sorted(self._jobs.all.values(), key=lambda job: -job.priority)
 
     def changed(self) -> Set[str]:
-        """Returns the ids of the jobs that may have new work since the last look. Raises CatalogError."""
+        """Looks at all jobs, if there was a commit. Returns the ids of those that may have new work. Raises CatalogError."""
         version = self._database.version()
         if version is not None and version == self._version:
             return set()
-        self._jobs.follow()
-        before, self._marks = self._marks, {row[0]: tuple(row) for row in self._database.rows(_MARKS)}
+        if self._copies.follow() or len(self.jobs) != len(self._copies.all):
+            self.jobs = sorted(self._copies.all.values(), key=lambda job: -job.priority)
+        before, self.marks = self.marks, {marks.id: marks for marks in self._database.all(_query(), Marks)}
         self._version = version
-        return {identity for identity, mark in self._marks.items() if before.get(identity) != mark}
+        self._of_volumes = {}
+        for marks in self.marks.values():
+            if marks.source_id is not None:
+                self._of_volumes.setdefault(marks.source_id, set()).add(marks.id)
+        return {identity for identity, marks in self.marks.items() if before.get(identity) != marks}
+
+    def look(self, ids: Set[str]) -> None:
+        """Looks at some jobs. Raises CatalogError."""
+        found = [
+            marks for some in groups(ids, MAX_BOUND) for marks in self._database.all(_query().where(jobs.c.id.in_(some)), Marks)
+        ]
+        self.marks = {**self.marks, **{marks.id: marks for marks in found}}
+
+    def of_volumes(self, ids: Set[str]) -> Set[str]:
+        """Returns the ids of the jobs that read some volumes."""
+        return {job_id for volume_id in ids for job_id in self._of_volumes.get(volume_id, ())}
+
+
+def _query() -> Select[tuple[object, ...]]:
+    return (
+        select(
+            jobs.c.id,
+            jobs.c.revision,
+            streams.c.offset,
+            streams.c.initial,
+            volumes.c.id.label("source_id"),
+            volumes.c.refresh_count.label("newest"),
+            exists().where(plans.c.stream_id == jobs.c.stream_id, plans.c.state == PlanState.OPEN).label("has_plan"),
+            earliest_try(datetime.now(UTC), jobs.c.id).scalar_subquery().label("next_try"),
+            exists().where(conditions.c.about == ConditionKind.JOB, conditions.c.subject == jobs.c.id).label("has_condition"),
+        )
+        .outerjoin(streams, streams.c.id == jobs.c.stream_id)
+        .outerjoin(volumes, volumes.c.id == streams.c.source_id)
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Select, case, delete, func, insert, literal, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.model.groups import groups
@@ -168,10 +168,7 @@ class Failures:
             counts = self._database.rows_of(_COUNTS, failures.c.job_id, job_id)
             if not any(row.state in DUE for row in counts):
                 return None
-        now = datetime.now(UTC)
-        when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
-        query = select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(DUE))
-        due: datetime | None = self._database.value(query)
+        due: datetime | None = self._database.value(earliest_try(datetime.now(UTC), job_id))
         return due
 
     def counts(self, job_id: str) -> dict[str, int]:
@@ -224,6 +221,12 @@ class Failures:
                 transaction.execute(
                     update(failures).where(*mine, failures.c.state.in_(DUE)).values(state=FailureState.WAITING, next_try=later)
                 )
+
+
+def earliest_try(now: datetime, job_id: str | ColumnElement[str]) -> Select[tuple[datetime | None]]:
+    """Returns the query for the time at which the first failure of a job is due."""
+    when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
+    return select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(DUE))
 
 
 def _ahead(now: datetime) -> ColumnElement[bool]:

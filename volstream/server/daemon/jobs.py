@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
-from volstream.catalog.agenda import Agenda
+from volstream.catalog.agenda import Agenda, Marks
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import CatalogError, FencedError, InvalidStateError, StreamBusyError, reason_of, unexpected, with_remedy
 from volstream.jobs.lease import Runner, RunReport, clear
@@ -72,7 +73,10 @@ class Scheduler:
         self._not_before: dict[str, float] = {}
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._agenda = Agenda(catalog.database, catalog.jobs)
-        self._idle_until: dict[str, float] = {}  # by job that was found without work; monotonic
+        self._looks_at = 0.0  # at all jobs (monotonic)
+        self._stirred: set[str] = set()  # ids of jobs that may have work: of others it is known that they have none
+        self._idle: dict[str, Marks | None] = {}  # the marks with which a job was found without work
+        self._committed: deque[str] = deque()  # ids of volumes that were refreshed
         self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
         self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
         self._kept_light: str | None = None  # the job whose table is, or was last, looked after
@@ -80,8 +84,14 @@ class Scheduler:
         self.runs: dict[tuple[str, str], int] = {}
         self.unrecorded: dict[str, str] = {}
 
-    def wake(self) -> None:
-        """Makes the scheduler check the schedule now, because something changed."""
+    def wake(self, volume_id: str | None = None) -> None:
+        """Makes the scheduler check the schedule now, because something changed.
+
+        Args:
+            volume_id: a volume that was refreshed.
+        """
+        if volume_id is not None:
+            self._committed.append(volume_id)
         self._wake.set()
 
     @property
@@ -95,28 +105,67 @@ class Scheduler:
             run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff(), survives=lambda _: True)
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
-        """Records finished runs, starts due ones, and waits for the next check."""
+        """Records finished runs, starts due ones, and waits for the next check. Looks at all jobs from time to time, and at those
+        that may have work at once."""
         self._wake.clear()
-        for job_id in self._agenda.changed():
-            self._idle_until.pop(job_id, None)
-        jobs = self._agenda.jobs
-        for name in self.unrecorded.keys() - {str(job.name) for job in jobs}:
-            del self.unrecorded[name]
-        for job in jobs:
-            self._collect(job)
-            try:
-                act = self._due(job) if self._has_room(job) and self._engine_is_up() else None
-            except CatalogError:  # not the job's fault
-                raise
-            except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
-                self._failed(job, error)
-                continue
-            if act is not None:
-                self._begin(pool, job, act)
-        self._keep_one_light(pool, jobs)
+        jobs = self._look()
+        if self._engine_is_up():
+            for job in jobs:
+                if not self._has_room():
+                    break
+                if job.id not in self._running:
+                    self._begin_if_due(pool, job)
+        if jobs is self._agenda.jobs:
+            self._keep_one_light(pool, jobs)
         self._wake.wait(_LOOK_SECONDS)
 
+    def _look(self) -> Sequence[Job]:
+        """Collects the results of runs, and notes what has changed. Returns the jobs that may be due, by priority."""
+        volumes = {self._committed.popleft() for _ in range(len(self._committed))}
+        ended = [job for job in self._agenda.jobs if job.id in self._running and self._running[job.id].done()]
+        looks = time.monotonic() >= self._looks_at
+        if looks:
+            self._stirred |= self._agenda.changed()
+            self._looks_at = time.monotonic() + _LOOK_SECONDS
+        stirred = {*self._agenda.of_volumes(volumes), *(job.id for job in ended)}
+        if stirred and not looks:
+            self._agenda.look(stirred)
+        self._stirred |= stirred
+        for job in ended:
+            self._collect(job)
+        if looks:
+            self._forget()
+            return self._agenda.jobs
+        if not self._stirred:
+            return ()
+        # Of others it is not known yet when they ran last.
+        return [job for job in self._agenda.jobs if job.id in self._stirred and job.trigger.kind is TriggerKind.ON_CHANGE]
+
+    def _forget(self) -> None:
+        """Forgets what is known of dropped jobs."""
+        names = {str(job.name) for job in self._agenda.jobs}
+        for name in self.unrecorded.keys() - names:
+            del self.unrecorded[name]
+        for job_id in self._running.keys() - self._agenda.marks.keys():
+            if self._running[job_id].done():
+                del self._running[job_id]
+        for known in (self._idle, self._rests, self._verified, self._failures, self._not_before, self._not_run):
+            for job_id in known.keys() - self._agenda.marks.keys():
+                del known[job_id]
+
+    def _begin_if_due(self, pool: ThreadPoolExecutor, job: Job) -> None:
+        try:
+            act = self._due(job)
+        except CatalogError:  # not the job's fault
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
+            self._failed(job, error)
+            return
+        if act is not None:
+            self._begin(pool, job, act)
+
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
+        self._stirred.discard(job.id)
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
 
@@ -142,10 +191,10 @@ class Scheduler:
 
     def _keep_one_light(self, pool: ThreadPoolExecutor, jobs: Sequence[Job]) -> None:
         """Looks after the table of a job that rests: of one at a time, and only if no job that is due needs the room."""
-        if self._kept_light in self.running:
+        if self._kept_light in self._running or not self._has_room():
             return
         for job in jobs:
-            if self._has_room(job) and self._rests_enough(job):
+            if job.id not in self._running and self._rests_enough(job):
                 self._kept_light = job.id
                 self._begin(pool, job, self._compact)
                 return
@@ -178,9 +227,9 @@ class Scheduler:
         stream = self._catalog.streams.by_id(job.stream_id)
         return stream is not None and stream.offset is not None and not stream.initial  # its first run has ended
 
-    def _has_room(self, job: Job) -> bool:
-        """Returns whether a run of the job could begin at once. None waits for another: a job of higher priority goes first."""
-        return job.id not in self._running and len(self.running) < self._settings.max_parallel_jobs
+    def _has_room(self) -> bool:
+        """Returns whether a run could begin at once. None waits for another: a job of higher priority goes first."""
+        return len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
         # Check first what needs no query: the scheduler asks this of every job twice a second.
@@ -190,40 +239,38 @@ class Scheduler:
         by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
         if by_clock is not None:
             return by_clock <= now and self._serves(job)
-        if job.trigger.kind is not TriggerKind.ON_CHANGE:
-            return False
-        if time.monotonic() < self._idle_until.get(job.id, 0.0) or not self._serves(job):
+        if job.trigger.kind is not TriggerKind.ON_CHANGE or not self._may_have_work(job, now) or not self._serves(job):
             return False
         if self._runner_of(job).has_work():
             return True
         clear(self._catalog, job)
         self.unrecorded.pop(str(job.name), None)
-        self._note_idle(job)
+        self._stirred.discard(job.id)
+        self._idle[job.id] = self._agenda.marks.get(job.id)
         return False
 
-    def _note_idle(self, job: Job) -> None:
-        """Skips checks of a file job until the agenda has it or a retry is due: its files arrive by commits to the catalog, which
-        are cheap to notice. Changes of tables do not appear in the catalog."""
-        if isinstance(job, FileJob):
-            due = self._catalog.failures.next_due(job.id)
-            wait = float("inf") if due is None else (due - datetime.now(UTC)).total_seconds()
-            self._idle_until[job.id] = time.monotonic() + wait
+    def _may_have_work(self, job: Job, now: datetime) -> bool:
+        """False if a file job has certainly nothing to do: its files arrive by commits to the catalog, which are cheap to notice.
+        Changes of tables do not appear in the catalog."""
+        marks = self._agenda.marks.get(job.id)
+        if marks is None or not isinstance(job, FileJob):
+            return True
+        is_known = self._idle.get(job.id) == marks and not marks.is_due(now)
+        if not is_known and (marks.may_have_work(now) or job.may_have_strays or job.unended or marks.has_condition):
+            return True
+        self._stirred.discard(job.id)
+        return False
 
     def _collect(self, job: Job) -> None:
         """Records the result of a run that has ended."""
-        future = self._running.get(job.id)
-        if future is None or not future.done():
-            return
-        del self._running[job.id]
+        future = self._running.pop(job.id)
         error = future.exception()
         report = future.result() if error is None else None
         if report is not None or error is not None:  # else its table was looked after
             self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
         if report is not None:
             self._succeeded(job, report)
-        elif isinstance(error, StreamBusyError | FencedError) or (
-            isinstance(error, InvalidStateError) and job.state is JobState.PAUSED
-        ):
+        elif isinstance(error, StreamBusyError | FencedError) or (isinstance(error, InvalidStateError) and self._is_paused(job)):
             # Another process runs it, or it was paused meanwhile: this is not a failure.
             if self._not_run.get(job.id) != str(error):  # another daemon's long run would log this every second
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
@@ -231,6 +278,10 @@ class Scheduler:
             self._not_before[job.id] = time.monotonic() + 1.0
         elif error is not None:
             self._failed(job, error)
+
+    def _is_paused(self, job: Job) -> bool:
+        current = self._catalog.jobs.by_id(job.id)
+        return current is not None and current.state is JobState.PAUSED
 
     def _succeeded(self, job: Job, report: RunReport) -> None:
         if report.progress.batches:

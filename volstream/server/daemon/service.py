@@ -107,7 +107,7 @@ class Daemon:
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.home.catalog
-        keeping = VolumeKeeping(catalog, self._settings, self._virtual_cluster, self._stop, lambda _: self._wake())
+        keeping = VolumeKeeping(catalog, self._settings, self._virtual_cluster, self._stop, self._wake)
         self._scheduler = scheduler = Scheduler(
             catalog,
             session.jobs.runner,
@@ -169,9 +169,9 @@ class Daemon:
         parts = (f"{kind}s", name) if kind in ("job", "volume", "table") else ()
         return f"{address_of(self._settings, self._port)}{url(*parts)}"
 
-    def _wake(self) -> None:
+    def _wake(self, volume_id: str | None = None) -> None:
         if self._scheduler is not None:
-            self._scheduler.wake()
+            self._scheduler.wake(volume_id)
 
     def _end(self) -> None:
         """Lets the parts finish work in progress, within ``shutdown_seconds``."""

@@ -40,7 +40,7 @@ T = TypeVar("T")
 _RECEIVE = 1000
 
 #: The number of idle volumes that are looked at in a second.
-_LOOKS_A_SECOND = 50
+_LOOKS_A_SECOND = 20
 
 #: Interval of looks at requested checks that are not due yet.
 _ASK_SECONDS = 0.5
@@ -49,7 +49,7 @@ _ASK_SECONDS = 0.5
 _FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
 #: The directory's tables are maintained after this idle time, or at the latest after this many commits.
-_IDLE_SECONDS, _BUSY_COMMITS = 2.0, 20
+_IDLE_SECONDS, _BUSY_COMMITS = 10.0, 20
 
 
 class VolumeWorker(Leased):

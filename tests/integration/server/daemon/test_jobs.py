@@ -63,7 +63,7 @@ class World:
     def __init__(self, folder: Path, *failures: BaseException) -> None:
         settings = config.load(folder / "home")
         self.catalog = Catalog(settings.database_url)
-        source, on_it = objects.volume(), objects.stream()
+        source, on_it = dataclasses.replace(objects.volume(), refresh_count=1), objects.stream()
         with self.catalog.database.transaction() as transaction:
             self.catalog.volumes.add(transaction, source)
             self.catalog.streams.add(transaction, on_it)
