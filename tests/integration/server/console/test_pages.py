@@ -223,6 +223,15 @@ def test_failures_of_all_jobs_have_a_page(busy: Site) -> None:
         [(4, "ValueError: * is bad")],
     )
     assert "is bad" in busy.page("/failures")
+    path = busy.json("/jobs/j/failures")["failures"][0]["path"]
+    found = {text: busy.json("/failures", search=text)["jobs"] for text in ("IS BAD", path, "j", "of another")}
+    assert [(text, sum(group["files"] for of in jobs for group in of["groups"])) for text, jobs in found.items()] == [
+        ("IS BAD", 4),
+        (path, 1),
+        ("j", 4),
+        ("of another", 0),
+    ]
+    assert "No failure has this" in busy.page("/failures", search="of another")
 
 
 def test_objects_are_searched_by_a_part_of_their_names(busy: Site) -> None:

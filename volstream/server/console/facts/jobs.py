@@ -133,10 +133,12 @@ class JobGroups:
 
 @dataclass(frozen=True)
 class AllFailuresFacts:
-    """What fails in all jobs, by cause: the job with the newest failure first. ``count``: of all files that failed."""
+    """What fails in all jobs, by cause: the job with the newest failure first; of causes, paths and jobs that contain what was
+    searched. ``count``: of all files that failed."""
 
     jobs: Sequence[JobGroups]
     count: int
+    search: str
 
 
 @dataclass(frozen=True)
@@ -198,10 +200,12 @@ def failures(asked: PageRequest) -> FailuresFacts:
 
 def all_failures(asked: PageRequest) -> AllFailuresFacts:
     """What failed in all jobs, by job and cause."""
-    home = asked.home
-    newest = home.catalog.failures.briefly(None, limit=_GROUPED)
-    groups = grouped(newest)
+    home, search = asked.home, asked.query.text("search") or ""
     jobs = {job.id: job for job in home.catalog.jobs.list()}
+    newest = [one for one in home.catalog.failures.briefly(None, limit=_GROUPED) if one.job_id in jobs]
+    wanted = search.casefold()
+    newest = [one for one in newest if any(wanted in of.casefold() for of in (one.message, one.path, str(jobs[one.job_id].name)))]
+    groups = grouped(newest)
     return AllFailuresFacts(
         [
             JobGroups(
@@ -210,9 +214,9 @@ def all_failures(asked: PageRequest) -> AllFailuresFacts:
                 _shown(home, [group for group in groups if group.job_id == job_id][:_GROUPS]),
             )
             for job_id in [*dict.fromkeys(failure.job_id for failure in newest)][:_FAILING_JOBS]
-            if job_id in jobs
         ],
         home.catalog.failures.count(None, ANY),
+        search,
     )
 
 
