@@ -20,6 +20,7 @@ from benchmarks import (
     inventory,
     leader,
     listing,
+    many,
     processes,
     queues,
     report,
@@ -43,9 +44,12 @@ _SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues",
 
 #: So do these, which need no engine.
 _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
-_INVENTORY, _LISTING = "inventory", "listing"
+_INVENTORY, _LISTING, _MANY = "inventory", "listing", "many"
 
-_OWN = (*(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER), *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING))
+_OWN = (
+    *(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER),
+    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING, _MANY),
+)
 
 _console = Console(width=100)
 
@@ -57,7 +61,7 @@ _console = Console(width=100)
     multiple=True,
     type=int,
     envvar="BENCH_N",
-    help="2000 and 10000; for directory 100000, for cluster 20000.",
+    help="2000 and 10000; for directory 100000, for cluster 20000; for many, volumes: 10, 100, 400, 1000.",
 )
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option("--part", "parts", multiple=True, type=click.Choice([*_PARTS, *_OWN]), help="Only this; may be given again.")
@@ -109,6 +113,8 @@ def main(
             _measure_soak(scratch, refreshes or soak.REFRESHES)
         if _GROWTH in parts:
             _measure_growth(home, commits)
+        if _MANY in parts:
+            _measure_many(scratch / "many", given or many.NUMBERS)
         if _INVENTORY in parts:
             _measure_bucket(home, _INVENTORY, inventory.measure, sizes or (1_000_000,))
         if _LISTING in parts:
@@ -232,6 +238,17 @@ def _measure_growth(home: Path, commits: int) -> None:
                 costs.append(cost)
     finally:
         _console.print(growth.table(costs))
+
+
+def _measure_many(scratch: Path, numbers: tuple[int, ...]) -> None:
+    costs: list[many.Cost] = []
+    try:
+        for cost in many.run(scratch, sorted(numbers)):
+            _say(f"{cost.number:,} volumes and jobs")
+            costs.append(cost)
+    finally:
+        _console.print(many.table(costs))
+    many.draw(costs, scratch / "many.png")
 
 
 def _measure_burst(home: Path, tree: Tree, count: int, rounds: int) -> None:

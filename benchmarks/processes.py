@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks import files, spark_files
 from benchmarks.contenders import LIMIT_SECONDS, function_named, rows_of
 from benchmarks.files import Tree
@@ -78,8 +80,8 @@ def live(home: Path, tree: Tree, count: int, times: int, figures: Figures) -> No
 
 
 @contextlib.contextmanager
-def daemon(home: Path) -> Iterator[None]:
-    """Runs a daemon, which is ready, until the end of the block."""
+def daemon(home: Path) -> Iterator[psutil.Process]:
+    """Runs a daemon, which is ready, until the end of the block. Yields its process."""
     log = home / "daemon.log"
     with log.open("wb") as sink:
         process = subprocess.Popen([_VOLSTREAM, "daemon", "--http-port", "0", "--home", str(home)], stdout=sink, stderr=sink)
@@ -89,7 +91,7 @@ def daemon(home: Path) -> Iterator[None]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"The daemon did not start:\n{log.read_text(encoding='utf-8')}")
             time.sleep(0.1)
-        yield
+        yield psutil.Process(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(LIMIT_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +21,9 @@ from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
+
+#: So many files are named that failed for the reason of another.
+_NAMED = 5
 
 _ENVIRONMENT = keys(FunctionOptions)["environment"].option
 
@@ -92,8 +95,7 @@ def try_command(
     if rows or output.as_json:
         output.table(rows, list(dict.fromkeys(name for row in rows for name in row)), "", everything=value)
     if not output.as_json:
-        for result in value:
-            _tell(output, result)
+        _tell(output, value)
         if sums := counts.total(*(outcome.counted for outcome in trial.outcomes)):
             output.message(f"Counted: {counts.shown(sums)}.")
         if trial.inferred is not None:
@@ -106,11 +108,20 @@ def try_command(
         raise FilesFailedError(f"{failed} of {tried} failed.")
 
 
-def _tell(output: Output, value: dict[str, Any]) -> None:
-    """Prints results that the table does not show: that a file failed, or gave no rows."""
-    if value["error"] is not None:
-        output.message(f"{value['path']}: {value['error']}: {value['message']}")
-        if value["traceback"]:
-            output.message(value["traceback"].rstrip())
-    elif not value["rows"]:
-        output.message(f"{value['path']}: no rows")
+def _tell(output: Output, results: Sequence[dict[str, Any]]) -> None:
+    """Prints what the table does not show: which files gave no rows, and which failed, one of each cause with its traceback."""
+    from volstream.ops.inspection.failures import group_id
+
+    causes: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        if result["error"] is not None:
+            causes.setdefault(group_id(result["error"], result["message"] or "", result["path"]), []).append(result)
+        elif not result["rows"]:
+            output.message(f"{result['path']}: no rows")
+    for first, *others in causes.values():
+        output.message(f"{first['path']}: {first['error']}: {first['message']}")
+        if first["traceback"]:
+            output.message(first["traceback"].rstrip())
+        if others:
+            named = ", ".join(other["path"] for other in others[:_NAMED])
+            output.message(f"The same with {counted(len(others), 'other file')}: {named}{', ...' if len(others) > _NAMED else ''}")

@@ -38,6 +38,7 @@ class Leased:
             log says so.
 
     Attributes:
+        stop: set when it is to end.
         holds: True while it holds the lease.
         trouble: why the work fails at present.
     """
@@ -51,6 +52,7 @@ class Leased:
         log: logs.Logger,
         condition: tuple[ConditionKind, str] | None = None,
     ) -> None:
+        self.stop = Stop()
         self.holds = False
         self.backoff = Backoff(cap_seconds=_CAP_SECONDS)
         self.trouble = FailureTracker(title, log, self.backoff, self.record)
@@ -61,6 +63,7 @@ class Leased:
         self._log = log
         self._condition = condition
         self._recorded = False
+        self._turn = Stop()
 
     def is_wanted(self) -> bool:
         """Returns whether there is anything to work on: the object may have been dropped."""
@@ -70,6 +73,15 @@ class Leased:
     def reason(self) -> str | None:
         """What is wrong, for the condition; None: nothing."""
         return self.trouble.reason
+
+    def end(self) -> None:
+        """Makes it end, with its turn."""
+        self.stop.set()
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Ends the current turn, if any, so that another daemon can take the work."""
+        self._turn.set()
 
     def record(self, _reason: str | None = None) -> None:
         """Records what is wrong in the catalog. The all-clear is recorded only by who holds the lease, or recorded what was
@@ -104,24 +116,7 @@ class Leased:
 
 
 class LeasedWorker(Leased, ABC):
-    """Works in a thread of its own. Any error is reported, and the work is tried again.
-
-    Attributes:
-        stop: set when it is to end.
-    """
-
-    def __init__(
-        self,
-        title: str,
-        lease_name: str,
-        catalog: Catalog,
-        settings: Settings,
-        log: logs.Logger,
-        condition: tuple[ConditionKind, str] | None = None,
-    ) -> None:
-        super().__init__(title, lease_name, catalog, settings, log, condition)
-        self.stop = Stop()
-        self._turn = Stop()
+    """Works in a thread of its own. Any error is reported, and the work is tried again."""
 
     @abstractmethod
     def work(self, turn: Stop) -> None:
@@ -135,15 +130,6 @@ class LeasedWorker(Leased, ABC):
     def run(self) -> None:
         """Runs in its own thread; returns when ended."""
         run_loop("lease", self._try, self.stop, self._log, Backoff(), survives=lambda _: True, trouble=self.trouble)
-
-    def end(self) -> None:
-        """Makes :meth:`run` return."""
-        self.stop.set()
-        self._turn.set()
-
-    def hand_over(self) -> None:
-        """Ends the current turn, if any, so that another daemon can take the work."""
-        self._turn.set()
 
     def _take_turn(self) -> None:
         """Works for as long as the lease is held; returns at once if another process holds it."""

@@ -95,9 +95,7 @@ class VolumeWorker(Leased):
         self.listings = listings
         self.volumes = volumes
         self._queue_of = queue_of
-        self._ends = False
-        self._stop = Stop()  # of the turn
-        self._turn: _Turn | None = None
+        self._keeping: _Turn | None = None
         self._resources = ExitStack()  # of the turn
 
     @property
@@ -111,20 +109,15 @@ class VolumeWorker(Leased):
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Ends the current turn, if any, so that another daemon can take the work."""
-        self._stop.set()
+        """See :meth:`Leased.hand_over`."""
+        super().hand_over()
         self.wake()
-
-    def end(self) -> None:
-        """Makes the next step the last."""
-        self._ends = True
-        self.hand_over()
 
     def ask(self) -> None:
         """Says that another process has asked for checks."""
-        turn = self._turn
-        if turn is not None:
-            turn.asks_at = float("-inf")
+        keeping = self._keeping
+        if keeping is not None:
+            keeping.asks_at = float("-inf")
             self.wake()
 
     def is_wanted(self) -> bool:
@@ -137,12 +130,11 @@ class VolumeWorker(Leased):
         """Does what is due: see :class:`~volstream.base.lifecycle.steps.Steps`. A volume that another daemon keeps, or for which
         there is no place, waits to be woken."""
         try:
-            pause = self._step()
+            return self._step()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other volumes must be kept
-            if self._turn is not None or self._is_known():
+            if self._keeping is not None or self._is_known():
                 return self.trouble.failed(error)
             return LEASE_SECONDS  # it was dropped meanwhile: whoever follows the catalog ends this worker
-        return pause
 
     def _is_known(self) -> bool:
         """Returns whether the volume exists, as far as can be told."""
@@ -152,19 +144,19 @@ class VolumeWorker(Leased):
             return True
 
     def _step(self) -> float | None:
-        if self._turn is None:
-            return None if self._ends else self._begin()
-        if self._stop:
+        if self._keeping is None:
+            return None if self.stop else self._begin()
+        if self._turn or self.stop:  # which may have been set before this turn existed
             self._finish()
-            return None if self._ends else LEASE_SECONDS
+            return None if self.stop else LEASE_SECONDS
         try:
-            return self._turn.tick()
+            return self._keeping.tick()
         except InterruptedByUserError:  # during a listing
-            is_stopped = bool(self._stop)
+            is_stopped = bool(self._turn)
             self._finish()
             if not is_stopped:
                 raise
-            return None if self._ends else LEASE_SECONDS
+            return None if self.stop else LEASE_SECONDS
         except FencedError as error:
             _log.warning("taken_over", work=self._title, error=str(error))
             self._finish()
@@ -176,7 +168,7 @@ class VolumeWorker(Leased):
 
     def _begin(self) -> float:
         """Begins a turn if there is a place, and no other process has the lease."""
-        self._stop, self.waits = Stop(), False
+        self._turn, self.waits = Stop(), False
         with ExitStack() as resources:
             has_place = resources.enter_context(self.share.place()) and self.is_wanted()
             if not (has_place and resources.enter_context(self.leased(self.hand_over))):
@@ -184,18 +176,18 @@ class VolumeWorker(Leased):
                 self.trouble.recovered()
                 return float("inf")
             queue = self._queue_of(self.volume, self._catalog, self._settings)
-            self._turn = _Turn(self, self._catalog, self._settings, queue, self._stop)
+            self._keeping = _Turn(self, self._catalog, self._settings, queue, self._turn)
             self._resources = resources.pop_all()
         _log.info("volume_kept", volume=str(self.volume.name))
         return 0.0
 
     def _finish(self) -> None:
         """Ends the turn, and releases the lease."""
-        turn, self._turn = self._turn, None
-        self._stop.set()
+        keeping, self._keeping = self._keeping, None
+        self._turn.set()
         with self._resources:
-            if turn is not None:
-                turn.finish()
+            if keeping is not None:
+                keeping.finish()
             self.queue_depth = None
             self.held_removals = 0
             self.queue_failure.recovered()

@@ -1,0 +1,190 @@
+"""Many volumes and jobs in one daemon: what it costs while nothing happens, and how it takes one change and one everywhere."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from rich.table import Table as Shown
+
+from benchmarks.contenders import function_named
+from benchmarks.processes import command, daemon
+from benchmarks.scenarios import WrongRowsError
+from volstream.api.session import Session
+from volstream.tables.delta.rows import queried
+
+NUMBERS = (10, 100, 400, 1000)
+
+#: Files of each volume at the begin.
+_FILES = 3
+
+#: Rest before it counts as idle, and how long that is measured; rest between changes.
+_REST_SECONDS, _IDLE_SECONDS, _GAP_SECONDS = 15.0, 60.0, 2.0
+
+#: Changes of one file, in different volumes.
+_CHANGES = 5
+
+#: The longest that anything may take.
+_LIMIT_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a daemon with so many volumes and jobs costs.
+
+    Attributes:
+        idle: processor of the daemon's process, in percent of a core.
+        live: seconds from a file's close to its row: the median of some volumes.
+        create, fill, burst: milliseconds for each volume and job: to create it, its first rows, and one more file in all of them at
+            once.
+        status: seconds that the command takes.
+    """
+
+    number: int
+    create: float
+    fill: float
+    idle: float
+    threads: int
+    mebibytes: int
+    live: float
+    burst: float
+    status: float
+
+
+#: The columns of the result, and how each is written.
+_COLUMNS: Mapping[str, Callable[[Cost], str]] = {
+    "volumes and jobs": lambda cost: f"{cost.number:,}",
+    "created, each": lambda cost: f"{cost.create:.0f} ms",
+    "filled, each": lambda cost: f"{cost.fill:.0f} ms",
+    "idle, of a core": lambda cost: f"{cost.idle:.1f} %",
+    "threads": lambda cost: f"{cost.threads}",
+    "memory": lambda cost: f"{cost.mebibytes} MiB",
+    "one file": lambda cost: f"{cost.live:.2f} s",
+    "a file in all, each": lambda cost: f"{cost.burst:.0f} ms",
+    "status": lambda cost: f"{cost.status:.2f} s",
+}
+
+
+def run(folder: Path, numbers: Sequence[int]) -> Iterator[Cost]:
+    """Measures daemons with so many volumes and jobs, each on a home of its own. Raises WrongRowsError."""
+    for number in numbers:
+        yield _measure(folder / str(number), number)
+
+
+def table(costs: Sequence[Cost]) -> Shown:
+    """Returns the costs as a table."""
+    shown = Shown(*_COLUMNS)
+    for cost in costs:
+        shown.add_row(*(written(cost) for written in _COLUMNS.values()))
+    return shown
+
+
+def draw(costs: Sequence[Cost], target: Path) -> None:
+    """Draws how the costs grow with the number: flat is good."""
+    from matplotlib.figure import Figure as Chart
+
+    chart = Chart(figsize=(9, 2.6), layout="constrained")
+    panels = chart.subplots(1, 4, squeeze=False)[0]
+    drawn = {"idle, % of a core": "idle", "one file, s": "live", "a file in all, ms each": "burst", "threads": "threads"}
+    for panel, (title, name) in zip(panels, drawn.items(), strict=True):
+        panel.plot([cost.number for cost in costs], [getattr(cost, name) for cost in costs], "o-", color="#d1480f")
+        panel.set_title(title, fontsize=9)
+        panel.set_xscale("log")
+        panel.set_ylim(bottom=0)
+        panel.spines[["top", "right"]].set_visible(False)
+    chart.savefig(target, dpi=150)
+
+
+def _measure(folder: Path, number: int) -> Cost:
+    home, files = folder / "home", [folder / f"files-{at}" for at in range(number)]
+    command(home, "init")
+    with Session(home) as session:
+        began = time.perf_counter()
+        for at, inside in enumerate(files):
+            inside.mkdir(parents=True)
+            for name in range(_FILES):
+                (inside / f"{name}.txt").write_text(f"{at} {name}")
+            session.volumes.create(f"v{at}", str(inside))
+            session.jobs.create(f"j{at}", function_named("summarise"), f"t{at}", volume=f"v{at}", on_change=True)
+        create = time.perf_counter() - began
+        tables = [Path(session.home.warehouse, "tables", "public", f"t{at}") for at in range(number)]
+    began = time.perf_counter()
+    with daemon(home) as process:
+        counts = dict.fromkeys(tables, _FILES)
+        _await(counts)
+        fill = time.perf_counter() - began
+        time.sleep(_REST_SECONDS)
+        used = _processor(process)
+        time.sleep(_IDLE_SECONDS)
+        idle = (_processor(process) - used) / _IDLE_SECONDS
+        threads, memory = process.num_threads(), process.memory_info().rss
+        waits = []
+        for at in itertools.islice(itertools.cycle(range(0, number, max(1, number // _CHANGES))), _CHANGES):
+            (files[at] / f"one {len(waits)}.txt").write_text("one")
+            changed = time.perf_counter()
+            counts[tables[at]] += 1
+            _await({tables[at]: counts[tables[at]]}, 0.005)
+            waits.append(time.perf_counter() - changed)
+            time.sleep(_GAP_SECONDS)
+        began = time.perf_counter()
+        command(home, "status")
+        status = time.perf_counter() - began
+        began = time.perf_counter()
+        for inside in files:
+            (inside / "burst.txt").write_text("burst")
+        _await({place: count + 1 for place, count in counts.items()})
+        burst = time.perf_counter() - began
+    command(home, "engine", "stop", "--now")
+    for place, count in counts.items():
+        paths = queried(str(place), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
+        if len(paths) != count + 1 or len({*paths}) != len(paths):
+            raise WrongRowsError(f"{place.name} has {len(paths)} rows instead of {count + 1}.")
+    each = 1000 / number
+    return Cost(
+        number,
+        create * each,
+        fill * each,
+        100 * idle,
+        threads,
+        memory >> 20,
+        sorted(waits)[len(waits) // 2],
+        burst * each,
+        status,
+    )
+
+
+def _processor(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _await(counts: Mapping[Path, int], pause: float = 0.25) -> None:
+    """Waits until each table has so many rows."""
+    deadline, missing = time.monotonic() + _LIMIT_SECONDS, {**counts}
+    seen: dict[Path, int] = {}
+    while missing:
+        if time.monotonic() > deadline:
+            raise WrongRowsError(f"{len(missing)} of {len(counts)} tables lack rows.")
+        time.sleep(pause)
+        for place in [*missing]:
+            entries = _entries(place)
+            if entries != seen.get(place):  # reading tables costs what is measured
+                seen[place] = entries
+                if entries and _rows(place) >= missing[place]:
+                    del missing[place]
+
+
+def _entries(place: Path) -> int:
+    try:
+        return sum(name.endswith(".json") for name in os.listdir(place / "_delta_log"))
+    except FileNotFoundError:
+        return 0
+
+
+def _rows(place: Path) -> int:
+    return int(queried(str(place), "SELECT count(*) AS n FROM rows")["n"][0].as_py())
