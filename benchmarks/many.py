@@ -40,8 +40,8 @@ class Cost:
     Attributes:
         idle: processor of the daemon's process, in percent of a core.
         live: seconds from a file's close to its row: the median of some volumes.
-        create, fill, burst: milliseconds for each volume and job: to create it, its first rows, and one more file in all of them at
-            once.
+        create, fill, burst: milliseconds for each volume and job: to create it, its first rows, and one more file in all of them
+            at once.
         status: seconds that the command takes.
     """
 
@@ -123,7 +123,7 @@ def _measure(folder: Path, number: int) -> Cost:
         time.sleep(_IDLE_SECONDS)
         idle = (_processor(process) - used) / _IDLE_SECONDS
         threads, memory = process.num_threads(), process.memory_info().rss
-        waits = []
+        waits: list[float] = []
         for at in itertools.islice(itertools.cycle(range(0, number, max(1, number // _CHANGES))), _CHANGES):
             (files[at] / f"one {len(waits)}.txt").write_text("one")
             changed = time.perf_counter()

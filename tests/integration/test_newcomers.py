@@ -250,12 +250,16 @@ def test_a_name_that_is_too_long_is_an_error_of_the_user(
 
 def test_a_trial_shows_each_cause_once_and_names_the_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = tmp_path / "look.py"
-    code.write_text("def f(file):\n    if file.size > 2:\n        raise ValueError(f'{file.name} is bad')\n    return {'n': 1 // file.size}")
+    code.write_text(
+        "def f(file):\n    if file.size > 2:\n        raise ValueError(f'{file.name} is bad')\n    return {'n': 1 // file.size}"
+    )
     paths = [tmp_path / f"{number}.txt" for number in range(10)]
     for number, path in enumerate(paths):
         path.write_text("x" * number)
     assert run(["try", f"{code}:f", *map(str, paths)]) != 0
     said = capsys.readouterr().err
-    assert (said.count("ValueError: "), said.count("ZeroDivisionError: ")) == (2, 2), "by its line, and at the end of its traceback"
+    assert (said.count("ValueError: "), said.count("ZeroDivisionError: ")) == (2, 2), (
+        "by its line, and at the end of its traceback"
+    )
     assert f"The same with 6 other files: {', '.join(map(str, paths[4:9]))}, ...\n" in said
     assert "8 of 10 files failed." in said

@@ -124,4 +124,6 @@ def _tell(output: Output, results: Sequence[dict[str, Any]]) -> None:
             output.message(first["traceback"].rstrip())
         if others:
             named = ", ".join(other["path"] for other in others[:_NAMED])
-            output.message(f"The same with {counted(len(others), 'other file')}: {named}{', ...' if len(others) > _NAMED else ''}")
+            output.message(
+                f"The same with {counted(len(others), 'other file')}: {named}{', ...' if len(others) > _NAMED else ''}"
+            )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import traceback
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,14 +16,23 @@ import pytest
 from azure.storage.blob import UserDelegationKey
 
 from tests.clouds import Answers, Cloud, azure_queue, unused_name
+from tests.ports import free_ports
 from tests.servers import AZURE_KEY
 from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
-from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.errors import (
+    DependencyError,
+    InvalidValueError,
+    QueueError,
+    StorageDeniedError,
+    StorageError,
+    StorageThrottledError,
+)
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import credentials
 from volstream.files.providers.azure.queue import StorageQueueService, address
 from volstream.files.providers.azure.store import BlobStore, DataLakeStore
+from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.storage import normalise_location, open_store
 from volstream.files.storage.base import HasDetails, KeyOrdered, TakesOutputs
@@ -65,7 +75,16 @@ def test_the_account_is_in_the_location_or_the_endpoint_or_the_keys_or_the_envir
 
 
 @pytest.mark.parametrize(
-    "location", ["az://ab", "az://UPPER", "abfss://con@host", "az://con@account.queue.core.windows.net", "az://a@b@c"]
+    "location",
+    [
+        "az://ab",
+        "az://UPPER",
+        "abfss://con@host",
+        "az://con@account.queue.core.windows.net",
+        "az://a@b@c",
+        "abfss://con@account.dfs.core.windows.net.evil.com",
+        "az://con@account.blob.core.windows.net.evil.com",
+    ],
 )
 def test_what_names_no_container_is_refused_and_shown_in_full(location: str) -> None:
     with pytest.raises(InvalidValueError, match="does not name a bucket") as error:
@@ -144,6 +163,61 @@ def test_a_users_signature_travels_alone_and_signs_nothing() -> None:
 def test_a_server_that_is_not_azures_gets_no_tokens(answers: Answers) -> None:
     with pytest.raises(StorageDeniedError, match="gets no tokens of Azure"):
         BlobStore("az://container@account.blob.core.windows.net", Access("az", endpoint=answers.url)).head("a")
+    assert not answers.log
+
+
+def test_a_signature_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of requests that are refused, cut or sent nowhere: their addresses have it."""
+    monkeypatch.setattr(credentials, "_BACKOFF_SECONDS", 0)
+    keys = Keys("account", "", "sv=2024&sp=rwdl&sig=SECRET%3D")
+    near = Access("az", endpoint=f"http://127.0.0.1:{free_ports(1)[0]}", credentials="static", keys=keys)
+    store = BlobStore("az://container/in", near)
+    queue = open_queue("storagequeue", QueueSpec("az://container", name=f"{near.endpoint}/account/events", access=near))
+    asked: list[Callable[[], object]] = [
+        lambda: [*store.list("", ALL)],
+        lambda: store.head("a"),
+        lambda: store.open("a"),
+        lambda: store.write("a", b"x"),
+        lambda: store.remove("a"),
+        queue.start,
+    ]
+    for ask in asked:
+        with pytest.raises(DependencyError) as error:
+            ask()
+        assert "SECRET" not in "".join(traceback.format_exception(error.value))
+        assert "container" in str(error.value) or "events" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://account.blob.core.windows.net.evil.com", "is not the connection's server"),
+        ("https://account.blob.core.evil", "is not the connection's server"),
+        ("http://account.blob.core.windows.net", "Write https://"),
+        ("https://other.blob.core.windows.net", "not of other"),
+        ("http://10.0.0.7:10000/account", "Write https://"),
+    ],
+)
+@pytest.mark.parametrize("token", [None, "sig=x"])
+def test_only_the_connections_server_gets_its_keys(url: str, said: str, token: str | None) -> None:
+    keys = Keys("account", AZURE_KEY, token)
+    with pytest.raises(StorageDeniedError, match=said):
+        credentials.credential(Access("az", credentials="static", keys=keys), url)
+    assert credentials.credential(Access("az", credentials="static", keys=keys), "https://account.queue.core.windows.net")
+    own = Access("az", endpoint="https://blobs.mine.example", credentials="static", keys=keys)
+    assert credentials.credential(own, "https://blobs.mine.example/account")
+
+
+def test_only_azures_hosts_get_tokens() -> None:
+    for url in ("https://account.queue.core.windows.net.evil.com", "https://evil.com", "https://account.blob.core.evil"):
+        with pytest.raises(StorageDeniedError, match="gets no tokens of Azure"):
+            credentials.credential(Access("az"), url)
+
+
+def test_a_folder_that_no_blob_can_be_in_is_empty_without_a_request(answers: Answers) -> None:
+    store = BlobStore("az://container/in", access(answers))
+    for prefix in ("a\x01/", "a\\b/", "../", f"{'x' * 1100}/", "\uffff/"):
+        assert [*store.list(prefix, ALL)] == []
     assert not answers.log
 
 

@@ -110,6 +110,26 @@ def test_a_server_that_is_not_googles_gets_no_token_unless_a_profile_names_it(an
     assert sent == ["", "", "Bearer short-lived"]
 
 
+def test_no_token_is_sent_unencrypted(profile: str) -> None:
+    for endpoint in ("http://storage.googleapis.com", "http://10.0.0.7"):
+        with pytest.raises(StorageDeniedError, match="Write https://"):
+            GcsStore("gs://bucket", Access("gs", endpoint=endpoint, credentials=profile)).head("a")
+    assert not credentials.is_own("http://storage.googleapis.com")
+
+
+def test_what_is_no_key_at_google_is_no_file(answers: Answers) -> None:
+    """The packages would resolve these like paths, and take the bucket for an object."""
+    answers.answer = lambda *_: (200, JSON, b'{"items": []}')
+    store = GcsStore("gs://bucket", Access("gs", endpoint=answers.url))
+    for key in (".", ".."):
+        assert store.head(key) is None
+        with pytest.raises(FileNotFoundError):
+            store.open(key)
+    assert all(line.startswith("GET /storage/v1/b/bucket/o?") for line in answers.log), "listings of the bucket"
+    with pytest.raises(StorageError, match="incomplete"):
+        store.head("a")
+
+
 def test_missing_credentials_are_explained(tmp_path: Path) -> None:
     with pytest.raises(StorageDeniedError, match=r"no Google credentials .*GOOGLE_APPLICATION_CREDENTIALS"):
         GcsStore("gs://bucket", Access("gs")).head("a")

@@ -7,6 +7,7 @@ What does not belong here: what all providers' buckets have in common (``storage
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
@@ -26,9 +27,17 @@ if TYPE_CHECKING:
     from volstream.files.storage.base import ObjectStore
     from volstream.files.storage.bucket import BucketPlace
 
+#: A part of a key that is ``.`` or ``..``.
+DOTS = r"(?:^|/)\.\.?(?:/|$)"
+
 #: What helps against a refusal, and against a missing bucket.
 ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
+
+
+def without_queries(error: object) -> str:
+    """Returns what an error says, without the queries of the addresses in it, which may sign requests."""
+    return re.sub(r"\?[^\s'\")>]+", "?...", str(error))
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,8 @@ class Provider:
         sources: where its credentials can come from.
         keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.
         writes_reports: whether it writes inventory reports in the form of S3's and OSS's.
-        takes_dots: its packages can ask for keys with a part that is ``.`` or ``..``; others resolve these like paths.
+        unaskable: found in keys that cannot be asked for, such as those with a part ``.`` or ``..``, which packages resolve like
+            paths: no file has one. None: there are none.
     """
 
     folder: str
@@ -106,7 +116,7 @@ class Provider:
     role: str
     sources: tuple[str, ...] = ("env", "static", "profile")
     writes_reports: bool = True
-    takes_dots: bool = True
+    unaskable: Pattern[str] | None = None
     keeps_tables: bool = False
 
     @property

@@ -6,10 +6,12 @@ What does not belong here: requests to the provider (``remote``). Not thread-saf
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from volstream.base.model.hints import Hint, ObjectHint, Rejection
 from volstream.files.queues.base import Message, Parser
+from volstream.files.queues.bodies import reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class ReceivedMessages:
     def add(self, delivery: Delivery, due: float) -> None:
         """Adds a delivery that stays invisible until ``due``. For a message already held, replaces only the handle."""
         if delivery.id not in self._kept:
-            self._waiting.append(Message.of(delivery.id, self._parse(delivery.body)))
+            self._waiting.append(Message.of(delivery.id, _parsed(self._parse, delivery.body)))
         self._kept[delivery.id] = _Kept(delivery.handle, due)
 
     def take(self, limit: int) -> list[Message]:
@@ -78,3 +80,11 @@ class ReceivedMessages:
         """Drops these messages. Idempotent."""
         for receipt in receipts:
             self._kept.pop(receipt, None)
+
+
+def _parsed(parse: Parser, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
+    """Parses a body. A parser's fault costs its message, which would otherwise come again and again, with those beside it."""
+    try:
+        return parse(body)
+    except Exception as error:  # noqa: BLE001  # see above
+        return reject(body, f"It cannot be parsed: {type(error).__name__}: {error}")

@@ -23,7 +23,7 @@ _MAX_BYTES = 1024
 _UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
 
 _FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
-_UNASKABLE = "A part of its key is '.' or '..', which cannot be sent in a URL; rename it."
+_UNASKABLE = "Its key cannot be asked for: a part of it is '.' or '..', or it has characters that the store refuses; rename it."
 _NUL = "Its key contains a NUL character, which no path may contain; rename it."
 
 
@@ -110,4 +110,5 @@ class BucketPlace:
         return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), version_id, type_)
 
     def _is_askable(self, key: str) -> bool:
-        return self.provider.takes_dots or not any(part in (".", "..") for part in key.split("/"))
+        unaskable = self.provider.unaskable
+        return unaskable is None or unaskable.search(key) is None

@@ -75,6 +75,8 @@ class BucketStore(ABC):
     def _entries(self, prefix: str, selection: Selection, after: str, *, deep: bool) -> Iterator[FileInfo | Finding]:
         if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
             return
+        if prefix and self._place.key(f"{prefix}x") is None:
+            return  # no key begins so; a store may refuse to look for one
         for listed, _ in self._pages(prefix, after, deep=deep and selection.recursive):
             for one in listed:
                 entry = self._place.entry(*one, selection=selection)

@@ -190,6 +190,11 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
             "The queue's URL contains a user name or password, which everyone who can read the catalog would see.",
             "Leave it out; the connection determines the keys.",
         )
+    if any("sig=" in address.partition("?")[2] for address in (spec.queue_name or "", spec.location)):
+        raise InvalidValueError(
+            "The address contains a signature, which everyone who can read the catalog would see.",
+            "Leave it out; the connection's credentials may be a shared access signature.",
+        )
     return chosen
 
 

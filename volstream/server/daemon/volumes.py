@@ -48,6 +48,9 @@ _ASK_SECONDS = 0.5
 #: How long one more message is waited for, and how long they are gathered at most.
 _FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 
+#: Attempts to refresh single folders, before all is listed instead.
+_PATIENCE = 5
+
 #: The directory's tables are maintained after this idle time, or at the latest after this many commits.
 _IDLE_SECONDS, _BUSY_COMMITS = 10.0, 20
 
@@ -216,6 +219,7 @@ class _Turn:
         self._queue = queue if isinstance(queue, Announcing) else AnnouncedQueue(queue)
         self._queue.announce(lambda at: of.wake(at))
         self._hints = HintSet(volume.selection)
+        self._refusals = 0  # of the hints, one after the other
         self._received: list[Message] = []  # received, their hints not yet collected
         self._unacknowledged: list[Message] = []
         self._bootstrap: Future[ReconcileResult] | None = None
@@ -383,7 +387,16 @@ class _Turn:
     def _refresh(self) -> None:
         started = time.monotonic()
         whole = any(prefix == "" for prefix, _ in self._hints.listings())
-        tick = self._keeper.apply(self._hints)
+        try:
+            tick = self._keeper.apply(self._hints)
+        except StorageError:
+            self._refusals += 1
+            if self._refusals >= _PATIENCE and self._hints.subtrees and not whole:
+                # The store may refuse one of them for ever: a listing of all has what they have.
+                self._hints.subtrees.clear()
+                self._listed = float("-inf")
+            raise
+        self._refusals = 0
         if whole:
             self._listed = time.monotonic()
         self._hints = HintSet(self.volume.selection)

@@ -201,7 +201,8 @@ def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> d
     Settings for other Spark installations are removed, as are volstream's own settings, which may contain keys. Relative
     entries of PYTHONPATH are made absolute, because the JVM has a different working directory.
     """
-    foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_")  # settings are case-insensitive
+    # Settings are case-insensitive. Azure's keys: the engine has no use for them, because no warehouse is there.
+    foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN")
     kept = {name: value for name, value in inherited.items() if not name.upper().startswith(foreign)}
     if kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))

@@ -293,3 +293,15 @@ def test_parsing_never_raises(parse: Parse, body: bytes) -> None:
         parsed.reason.encode("utf-8")
     else:
         assert all(hint.bucket and hint.key and not hint.key.endswith("/") for hint in parsed)
+
+
+@pytest.mark.parametrize("url", ["http://[", "https://a\u2100b/", "//[::1", "", "\0"])
+def test_a_place_that_is_no_url_leaves_the_other_one(url: str) -> None:
+    event = {
+        "eventType": "Microsoft.Storage.BlobRenamed",
+        "subject": "/blobServices/default/containers/files/blobs/in/a",
+        "data": {"destinationUrl": url, "sourceUrl": "https://account.blob.core.windows.net/files/in/b"},
+    }
+    hints = az_events.parse(json.dumps(event).encode())
+    assert not isinstance(hints, Rejection)
+    assert {hint.key for hint in hints} == {"in/a", "in/b"}

@@ -312,3 +312,16 @@ def test_held_messages_forget_expired_handles() -> None:
     held.add(Delivery("a", "a2", b""), due=30)
     assert held.handles(["a", "b"]) == {"a": "a2"}
     assert held.waiting == len(held) == 1
+
+
+def test_a_message_that_its_parser_cannot_bear_is_rejected_and_the_others_are_not() -> None:
+    def parse(body: bytes) -> Sequence[KeyHint]:
+        return (KeyHint(str({b"a": "first", b"b": "second"}[body])),)
+
+    received = ReceivedMessages(parse)
+    for name in ("a", "odd", "b"):
+        received.add(Delivery(name, name, name.encode()), 0.0)
+    first, odd, second = received.take(10)
+    assert (first.hints, second.hints) == ((KeyHint("first"),), (KeyHint("second"),))
+    assert odd.rejection is not None
+    assert (odd.rejection.subject, "KeyError" in odd.rejection.reason) == ("odd", True)

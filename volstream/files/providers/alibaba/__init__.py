@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from volstream.files.providers.base import Provider
+from volstream.files.providers.base import DOTS, Provider
 
 PROVIDER = Provider(
     folder=__name__,
@@ -13,5 +13,5 @@ PROVIDER = Provider(
     package="oss2",
     buckets=re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"),
     role="acs:ram::1234567890123456:role/volstream",
-    takes_dots=False,
+    unaskable=re.compile(DOTS),
 )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 
-from volstream.files.providers.base import Provider
+from volstream.files.providers.base import DOTS, Provider
+
+#: What ends the names of Azure's hosts, in all of its clouds: only they get tokens of Azure.
+DOMAINS = r"(?:core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)|storage\.azure\.net)"
 
 PROVIDER = Provider(
     folder=__name__,
@@ -16,10 +19,11 @@ PROVIDER = Provider(
     queue_type="storagequeue",
     package="azure.storage.blob",
     buckets=re.compile(
-        r"(\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62})(?:@[a-z0-9]{3,24}\.(?:[a-z0-9]+\.)?(?:blob|dfs)\.[a-z0-9.-]+)?"
+        rf"(\$root|\$web|[a-z0-9](?:-?[a-z0-9]){{2,62}})(?:@[a-z0-9]{{3,24}}\.(?:[a-z0-9]+\.)?(?:blob|dfs)\.{DOMAINS})?"
     ),
     role="00000000-0000-0000-0000-000000000000",
     sources=("env", "static"),
     writes_reports=False,
-    takes_dots=False,
+    # Azure takes a backslash for a slash, and would find another blob.
+    unaskable=re.compile(rf"{DOTS}|[\\\x00-\x1f\ufffe\uffff]"),
 )

@@ -22,12 +22,22 @@ from azure.core.credentials import AzureSasCredential
 from azure.core.exceptions import AzureError, ClientAuthenticationError, DeserializationError, HttpResponseError
 from azure.core.pipeline.transport import RequestsTransport
 from azure.identity import DefaultAzureCredential
-from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, LinearRetry, UserDelegationKey, generate_container_sas
+from azure.storage.blob import (
+    BlobSasPermissions,
+    BlobServiceClient,
+    ContainerSasPermissions,
+    LinearRetry,
+    UserDelegationKey,
+    generate_blob_sas,
+    generate_container_sas,
+)
 from requests.adapters import HTTPAdapter
 
 from volstream.base import config
 from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.azure import DOMAINS
+from volstream.files.providers.base import without_queries
 from volstream.files.storage.bucket import BucketPlace
 
 #: How long signatures for tasks are valid, and how long they are given out.
@@ -54,7 +64,7 @@ _ACCOUNT, _KEY, _SAS = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"), 
 MAX_HELD = 64
 
 #: What a server says after the name of an account: these are Azure's, in all of its clouds.
-_OWN_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:[a-z0-9]+\.)?(?:blob|dfs|queue)\.(?:core\.|storage\.azure\.)[a-z.]+")
+_OWN_HOST = re.compile(rf"([a-z0-9]{{3,24}})\.(?:[a-z0-9]+\.)?(?:blob|dfs|queue)\.{DOMAINS}")
 
 _ALLOW = "Allow it: `volstream describe connection NAME` prints the role assignments."
 _REMEDIES = {
@@ -112,11 +122,12 @@ def credential(access: Access, url: str) -> Any:
     """Returns what Azure's SDK signs requests with to an account, given by the URL of its blobs or queues.
 
     Raises:
-        StorageDeniedError: the connection's keys are not in the settings, or the server takes only keys.
+        StorageDeniedError: the connection's keys are not in the settings or are another server's, or the server takes only keys.
     """
     keys = _keys(access)
     if keys is not None:
         own = _OWN_HOST.fullmatch(urlsplit(url).hostname or "")
+        _check_server(access, url, own[1] if own else None, keys)
         name = own[1] if own else url.rpartition("/")[2]
         return AzureSasCredential(keys.token) if keys.token else {"account_name": name, "account_key": keys.secret}
     if not is_own(url):
@@ -125,6 +136,21 @@ def credential(access: Access, url: str) -> Any:
             "Set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, or use a connection with --credentials static.",
         )
     return _identity(access.role_arn)
+
+
+def _check_server(access: Access, url: str, account: str | None, keys: Keys) -> None:
+    """Raises StorageDeniedError if keys are not for a server, or could be read on the way to it."""
+    place, mine = urlsplit(url), urlsplit(access.endpoint or "")
+    is_near = place.hostname in ("localhost", "127.0.0.1", "::1")
+    if place.scheme != "https" and not is_near:
+        raise StorageDeniedError(f"{url} gets no keys, which anyone on the way could read.", "Write https://.")
+    if account is not None and keys.id and account != keys.id:
+        raise StorageDeniedError(
+            f"The keys are those of the storage account {keys.id}, not of {account}.",
+            "Use a connection with keys of that account.",
+        )
+    if account is None and not is_near and place.hostname != mine.hostname:
+        raise StorageDeniedError(f"{url} is not the connection's server, and gets none of its keys.", "Correct the address.")
 
 
 def for_tasks(access: Access, location: str) -> Access:
@@ -143,11 +169,16 @@ def for_tasks(access: Access, location: str) -> Access:
         return held
 
 
-def signature(access: Access, location: str) -> str:
-    """Returns the signature that a task gets."""
-    keys = for_tasks(access, location).keys
-    assert keys is not None, "for_tasks gives some"
-    return keys.token or ""
+def reading(access: Access, of: Account, container: str, blob: str) -> str:
+    """Returns the query with which the account's own server may read a blob for a while; empty if it needs none."""
+    keys = _keys(access)
+    if keys is not None and keys.token is None:
+        return ""
+    by = signer(access, of)
+    if keys is not None and not by:  # a signature that cannot sign another one
+        return f"?{keys.token}"
+    until = datetime.now(UTC) + _SKEW
+    return f"?{generate_blob_sas(of.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **by)}"
 
 
 def signer(access: Access, of: Account) -> Mapping[str, Any]:
@@ -177,15 +208,16 @@ def errors(
     except HttpResponseError as exc:
         status, said = exc.status_code or 0, getattr(exc, "error_code", None)
         code = str(getattr(said, "value", said) or exc.reason or "")
-        text = f"{what}: {str(exc.message).partition(chr(10))[0]} ({code or status})."
+        text = f"{what}: {without_queries(str(exc.message).partition(chr(10))[0])} ({code or status})."
         if access.keys is not None and access.keys.expires is not None and _left(access.keys) <= timedelta():
             raise passing(f"{what}: the signature of this task has expired.", "The next run receives a new one.") from None
         if status in (401, 403) or isinstance(exc, ClientAuthenticationError):
-            raise denied(text, _ALLOW) from exc
+            raise denied(text, _ALLOW) from None
         throttled = passing is StorageError and status in (429, 503)
-        raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from exc
+        raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from None
     except (AzureError, DeserializationError) as exc:
-        raise passing(f"{what}: {exc}") from exc
+        # Not from it: its text has addresses, with the signature of each request that a signature opens.
+        raise passing(f"{what}: {without_queries(exc)}") from None
 
 
 def _keys(access: Access) -> Keys | None:
@@ -207,7 +239,8 @@ def _signed(access: Access, of: Account, container: str) -> Keys:
     if keys is not None and keys.token is not None:  # a user's, which cannot sign another one
         return Keys(keys.id, "", keys.token)
     by = signer(access, of)
-    sas = generate_container_sas(of.name, container, permission=_READ_AND_WRITE, expiry=expires, **by)
+    protocol = "https" if of.url.startswith("https:") else None
+    sas = generate_container_sas(of.name, container, permission=_READ_AND_WRITE, expiry=expires, protocol=protocol, **by)
     delegation = by.get("user_delegation_key")
     return Keys(of.name, "" if delegation is None else json.dumps(vars(delegation)), sas, expires)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -58,8 +59,9 @@ def _hints(subject: Any, data: dict[str, Any], *, below: bool) -> Iterator[Objec
     places = [] if named is None else [(named[1], named[2])]
     for url in (data.get(name) for name in _PLACES):
         if isinstance(url, str):
-            container, _, key = urlsplit(url).path.lstrip("/").partition("/")
-            places.append((container, key))
+            with suppress(ValueError):  # it is no URL
+                container, _, key = urlsplit(url).path.lstrip("/").partition("/")
+                places.append((container, key))
     for container, key in places:
         for spelling in (key, _decoded(key)):
             if is_key(container) and is_key(spelling):

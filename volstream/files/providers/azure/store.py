@@ -76,7 +76,7 @@ class BlobStore(BucketStore):
 
     def remove(self, path: str) -> None:
         """See :meth:`Writable.remove`."""
-        with self._errors(path), suppress(ResourceNotFoundError):
+        with self._errors(path), suppress(ResourceNotFoundError, FileNotFoundError):
             self._blob(path).delete_blob()
 
     def _remove_version(self, path: str, found: Found) -> None:
@@ -102,9 +102,10 @@ class BlobStore(BucketStore):
         return _hex(settings)
 
     def _copy(self, path: str, to: str, found: Found) -> str:
-        source, target = self._blob(path).url.partition("?")[0], self._blob(to)
+        blob, target = self._blob(path), self._blob(to)
         with self._errors(path):
-            address = f"{source}?{credentials.signature(self._access, self._location)}"  # with which any request may read it
+            query = credentials.reading(self._access, self._account, self._place.bucket, blob.blob_name)
+        address = f"{blob.url.partition('?')[0]}{query}"
 
         def copy(_: BlobClient) -> Mapping[str, Any]:
             same = MatchConditions.IfNotModified
@@ -115,8 +116,8 @@ class BlobStore(BucketStore):
             state, etag = said["copy_status"], str(said["etag"])
             while state == "pending" and time.monotonic() < until:
                 time.sleep(0.2)
-                blob = target.get_blob_properties()
-                state, etag = blob.copy.status, blob.etag
+                copied = target.get_blob_properties()
+                state, etag = copied.copy.status, copied.etag
         if state != "success":
             raise StorageError(f"{self._place.name(to)}: its copy is not complete after {_COPY_SECONDS:g} s: {state}.")
         return etag if found.etag == found.version_id else found.etag
@@ -145,7 +146,8 @@ class BlobStore(BucketStore):
         """Returns a listed name. Raises StorageError if it does not follow the last one: a listing could not be resumed."""
         if name.encode() < last.encode():
             raise StorageError(
-                f"{self._place.name('')} is not listed in the order of names, as in accounts with a hierarchical namespace.",
+                f"{self._place.name('')} is not listed in the order of names, as in accounts with a hierarchical namespace, or "
+                "with names beyond U+FFFF beside others.",
                 f"Make a volume of abfss://{self._place.bucket}@{self._account.name}.dfs.core.windows.net/{self._place.root}.",
             )
         return name
@@ -183,13 +185,8 @@ class BlobStore(BucketStore):
                 self._check_bucket()
                 raise FileNotFoundError(path) from exc
 
-    def _key(self, path: str) -> str:
-        if "\\" in path:
-            raise FileNotFoundError(path)  # Azure would take it for a slash, and find another blob
-        return super()._key(path)
-
     def _blob(self, path: str) -> BlobClient:
-        return self._container.get_blob_client(self._place.root + path)
+        return self._container.get_blob_client(self._key(path))
 
     @cached_property
     def _account(self) -> credentials.Account:

@@ -19,4 +19,5 @@ PROVIDER = Provider(
     role="volstream@my-project.iam.gserviceaccount.com",
     sources=("env", "profile"),
     writes_reports=False,
+    unaskable=re.compile(r"^\.\.?$"),  # as whole keys: a slash is sent encoded
 )

@@ -31,7 +31,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
-from volstream.files.providers.base import ALLOW, NO_BUCKET
+from volstream.files.providers.base import ALLOW, NO_BUCKET, without_queries
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -104,7 +104,8 @@ def project(access: Access) -> str | None:
 
 def is_own(endpoint: str | None) -> bool:
     """True if ``endpoint`` is Google's; its other services are then at addresses of their own."""
-    return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")
+    place = urlsplit(endpoint or "https://storage.googleapis.com")
+    return place.scheme == "https" and (place.hostname or "").endswith(".googleapis.com")
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def errors(
         yield
     except (GoogleAPICallError, RetryError, InvalidResponse, DataCorruption, GoogleAuthError, RequestException, HTTPError) as exc:
         cause = exc.cause if isinstance(exc, RetryError) and exc.cause is not None else exc
-        raise _mapped(cause, what, passing, denied) from exc
+        raise _mapped(cause, what, passing, denied) from None  # whose text may have the address of an upload, which opens it
 
 
 def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: type[DependencyError]) -> DependencyError:
@@ -146,7 +147,7 @@ def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: t
                 "Set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or use a connection with "
                 "--credentials profile:/path/of/key.json.",
             )
-    return passing(f"{what}: {exc}")
+    return passing(f"{what}: {without_queries(exc)}")
 
 
 @lru_cache(MAX_HELD)
@@ -162,6 +163,10 @@ def _credentials(access: Access, scopes: Sequence[str]) -> Credentials:
 @lru_cache(MAX_HELD)
 def _source(access: Access, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
     """Returns the credentials of a connection, before any role is assumed, and their project."""
+    place = urlsplit(access.endpoint or "https:")
+    near = place.hostname in ("localhost", "127.0.0.1", "::1")
+    if place.scheme != "https" and not near and (access.keys is not None or access.credentials != "env"):
+        raise StorageDeniedError(f"{access.endpoint} gets no token, which anyone on the way could read.", "Write https://.")
     if access.keys is not None:
         expires = access.keys.expires
         return Token(access.keys.token, expiry=None if expires is None else expires.replace(tzinfo=None)), None

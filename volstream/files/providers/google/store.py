@@ -24,7 +24,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from requests import Response
 from requests.adapters import HTTPAdapter
 
-from volstream.errors import InvalidValueError, StorageDeniedError
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.google import credentials
 from volstream.files.storage.base import Details
@@ -154,6 +154,8 @@ class GcsStore(BucketStore):
                 blob = _loaded(self._blob(path))
             except NotFound:
                 raise FileNotFoundError(path) from None
+        if blob.size is None or blob.time_created is None or blob.generation is None:
+            raise StorageError(f"{self._place.name(path)}: the answer is incomplete.", "It will be asked again.")
         return Found(blob.size, blob.time_created, _etag(blob), blob.content_type, str(blob.generation))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
@@ -187,7 +189,7 @@ class GcsStore(BucketStore):
         return pages
 
     def _blob(self, path: str) -> Blob:
-        return client(self._access).bucket(self._place.bucket).blob(self._place.key(path))
+        return client(self._access).bucket(self._place.bucket).blob(self._key(path))
 
     @property
     def _endpoint(self) -> str:
