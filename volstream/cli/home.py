@@ -14,7 +14,6 @@ from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError, VolstreamError
-from volstream.jobs.version import may_have_former
 from volstream.ops.inspection.problems import problems
 
 if TYPE_CHECKING:
@@ -129,6 +128,8 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
 
 def _former_code(session: Session) -> list[str]:
     """Returns which jobs have rows of former code, of few jobs: for one whose code has changed, its table is read."""
+    from volstream.jobs.version import may_have_former
+
     home = session.home
     jobs = [job for job in home.catalog.jobs.list() if isinstance(job, FileJob)]
     lines = []

@@ -497,6 +497,7 @@ def test_many_outputs_of_many_files_are_exactly_those_that_rows_name(target: Tar
     target.check()
 
 
+@pytest.mark.long
 def test_outputs_that_others_removed_or_changed_are_found_and_made_again(target: Target) -> None:
     for name in "abcd":
         target.place.put(name, f"text of {name}")

@@ -248,6 +248,7 @@ def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
         thread.join()
 
 
+@pytest.mark.long
 def test_a_file_that_had_no_rows_once_is_asked_for_those_that_it_has_now(place: Place) -> None:
     for number in range(4):
         place.put(f"{number}", "x" * (number % 2 + 1))
@@ -310,6 +311,7 @@ def test_a_log_that_is_kept_short_hides_nothing(verified: Verified, monkeypatch:
     assert live(18)[0] > changed
 
 
+@pytest.mark.long
 def test_files_that_a_reset_stream_delivers_again_are_no_strays(verified: Verified) -> None:
     place = verified.place
     catalog = place.session.home.catalog

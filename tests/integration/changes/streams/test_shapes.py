@@ -116,6 +116,7 @@ def test_a_stream_shows_older_values_in_the_newest_columns(case: Case, home: Hom
     assert home.rows(f"SELECT __change_type, id, {case.name} FROM s$") == [("DELETE", 3, old)]
 
 
+@pytest.mark.long
 def test_changes_of_altered_columns_are_those_of_each_version(case: Case, home: Home) -> None:
     old, new = case.older[1], case.newer[1]
     [first] = [row["version"] for row in home.sql("DESCRIBE HISTORY t$") if row["operation"] == "DELETE"][-1:]

@@ -55,6 +55,7 @@ def served(place: Place) -> Iterator[Served]:
     server.stop()
 
 
+@pytest.mark.long
 def test_a_program_runs_a_job_and_has_its_table_verified(served: Served) -> None:
     client, place = served.client, served.place
     done = client.run("j")

@@ -198,6 +198,7 @@ def test_rows_that_deltalake_wrote_are_replaced(location: str) -> None:
     assert select(location) == [("a", 2), ("b", 1)]
 
 
+@pytest.mark.long
 def test_spark_finds_rows_with_nan_which_is_greater_than_all_numbers(gateway: SparkGateway, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     inside = pa.struct([("d", pa.float32()), ("n", pa.int64())])

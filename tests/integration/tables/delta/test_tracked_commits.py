@@ -168,7 +168,8 @@ def kind_of(path: str) -> str | None:
     return {"0": None, "1": "a b/ü%=", "2": "c"}[path[-1]]
 
 
-@pytest.mark.parametrize("partitioned", [False, pytest.param(True, marks=pytest.mark.long)], ids=["whole", "parts"])
+@pytest.mark.long
+@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 def test_rows_of_a_key_that_several_have_are_replaced_and_follow_as_spark_reads_it(
     gateway: SparkGateway, tmp_path: Path, partitioned: bool
 ) -> None:
