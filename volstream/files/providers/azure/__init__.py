@@ -25,5 +25,5 @@ PROVIDER = Provider(
     sources=("env", "static"),
     writes_reports=False,
     # Azure takes a backslash for a slash, and would find another blob.
-    unaskable=re.compile(rf"{DOTS}|[\\\x00-\x1f\ufffe\uffff]"),
+    unaskable=re.compile(rf"{DOTS}|[\\\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"),
 )
