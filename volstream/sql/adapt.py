@@ -47,7 +47,7 @@ def create_table(statement: str, key_property: str, shorthands: Mapping[str, Cal
             pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in shorthand(value.text).items())
             edits.append((token.start, value.end + 1, pairs))
     if key:
-        _check_partitions(tokens, key)
+        check_partitions(_partitions(tokens), key)
     text = statement
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
@@ -197,19 +197,24 @@ def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str
     return [_unquoted(statement, tokens[at + 1])], edit
 
 
-def _check_partitions(tokens: Sequence[Any], key: Sequence[str]) -> None:
+def check_partitions(partitions: Sequence[str], key: Sequence[str]) -> None:
     """Raises SqlError if a partition column is not part of the key: else several partitions could hold rows of one key."""
+    keys = {name.lower() for name in key}
+    for column in partitions:
+        if column.lower() not in keys:
+            raise SqlError(
+                f"The partition column {column} is not part of the PRIMARY KEY.",
+                f"Add it to the key: PRIMARY KEY ({', '.join((*key, column))}).",
+            )
+
+
+def _partitions(tokens: Sequence[Any]) -> Sequence[str]:
+    """Returns the partition columns of a CREATE TABLE."""
     at = next((at for at, token in enumerate(tokens) if token.token_type is TokenType.PARTITION_BY), None)
     end = None if at is None else _closing([token.text for token in tokens], at + 1)
     if at is None or end is None:
-        return
-    keys = {name.lower() for name in key}
-    for before, token in pairwise(tokens[at + 1 : end]):
-        if before.text in ("(", ",") and token.text.lower() not in keys:
-            raise SqlError(
-                f"The partition column {token.text} is not part of the PRIMARY KEY.",
-                f"Add it to the key: PRIMARY KEY ({', '.join((*key, token.text))}).",
-            )
+        return []
+    return [token.text for before, token in pairwise(tokens[at + 1 : end]) if before.text in ("(", ",")]
 
 
 def _edge(tokens: Sequence[Any], position: int, step: int) -> int:

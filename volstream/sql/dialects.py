@@ -57,11 +57,12 @@ FOREIGN: Sequence[ForeignConstruct] = (
         words="FROM VOLUME",
     ),
     ForeignConstruct(
-        r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_FILES) \(",
+        r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_?FILES) \(|\b(FROM|JOIN|,) (?P<other>CLOUDFILES) \. /",
         "Read files of a volume: FROM VOLUME v USING csv FILES ('a.csv'). Load them: CREATE JOB j ON VOLUME v LOAD INTO TABLE t.",
         {
             "READ_FILES": "SELECT * FROM read_files('/data', format => 'csv')",
             "CLOUD_FILES": "SELECT * FROM cloud_files('/data', 'csv')",
+            "CLOUDFILES": "SELECT * FROM cloudFiles.`/data`",
         },
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t",
     ),
@@ -92,9 +93,13 @@ FOREIGN: Sequence[ForeignConstruct] = (
         },
     ),
     ForeignConstruct(
-        r"\b(?P<word>APPLY CHANGES INTO)\b",
+        r"\b(?P<word>(APPLY CHANGES|AUTO CDC) INTO)\b|^CREATE (?P<other>FLOW)\b",
         "A job merges a stream as it changes: CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id ...",
-        {"APPLY CHANGES INTO": "APPLY CHANGES INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n"},
+        {
+            "APPLY CHANGES INTO": "APPLY CHANGES INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n",
+            "AUTO CDC INTO": "AUTO CDC INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n",
+            "FLOW": "CREATE FLOW f AS INSERT INTO t BY NAME SELECT * FROM STREAM(s)",
+        },
         "CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
     ),
     ForeignConstruct(
@@ -106,6 +111,26 @@ FOREIGN: Sequence[ForeignConstruct] = (
             "STREAMING TABLE": "CREATE OR REFRESH STREAMING TABLE d AS SELECT * FROM t",
         },
         "CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t",
+    ),
+    ForeignConstruct(
+        r"^CREATE (?P<word>OR REFRESH)\b",
+        "Write CREATE OR REPLACE; a dynamic table follows its query: CREATE OR REPLACE DYNAMIC TABLE d REFRESH ON CHANGE AS ...",
+        {"OR REFRESH": "CREATE OR REFRESH MATERIALIZED VIEW d AS SELECT * FROM t"},
+        "CREATE OR REPLACE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t",
+        words="CREATE {word}",
+    ),
+    ForeignConstruct(
+        r"\b(FROM|JOIN) (?P<word>STREAM) (\(|(?!(AS|WHERE|ON|JOIN|GROUP|ORDER|LIMIT)\b)\w)",
+        "Create a stream, and read it by its name: CREATE STREAM s ON TABLE t; SELECT * FROM s.",
+        {"STREAM": "SELECT * FROM STREAM(t)", "stream": "SELECT * FROM STREAM t WHERE id > 1"},
+        "CREATE STREAM s ON TABLE t",
+        words="{word}(...)",
+    ),
+    ForeignConstruct(
+        r"^SHOW CREATE (?P<word>(STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|FUNCTION)\b",
+        "Run volstream export, which writes objects as a pipeline's file; SHOW CREATE TABLE t shows a table.",
+        {"JOB": "SHOW CREATE JOB j"},
+        words="SHOW CREATE {word}",
     ),
     ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?(?P<word>STAGE)\b|^SHOW (?P<other>STAGES)\b"
@@ -281,7 +306,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
         words="SHOW ... IN {word}",
     ),
     ForeignConstruct(
-        r"^SHOW (?!COLUMNS|PARTITIONS|FUNCTIONS|CREATE).*\b(?P<word>WHERE)\b",
+        r"^SHOW (?!COLUMNS|PARTITIONS|FUNCTIONS|CREATE|DYNAMIC TABLE REFRESH|MATERIALIZED VIEW REFRESH).*\b(?P<word>WHERE)\b",
         "SHOW takes IN public and LIKE 'a%'; for conditions: session.sql('SHOW STREAMS').where(\"has_data = 'true'\").",
         {"WHERE": "SHOW STREAMS WHERE has_data = 'true'"},
         "SHOW STREAMS LIKE 'a%'",

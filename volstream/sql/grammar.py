@@ -19,10 +19,11 @@ _OWNED = re.compile(
     r"CREATE (OR REPLACE )?((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) [^(]"
     r"|CREATE EXTERNAL TABLE .* USING KAFKA\b"
     r"|ALTER (VOLUME|STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW)\b"
-    r"|REFRESH (DYNAMIC TABLE|MATERIALIZED VIEW) \S"
-    r"|ALTER TABLE .* SET PROPERTIES\b"
+    r"|REFRESH (VOLUME|DYNAMIC TABLE|MATERIALIZED VIEW) \S"
+    r"|(RUN|PAUSE|SUSPEND|RESUME) JOB \S"
+    r"|ALTER TABLE .* (SET PROPERTIES|ADD (CONSTRAINT \S+ )?PRIMARY KEY)\b"
     r"|SHOW ((STORAGE )?CONNECTIONS|(EXTERNAL )?VOLUMES|(TABLE )?STREAMS|JOBS|DYNAMIC TABLES|MATERIALIZED VIEWS)\b"
-    r"|SHOW VOLUME DIRECTORY\b"
+    r"|SHOW (VOLUME DIRECTORY|CREATE (TABLE|DYNAMIC TABLE|MATERIALIZED VIEW)|(DYNAMIC TABLE|MATERIALIZED VIEW) REFRESH HISTORY)\b"
     r"|(DESC|DESCRIBE|DROP) ((STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|DYNAMIC TABLE|MATERIALIZED VIEW) \S"
 )
 
@@ -38,8 +39,9 @@ class Statement:
     """One of volstream's own statements.
 
     Attributes:
-        action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``.
-        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``external``, ``table``, ``directory``.
+        action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``, ``run``.
+        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``external``, ``table``, ``directory``;
+            after SHOW also ``create`` and ``history``.
         name: name of the object; None for SHOW of several.
         options: the statement's clauses, by lower-case name.
     """
@@ -96,7 +98,7 @@ def in_schema(text: str, schema: str, queried: Callable[[str], str]) -> str:
     [tree] = _parsed(text).children
     kind = str(tree.data).partition("_")[2]
     objects = [str(node) for node in tree.children if getattr(node, "type", "") == "OBJECT"]
-    named = tree.data != "show" and "connection" not in (kind, *map(_kind, objects))
+    named = tree.data not in ("show", "show_history") and "connection" not in (kind, *map(_kind, objects))
     edits: list[tuple[int, int, str]] = []
     for child in tree.iter_subtrees():
         if child.data != "name" or len(child.children) > 1:
@@ -219,6 +221,10 @@ class _Reader:
                 return {rule: Text(str(children[0])[2:].strip())}
             case "expression":
                 return {rule: Text(self._written(tree))}
+            case "interval":
+                return {"every": f"{self._string(tree)}{str(children[1])[0].lower()}"}
+            case "primary_key":
+                return {rule: [self._name(child).name for child in children if _is(child, "part")]}
             case "on_change" | "accept_removals":
                 return {rule: True}
             case _:

@@ -40,6 +40,8 @@ def test_words_of_other_platforms_are_answered_with_ours(one: ForeignConstruct, 
         "ALTER TABLE t SET PROPERTIES ('data_retention_days' = '3')",
         "SELECT * FROM csv.`s3://b/x`, delta.`/data/x`",
         "LIST JARS",
+        "SELECT a, stream b, cloudfiles.c FROM stream WHERE a > 1",
+        "SHOW DYNAMIC TABLE REFRESH HISTORY WHERE name = 'd'",
     ],
 )
 def test_such_words_as_names_and_texts_mean_nothing(text: str) -> None:

@@ -102,6 +102,18 @@ def test_external_tables_of_spark_are_sparks() -> None:
             },
         ),
         ("CREATE JOB j LOAD", {"load": {}}),
+        (
+            "CREATE DYNAMIC TABLE d COMMENT 'c' REFRESH INTERVAL '10' MINUTE VCLUSTER default AS SELECT 1",
+            {"comment": "c", "every": "10m", "as_statement": Text("SELECT 1")},
+        ),
+        ("CREATE DYNAMIC TABLE d REFRESH interval 2 hours AS SELECT 1", {"every": "2h", "as_statement": Text("SELECT 1")}),
+        ("ALTER TABLE t ADD PRIMARY KEY (a, `b c`)", {"primary_key": ["a", "b c"]}),
+        ("ALTER TABLE t ADD CONSTRAINT k PRIMARY KEY (a)", {"primary_key": ["a"]}),
+        ("REFRESH VOLUME v SUBDIRECTORY 'a'", {"string": "a"}),
+        ("SUSPEND JOB j", {"pause": "SUSPEND"}),
+        ("RUN JOB j", {}),
+        ("SHOW CREATE DYNAMIC TABLE d", {}),
+        ("SHOW DYNAMIC TABLE REFRESH HISTORY IN x WHERE name = 'd'", {"string": "d"}),
         ("SHOW TABLE STREAMS IN x LIKE 'a%'", {"string": "a%"}),
     ],
 )
@@ -139,6 +151,8 @@ def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: i
         "CREATE FUNCTION f AS 'org.example.F'",
         "SELECT * FROM volume",
         "DROP TABLE volume",
+        "REFRESH TABLE t",
+        "ALTER TABLE t ADD COLUMNS (a INT)",
     ],
 )
 def test_other_statements_are_left_to_spark(text: str) -> None:

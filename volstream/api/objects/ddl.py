@@ -11,7 +11,8 @@ from typing import Any
 from volstream.api.objects.all import Objects
 from volstream.api.statements.result import Result
 from volstream.api.statements.run import SparkStatements
-from volstream.base.definitions import FileJobSpec, StreamSpec, forms
+from volstream.api.statements.shown import created_dynamic_table, created_table
+from volstream.base.definitions import DynamicJob, FileJobSpec, StreamSpec, forms
 from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import Key, keys
 from volstream.base.model.documents import to_json
@@ -56,6 +57,10 @@ _SHOWN: Mapping[str, Sequence[str]] = {
     "job": ("name", "function", "statement", "into", "trigger", "state", "last_outcome", "comment", "created_on"),
 }
 
+#: Columns of RUN JOB, and of SHOW DYNAMIC TABLE REFRESH HISTORY.
+_RUN = ("processed", "failed", "removals", "rows")
+_HISTORY = ("name", "state", "rows", "attempts", "created_on", "committed_on")
+
 
 class Ddl:
     """Runs volstream's own statements: each is one operation of a collection. No Spark, unless documented."""
@@ -87,6 +92,11 @@ class Ddl:
                 return Result(["status"], [{"status": f"{_said(kind)} {statement.name} {said}."}])
             case "show", "directory":
                 return self._show_directory(statement)
+            case "show", "create":
+                text = self._shown_definition(_named(statement))
+                return Result(["createtab_stmt"], [{"createtab_stmt": text}])
+            case "show", "history":
+                return self._show_history(statement)
             case "show", kind:
                 return self._show(statement, kind)
             case "describe", kind:
@@ -107,6 +117,9 @@ class Ddl:
                 return SparkStatements(self._home).set_properties(statement)
             case "alter", "stream":
                 return self._reset(statement)
+            case "run", "job":
+                run = self._objects.jobs.run(_text(statement.name)).document
+                return Result(_RUN, [run])
             case "refresh", "dynamic":
                 written = self._objects.dynamic_tables.refresh(_text(statement.name))
                 return Result(["num_affected_rows"], [{"num_affected_rows": written}])
@@ -286,23 +299,37 @@ class Ddl:
         return Result(["status"], [{"status": f"Stream {stream.name} is at version {stream.offset}."}])
 
     def _show(self, statement: Statement, kind: str) -> Result:
+        rows = [
+            {key: _plain(value) for key, value in attributes.items() if key in _SHOWN[kind]}
+            for attributes in details.shown(self._home, self._matching(statement, kind))
+        ]
+        return Result(list(_SHOWN[kind]), rows)
+
+    def _matching(self, statement: Statement, kind: str) -> list[Any]:
         pattern = statement.options.get("string", "%").replace("%", "*").replace("_", "?").lower()
-        matching = [
+        return [
             definition
             for definition in self._objects.by_kind[kind].list()
             if fnmatch.fnmatchcase(definition.name.name, pattern)
             # IN takes a schema, which the grammar reads as a name.
             and (statement.name is None or definition.name.schema == statement.name.name)
         ]
+
+    def _show_history(self, statement: Statement) -> Result:
+        """Returns the refreshes of dynamic tables that read changes, the newest of each table first."""
         rows = [
-            {key: _plain(value) for key, value in attributes.items() if key in _SHOWN[kind]}
-            for attributes in details.shown(self._home, matching)
+            {"name": str(job.name), **{key: _plain(getattr(batch, key)) for key in _HISTORY[1:]}}
+            for job in self._matching(statement, "dynamic")
+            for batch in self._objects.batches.list(str(job.name))
         ]
-        return Result(list(_SHOWN[kind]), rows)
+        return Result(_HISTORY, rows)
+
+    def _shown_definition(self, name: Name) -> str:
+        job = self._home.catalog.jobs.find(name)
+        return created_table(self._home, name) if not isinstance(job, DynamicJob) else created_dynamic_table(job)
 
     def _show_directory(self, statement: Statement) -> Result:
-        name = statement.name
-        assert name is not None, "the grammar requires a name"
+        name = _named(statement)
         volume = self._home.catalog.volumes.get(name)
         below = statement.options.get("string", "").strip("/")
         prefix = f"{below}/" if below else ""
@@ -361,6 +388,11 @@ def _count(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number of up to 18 digits.")
     return int(text)
+
+
+def _named(statement: Statement) -> Name:
+    assert statement.name is not None, "the grammar requires a name"
+    return statement.name
 
 
 def _text(name: Name | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
@@ -16,6 +18,7 @@ from volstream.api.statements.guards import check_columns_stay, check_tracking_s
 from volstream.api.statements.result import Result
 from volstream.base.definitions import DynamicJob, Job, Stream
 from volstream.base.model.names import Name, check_table
+from volstream.base.model.text import nearest
 from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
 from volstream.changes.streams.definitions import CHANGE_COLUMNS
@@ -30,7 +33,7 @@ from volstream.sql import adapt, grammar, names
 from volstream.sql.text import literal, pairs
 from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
-from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta.columns import PRIMARY_KEY, Schema
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.ownership import check_writable, owner_of
 from volstream.tables.delta.writer import with_retries
@@ -173,16 +176,21 @@ class SparkStatements:
         return binding.views.release_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
-        """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others."""
+        """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others; and
+        ``ALTER TABLE t ADD PRIMARY KEY``, which sets one of volstream's.
+        """
         assert statement.name is not None, "the grammar asks for a name"
+        said: dict[str, str] = statement.options.get("properties", {})
         properties: dict[str, str] = {}
-        for key, value in statement.options["properties"].items():
+        for key, value in said.items():
             check_property(key, value)
             shorthand = SHORTHANDS.get(key.lower())
             properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.name, properties)
         schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
-        if schema is None and any(key.lower() == "change_tracking" for key in statement.options["properties"]):
+        if "primary_key" in statement.options:
+            properties[PRIMARY_KEY] = _key_of(statement.name, schema, statement.options["primary_key"])
+        if schema is None and any(key.lower() == "change_tracking" for key in said):
             raise InvalidStateError(
                 f"The table {statement.name} is not in the home's warehouse, so it can have no streams.",
                 "Copy it: CREATE TABLE ... AS SELECT ...",
@@ -193,7 +201,8 @@ class SparkStatements:
         binding.attach(statement.name)
         if changed or schema is None:
             altering = f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})"
-            arrived.commit_before(self._home, altering)
+            # To add a key also ends real-time streams, which began without it.
+            arrived.commit_before(self._home, altering if said else f"ALTER TABLE {statement.name.qualified} ADD PRIMARY KEY")
             binding.spark.sql(altering).collect()
         return Result([], [])
 
@@ -347,6 +356,19 @@ class SparkStatements:
         else:
             folders.remove(own)
         return result
+
+
+def _key_of(name: Name, schema: Schema | None, said: Sequence[str]) -> str:
+    """Returns the property of a new primary key. Raises SqlError if the table cannot have it."""
+    if schema is None:
+        raise SqlError(f"The table {name} is not in the home's warehouse, so it can have no PRIMARY KEY.")
+    if schema.primary_key:
+        raise SqlError(f"The table {name} has already the PRIMARY KEY ({', '.join(schema.primary_key)}).")
+    columns = {column.lower(): column for column in schema.columns}
+    if unknown := [column for column in said if column not in columns]:
+        raise SqlError(f"The table {name} has no column {unknown[0]}.", nearest(unknown[0], schema.columns))
+    adapt.check_partitions(schema.partitions, said)
+    return json.dumps([columns[column] for column in said])
 
 
 def _is_temporary(words: list[str]) -> bool:

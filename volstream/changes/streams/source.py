@@ -71,7 +71,13 @@ SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {"change_tracking": 
 
 
 def check_property(name: str, value: str | None = None) -> None:
-    """Raises InvalidValueError if a table's property is a misspelt one of volstream, or has a wrong value; Delta accepts any."""
+    """Raises InvalidValueError if a table's property is a misspelt one of volstream, one that it does not
+    have, or has a wrong value; Delta accepts any."""
+    if name.lower() == "data_lifecycle":
+        raise InvalidValueError(
+            "volstream deletes no rows of tables by their age, so they have no property 'data_lifecycle'.",
+            "Run DELETE FROM t WHERE ... on a schedule of yours; 'data_retention_days' is for changes and old versions.",
+        )
     ours = (*SHORTHANDS, WRITERS, UPKEEP)
     if name.lower() not in ours and (near := like(name, ours)):
         raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())

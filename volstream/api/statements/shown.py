@@ -1,0 +1,97 @@
+"""The statement that creates a table like one of the home: what SHOW CREATE TABLE shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from volstream.api.statements import metastore
+from volstream.base.definitions import DynamicJob
+from volstream.base.definitions.job import TriggerKind
+from volstream.base.model.names import Name
+from volstream.ops.inspection.tables import missing
+from volstream.sql.text import literal, pairs, quote_column, table_at, type_of
+from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY
+from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+
+if TYPE_CHECKING:
+    from volstream.jobs.home import Home
+
+_CONSTRAINT = "delta.constraints."
+
+#: Beginnings of properties that Delta or a job sets.
+_SET_BY_ITSELF = (
+    OWNER,
+    PRIMARY_KEY,
+    _CONSTRAINT,
+    "delta.rowTracking.",
+    "delta.columnMapping.maxColumnId",
+    "delta.inCommitTimestampEnablement",
+)
+
+
+def created_dynamic_table(job: DynamicJob) -> str:
+    """Returns the statement that creates a dynamic table."""
+    match job.trigger.kind:
+        case TriggerKind.EVERY:
+            refresh = f" REFRESH EVERY '{job.trigger.every:g}s'"
+        case TriggerKind.CRON:
+            refresh = f" REFRESH SCHEDULE '{job.trigger.cron}'"
+        case TriggerKind.ON_CHANGE:
+            refresh = " REFRESH ON CHANGE"
+        case _:
+            refresh = ""
+    comment = f" COMMENT {literal(job.comment)}" if job.comment else ""
+    return f"CREATE DYNAMIC TABLE {job.name.qualified}{refresh}{comment} AS\n{job.query}"
+
+
+def created_table(home: Home, name: Name) -> str:
+    """Returns the statement that creates a table, and others for its constraints. Asks Spark for its clustering.
+
+    Raises:
+        NotFoundError: there is no such table.
+    """
+    location = metastore.locate(home, name)
+    schema = DeltaLog(location).schema()
+    if schema is None:
+        raise missing(home, name)
+    [detail] = home.spark.sql(f"DESCRIBE DETAIL {table_at(location)}").collect()
+    key = f"PRIMARY KEY ({_listed(schema.primary_key)})" if schema.primary_key else ""
+    inside = ",\n".join(f"  {part}" for part in (*map(_column, schema.fields), key) if part)
+    properties = {key: value for key, value in schema.properties.items() if not key.startswith(_SET_BY_ITSELF)}
+    if TRACKING.items() <= properties.items():
+        tracked = {"change_tracking": "true"}
+        properties = tracked | {key: value for key, value in properties.items() if key not in TRACKING}
+    clauses = [
+        f"CREATE TABLE {name.qualified} (\n{inside}\n)",
+        f"COMMENT {literal(detail['description'])}" if detail["description"] else "",
+        f"PARTITIONED BY ({_listed(schema.partitions)})" if schema.partitions else "",
+        f"CLUSTER BY ({_listed(detail['clusteringColumns'])})" if detail["clusteringColumns"] else "",
+        f"TBLPROPERTIES ({pairs(properties)})" if properties else "",
+    ]
+    constraints = (
+        f"ALTER TABLE {name.qualified} ADD CONSTRAINT {quote_column(key.removeprefix(_CONSTRAINT))} CHECK ({value})"
+        for key, value in schema.properties.items()
+        if key.startswith(_CONSTRAINT)
+    )
+    return ";\n".join(["\n".join(clause for clause in clauses if clause), *constraints])
+
+
+def _column(field: Any) -> str:
+    metadata = field.get("metadata") or {}
+    default, computed = metadata.get("CURRENT_DEFAULT"), metadata.get("delta.generationExpression")
+    return " ".join(
+        [
+            quote_column(field["name"]),
+            str(metadata.get(CHARACTERS, "")).upper() or type_of(field["type"]),
+            *([] if field["nullable"] else ["NOT NULL"]),
+            *([] if default is None else [f"DEFAULT {default}"]),
+            *([] if computed is None else [f"GENERATED ALWAYS AS ({computed})"]),
+            *([f"COMMENT {literal(metadata['comment'])}"] if metadata.get("comment") else []),
+        ]
+    )
+
+
+def _listed(columns: Any) -> str:
+    return ", ".join(map(quote_column, columns))
