@@ -13,10 +13,11 @@ and if it fails nothing is written or consumed. Showing, collecting and counting
 does anything else: writing a frame of :meth:`Session.sql` does not move the offsets of streams that its query reads. DML in
 SQL consumes, as everywhere.
 
-Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and ignored. Everything
-else is in the underlying :class:`volstream.Session`, ``session.native``.
+A frame of a table can also change it: ``update``, ``delete`` and ``merge`` with :class:`when_matched` and
+:class:`when_not_matched`. Names in camelCase, such as ``groupBy``, mean the same as in snake_case.
 
-What does not belong here: methods under PySpark's own names, which frames of :class:`volstream.Session` have.
+Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and ignored, and so are
+``hints``. Everything else is in the underlying :class:`volstream.Session`, ``session.native``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pyspark.sql.connect import functions
 
 from volstream.compat.frame import DataFrame, GroupedData
 from volstream.compat.session import Session
+from volstream.compat.table import Table, when_matched, when_not_matched
 from volstream.compat.writer import Writer
 
-__all__ = ["DataFrame", "GroupedData", "Session", "Writer", "functions"]
+__all__ = ["DataFrame", "GroupedData", "Session", "Table", "Writer", "functions", "when_matched", "when_not_matched"]

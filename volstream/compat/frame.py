@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,11 +17,20 @@ from volstream.spark.errors import as_sql_errors
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from pyspark.sql import DataFrame as SparkFrame
     from pyspark.sql import Row
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+
+#: Of frames of tables only.
+_OF_TABLES = ("update", "delete", "merge")
+
+
+def in_snake_case(name: str) -> str:
+    """Returns a name like ``groupBy`` as ``group_by``."""
+    return re.sub(r"(?<=[a-z])[A-Z]+", lambda found: f"_{found[0].lower()}", name)
 
 
 @checked
@@ -40,7 +50,11 @@ class DataFrame:
         return self._frame[name]
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a column, if a frame has no such attribute."""
+        """Returns a column, if a frame has no such attribute, or what the name means in snake_case."""
+        if (snake := in_snake_case(name)) != name and hasattr(type(self), snake):
+            return getattr(self, snake)
+        if name in _OF_TABLES and name not in self._frame.columns:
+            raise AttributeError(f"Only a frame of a table has {name}(): session.table(name).{name}(...).")
         if name.startswith("_") or name not in self._frame.columns:
             near = like(name, [*self._frame.columns, *(member for member in dir(type(self)) if not member.startswith("_"))])
             raise AttributeError(f"A frame of volstream.compat has no attribute or column {name!r}. {near}".rstrip())
@@ -99,6 +113,14 @@ class DataFrame:
         """Replaces NULL: by a value, or by a dict of a value for each column. ``subset``: columns; None: all of the type."""
         return self._made(lambda frame: frame.fillna(value, None if subset is None else list(subset)))
 
+    def dropna(self, how: str = "any", thresh: int | None = None, subset: Sequence[str] | None = None) -> DataFrame:
+        """Leaves out rows with NULL in ``any`` column, in ``all``, or with less than ``thresh`` values. ``subset``: columns."""
+        return self._made(lambda frame: frame.dropna(how, thresh, None if subset is None else list(subset)))
+
+    def describe(self, *columns: str) -> DataFrame:
+        """Returns count, mean, standard deviation, least and greatest value of columns; of all, if none is named."""
+        return self._made(lambda frame: frame.describe(*columns))
+
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
         """Renames a column."""
         return self._made(lambda frame: frame.withColumnRenamed(existing, new))
@@ -116,8 +138,8 @@ class DataFrame:
         return GroupedData(lambda aggregated: self._made(lambda frame: aggregated(frame.groupBy(*columns))))
 
     def agg(self, *expressions: Any) -> DataFrame:
-        """Aggregates all rows into one."""
-        return self._made(lambda frame: frame.agg(*expressions))
+        """Aggregates all rows into one. Expressions: see :meth:`GroupedData.agg`."""
+        return self._made(lambda frame: frame.agg(*_aggregates(expressions)))
 
     def join(self, other: DataFrame, on: Any = None, how: str | None = None) -> DataFrame:
         """Joins two frames."""
@@ -179,6 +201,34 @@ class DataFrame:
         """Returns all rows as a pandas DataFrame."""
         return self._act(lambda frame: frame.toPandas())
 
+    def to_arrow(self) -> pa.Table:
+        """Returns all rows as an Arrow table."""
+        return self._act(lambda frame: frame.toArrow())
+
+    def print_schema(self) -> None:
+        """Prints the columns as a tree."""
+        self._act(lambda frame: frame.printSchema())
+
+    def explain(self) -> None:
+        """Prints the plan that Spark makes."""
+        self._act(lambda frame: frame.explain())
+
+    def create_or_replace_temp_view(self, name: str) -> None:
+        """Names the frame, for SQL of this session in the schema ``public``. Raises InvalidValueError for a frame of streams."""
+        self._check_without_streams("A view of a stream would consume nothing.", "Name the stream itself in the statement")
+        self._act(lambda frame: frame.createOrReplaceTempView(name))
+
+    create_temp_view = create_or_replace_temp_view
+
+    def cache_result(self) -> DataFrame:
+        """Computes the rows, and returns a frame of them. Raises InvalidValueError for a frame of streams."""
+        self._check_without_streams("Saving cached rows of a stream would consume nothing.", "Leave cache_result out")
+        return self._act(lambda frame: DataFrame(self._home, frame.localCheckpoint(), schema=self._schema))
+
+    def _check_without_streams(self, problem: str, remedy: str) -> None:
+        if self._leaves:
+            raise InvalidValueError(problem, f"{remedy}, or save the frame as a table: write.save_as_table(name).")
+
     def _made(self, change: Callable[[SparkFrame], SparkFrame], other: DataFrame | None = None) -> DataFrame:
         try:
             with as_sql_errors():
@@ -195,6 +245,14 @@ class DataFrame:
             return action(self._frame)
 
 
+def _aggregates(expressions: Sequence[Any]) -> list[Any]:
+    """Returns what PySpark's ``agg`` takes, with expressions in place of pairs of a column and a function."""
+    from pyspark.sql.connect import functions
+
+    given = expressions[0] if len(expressions) == 1 and isinstance(expressions[0], list) else expressions
+    return [functions.call_function(one[1], functions.col(one[0])) if isinstance(one, tuple) else one for one in given]
+
+
 @checked
 class GroupedData:
     """Groups of rows, to be aggregated."""
@@ -203,8 +261,8 @@ class GroupedData:
         self._made = made
 
     def agg(self, *expressions: Any) -> DataFrame:
-        """Returns one row per group, from expressions or a dict from column to function."""
-        return self._made(lambda groups: groups.agg(*expressions))
+        """Returns one row per group, from expressions, pairs like ``("amount", "sum")``, or a dict from column to function."""
+        return self._made(lambda groups: groups.agg(*_aggregates(expressions)))
 
     def count(self) -> DataFrame:
         """Returns the number of rows in each group."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from volstream.base.model.names import Name
 from volstream.errors import NotFoundError
 from volstream.jobs.home import Home
+from volstream.spark.frames import bound_to
 from volstream.spark.views import Views, unique_name
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as SparkFrame
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.base.definitions import Stream
@@ -60,3 +63,28 @@ class Leaf:
             self.views.forget()
             query = home.reader.query(self.views, covered)
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {self.view} AS {query}")
+
+
+def consume(
+    home: Home,
+    leaves: Collection[Leaf],
+    frame: SparkFrame,
+    location: str,
+    write: Callable[[SparkFrame], None],
+    prepare: Callable[[], None] = lambda: None,
+) -> None:
+    """Writes a frame of streams into a table, by one commit that consumes them.
+
+    Args:
+        prepare: called while the streams are held, before the commit.
+    """
+    streams = {leaf.stream_id: leaf.stream(home) for leaf in leaves}
+    with home.consumption() as consumption:
+        taken = consumption.take(*streams.values())
+        for leaf in leaves:
+            leaf.show(home, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
+        prepare()
+        if taken:
+            consumption.write(location, lambda marked: write(bound_to(marked, frame)), like=frame.sparkSession)
+        else:  # volumes that were never listed have nothing to consume
+            write(frame)

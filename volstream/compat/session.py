@@ -6,21 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from volstream.api import session as sessions
+from volstream.api.statements import metastore
 from volstream.base import log
 from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked
-from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.text import like
-from volstream.compat.frame import DataFrame
+from volstream.compat.frame import DataFrame, in_snake_case
 from volstream.compat.leaf import Leaf
 from volstream.compat.reader import Reader
+from volstream.compat.table import Table
 from volstream.errors import NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.parameters import in_schema, with_parameters
 from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
 
 #: Settings of a hosted account, which a home does not have.
-ACCOUNT = frozenset({"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token"})
+ACCOUNT = frozenset({"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token", "hints"})
 
 
 class Builder(sessions.SettingsCollector):
@@ -71,7 +74,9 @@ class Session(Closeable):
         self._schema = DEFAULT_SCHEMA
 
     def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError, with what a session has instead."""
+        """Returns what the name means in snake_case. Raises AttributeError, with what a session has instead."""
+        if (snake := in_snake_case(name)) != name and hasattr(type(self), snake):
+            return getattr(self, snake)
         if name == "file":
             hint = "Copy files to the location of a volume by any means; volstream finds them."
         else:
@@ -90,11 +95,17 @@ class Session(Closeable):
             raise NotFoundError(f"There is no schema {schema}.", f"First: CREATE SCHEMA {schema}.")
         self._schema = schema
 
-    def sql(self, statement: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
+    def sql(
+        self,
+        statement: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        hints: Mapping[str, Any] | None = None,  # noqa: ARG002  # ignored
+    ) -> DataFrame:
         """Runs one statement, DML at once, like :meth:`volstream.Session.sql`, with the same errors.
 
         Args:
             params: values for ``?`` or ``%s``; or a dict for ``:name`` or ``%(name)s``.
+            hints: ignored, like the settings of an account.
         """
         text = statement if params is None else with_parameters(statement, params)
         return DataFrame(self.native.home, self.native.sql(in_schema(text, self._schema)), schema=self._schema)
@@ -109,20 +120,33 @@ class Session(Closeable):
         parsed = Name.parse(name, self._schema)
         stream = self.native.home.catalog.streams.find(parsed)
         if stream is None:
-            return DataFrame(self.native.home, self.native.table(str(parsed)), schema=self._schema)
+            return self._table(parsed)
         with as_sql_errors():
             leaf = Leaf.of(self.native.home, stream)
             return DataFrame(self.native.home, leaf.spark.table(leaf.view), frozenset([leaf]), self._schema)
+
+    def _table(self, name: Name) -> DataFrame:
+        home = self.native.home
+        if DeltaLog(metastore.locate(home, name)).exists():
+            return Table(home, self.native.table(str(name)), name)
+        # Temporary views have no schema.
+        return self.sql(f"SELECT * FROM {quote(name.name) if name.schema == self._schema else name.qualified}")
 
     def create_dataframe(self, data: Any, schema: Any = None) -> DataFrame:
         """Returns a frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a StructType."""
         with as_sql_errors():
             return DataFrame(self.native.home, self.native.createDataFrame(data, schema), schema=self._schema)
 
+    createDataFrame = create_dataframe  # noqa: N815  # its snake_case is no create_data_frame
+
     def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
         """Loads a volume's files as rows of a table, like :meth:`volstream.Session.create_table_from_volume`."""
         table, source = (str(Name.parse(written, self._schema)) for written in (name, volume))
-        return DataFrame(self.native.home, self.native.create_table_from_volume(table, source, **options))
+        self.native.create_table_from_volume(table, source, **options)
+        return self.table(table)
+
+    def __repr__(self) -> str:
+        return repr(self.native)
 
     def close(self) -> None:
         """Closes the connections, like :meth:`volstream.Session.close`."""

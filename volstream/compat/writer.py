@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volstream.api.statements import metastore
+from volstream.api.statements import arrived, metastore
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.changes.streams.consume import is_unused
-from volstream.compat.leaf import Leaf
+from volstream.compat.leaf import Leaf, consume
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.frames import bound_to
 from volstream.sql.text import type_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.ownership import check_writable
 from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Writer:
 
         Raises:
             AlreadyExistsError: the table exists, and the mode is ``errorifexists``; or a stream has that name.
+            InvalidStateError: a job maintains the table.
             NotFoundError: the schema does not exist; or the stream was dropped.
             SqlError: Spark rejects it. Nothing was consumed.
             StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed.
@@ -63,30 +64,29 @@ class Writer:
         if present and self._mode.startswith("error"):
             raise AlreadyExistsError(f"There is already a table {target}.", "Choose mode append or overwrite.")
         with as_sql_errors():
+            kind = "OVERWRITE" if self._mode == "overwrite" else "INTO"
+            arrived.commit_before(self._home, f"INSERT {kind} {target.qualified} SELECT 1")
             if self._leaves:
                 self._consume(location, present=present)
             else:
                 self._save(location, self._frame)
 
+    saveAsTable = save_as_table  # noqa: N815  # as PySpark's
+
     def _consume(self, location: str, *, present: bool) -> None:
-        streams = {leaf.stream_id: leaf.stream(self._home) for leaf in self._leaves}
         created = False
+
+        def create() -> None:
+            # The marked commit needs a table. Create it only while the streams are held, in case another does so.
+            nonlocal created
+            if not present:
+                self._frame.limit(0).write.format("delta").mode("error").save(location)
+                created = True
+
         try:
-            with self._home.consumption() as consumption:
-                taken = consumption.take(*streams.values())
-                for leaf in self._leaves:
-                    leaf.show(self._home, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
-                if not present:
-                    # The marked commit needs a table. Create it only while the streams are held, in case another does so.
-                    self._frame.limit(0).write.format("delta").mode("error").save(location)
-                    created = True
-                if taken:
-                    own = self._frame.sparkSession
-                    consumption.write(location, lambda marked: self._save(location, bound_to(marked, self._frame)), like=own)
-                else:  # volumes that were never listed have nothing to consume
-                    self._save(location, self._frame)
+            consume(self._home, self._leaves, self._frame, location, lambda frame: self._save(location, frame), create)
         except BaseException:
-            if created and is_unused(self._home.catalog, location, streams):
+            if created and is_unused(self._home.catalog, location, {leaf.stream_id for leaf in self._leaves}):
                 folders.remove(location)
             raise
 
@@ -108,6 +108,7 @@ class Writer:
         if self._home.catalog.streams.find(target) is not None:
             raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write to its source.")
         location = metastore.locate(self._home, target)
+        check_writable(self._home.catalog, target, location, self._home.warehouse)
         schemas = folders.inside(f"{self._home.warehouse}/tables")
         if target.schema not in (DEFAULT_SCHEMA, *schemas) and not DeltaLog(location).exists():
             raise NotFoundError(f"There is no schema {target.schema}.", f"First: CREATE SCHEMA {target.schema}.")

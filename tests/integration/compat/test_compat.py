@@ -13,9 +13,9 @@ from tests.integration.conftest import Home, Place
 from tests.interrupts import interrupted
 from tests.unit.test_arguments import ODD, methods, refused, required
 from volstream.base.model.work import BatchState
-from volstream.compat import DataFrame, Session
+from volstream.compat import DataFrame, Session, Table, when_matched, when_not_matched
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
-from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, SqlError, StreamBusyError
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, SqlError, StreamBusyError
 from volstream.tables.delta.log import DeltaLog
 
 
@@ -284,6 +284,97 @@ def test_a_session_uses_a_schema_for_names_without_one(compat: Compat) -> None:
     assert compat.unread() == 0
     with pytest.raises(NotFoundError, match="There is no schema nowhere"):
         session.use_schema("nowhere")
+
+
+def _of(compat: Compat, name: str) -> Table:
+    table = compat.table(name)
+    assert isinstance(table, Table)
+    return table
+
+
+def test_a_frame_has_the_words_of_every_frame(compat: Compat, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = compat.table("t")
+    frame.printSchema()
+    frame.explain()
+    said = capsys.readouterr().out
+    assert " |-- name: string (nullable = true)" in said
+    assert "== Physical Plan ==" in said
+    described = {row["summary"]: row["id"] for row in frame.describe("id").collect()}
+    assert (described["count"], described["max"]) == ("2", "2")
+    empty = compat.session.createDataFrame([(1, None), (None, None), (3, "c")], "id INT, name STRING")
+    assert (empty.dropna().count(), empty.dropna("all").count(), empty.dropna(subset=["id"]).count()) == (1, 2, 2)
+    assert sorted(frame.to_arrow()["id"].to_pylist()) == [1, 2]
+    total = frame.agg(("id", "sum"), ("name", "max")).collect()
+    assert list(map(tuple, total)) == [(3, "b")]
+    grouped = frame.groupBy("name").agg([("id", "min"), F.max("id").alias("most")]).orderBy("name").collect()
+    assert list(map(tuple, grouped)) == [("a", 1, 1), ("b", 2, 2)]
+
+
+def test_views_and_cached_rows_are_of_frames_without_streams(compat: Compat) -> None:
+    session, view = compat.session, f"v_{compat.home.schema}"
+    compat.table("t").filter("id > 1").create_or_replace_temp_view(view)
+    assert [row["id"] for row in session.sql(f"SELECT id FROM {view}", hints={"query_tag": "x"}).collect()] == [2]
+    assert session.table(view).count() == 1
+    cached = compat.table("t").cache_result()
+    compat.home.sql("INSERT INTO t$ VALUES (3, 'c')")
+    assert (cached.count(), compat.table("t").count(), session.table(view).count()) == (2, 3, 2)
+    with pytest.raises(InvalidValueError, match="Name the stream itself in the statement"):
+        compat.table().createOrReplaceTempView("x")
+    with pytest.raises(InvalidValueError, match="Leave cache_result out"):
+        compat.table().cache_result()
+
+
+def test_a_table_is_updated_deleted_from_and_merged_into(compat: Compat) -> None:
+    table = _of(compat, "t")
+    table.update({"name": "z", "id": table["id"] + 10}, table["id"] == 1)
+    assert compat.rows("SELECT * FROM t$") == [(11, "z"), (2, "b")]
+    table.delete("id = 2")
+    assert compat.rows("SELECT * FROM t$") == [(11, "z")]
+    source = compat.session.create_dataframe([(11, "new"), (12, "l"), (13, None)], ["id", "name"])
+    table.merge(
+        source,
+        table["id"] == source["id"],
+        [
+            when_matched(table["name"] != source["name"]).update({"name": F.concat(table["name"], source["name"])}),
+            when_not_matched(source["name"].isNull()).insert([source["id"], "none"]),
+            when_not_matched().insert({"id": source["id"], "name": source["name"]}),
+        ],
+    )
+    assert compat.rows("SELECT * FROM t$") == [(11, "znew"), (12, "l"), (13, "none")]
+    table.delete(table["id"] == source["id"], source)
+    assert compat.rows("SELECT * FROM t$") == []
+    with pytest.raises(InvalidValueError, match="A merge needs clauses"):
+        table.merge(source, table["id"] == source["id"], [])
+    with pytest.raises(AttributeError, match=r"Only a frame of a table has delete\(\)"):
+        compat.table().delete("id = 1")
+
+
+def test_merging_changes_into_a_table_consumes_them(compat: Compat) -> None:
+    compat.home.sql("CREATE TABLE u$ (id INT, name STRING); INSERT INTO u$ VALUES (1, 'old')")
+    changes = compat.table().filter(F.col("__change_type") == "INSERT")
+    target = _of(compat, "u")
+    clauses = [
+        when_matched().update({"name": changes["name"]}),
+        when_not_matched().insert({"id": changes["id"], "name": changes["name"]}),
+    ]
+    with pytest.raises(SqlError, match="nothing"):
+        target.merge(changes, target["id"] == F.col("nothing"), clauses)
+    assert compat.unread() == 2
+    target.merge(changes, target["id"] == changes["id"], clauses)
+    assert (compat.rows("SELECT * FROM u$"), compat.unread()) == ([(1, "a"), (2, "b")], 0)
+
+
+def test_only_its_job_writes_the_table_of_a_job(place: Place) -> None:
+    place.put("a", "x")
+    place.refresh()
+    place.job("def f(file):\n    return {'n': file.size}\n")
+    place.run()
+    session = Session(place.session)
+    with pytest.raises(InvalidStateError, match="Only job j may write the table t"):
+        session.create_dataframe([("b", 1)], ["_file_path", "n"]).write.mode("append").save_as_table("t")
+    table = Table(place.session.home, place.session.spark.table(place.at), place.session.jobs.get("j").into)
+    with pytest.raises(InvalidStateError, match="Only job j may write the table t"):
+        table.delete()
 
 
 @pytest.mark.long
