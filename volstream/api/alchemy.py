@@ -11,18 +11,24 @@ A query may do what the console's page of queries may: SELECT, SHOW and DESCRIBE
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from sqlalchemy import URL, types
-from sqlalchemy.engine import Connection, default
+from sqlalchemy.engine import Connection, Dialect, default
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.sql.compiler import IdentifierPreparer
 
 from volstream.api import dbapi
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.errors import VolstreamError
+from volstream.ops.inspection.tables import missing
+from volstream.sql.text import literal
+from volstream.tables.delta import folders
+from volstream.tables.delta.columns import Schema
+from volstream.tables.delta.log import DeltaLog
 
-#: By the names that Spark has for them; of others, such as arrays, values are Python's.
+#: By the names that Spark has for them.
 _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
     "string": types.String,
     "boolean": types.Boolean,
@@ -39,6 +45,25 @@ _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
+class _Text(types.String):
+    """Texts, which a tool may write into its statement: a backslash is a character of its own to SQLAlchemy, and not to Spark."""
+
+    def literal_processor(self, dialect: Dialect) -> Callable[[str], str]:
+        return literal
+
+
+class _Other(types.UserDefinedType[Any]):
+    """A type that only Spark has, such as an array; its values are Python's."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.name
+
+
 class _Preparer(IdentifierPreparer):
     """Quotes names as Spark does."""
 
@@ -52,6 +77,7 @@ class VolstreamDialect(default.DefaultDialect):
     name = "volstream"
     driver = "home"
     preparer = _Preparer  # type: ignore[assignment]  # a class with less arguments
+    colspecs = {types.String: _Text}  # noqa: RUF012  # as SQLAlchemy declares it
     default_paramstyle = "qmark"
     supports_statement_cache = True
     supports_native_boolean = True
@@ -70,7 +96,7 @@ class VolstreamDialect(default.DefaultDialect):
 
     def initialize(self, connection: Connection) -> None:
         """Asks for nothing: a BI tool opens many connections."""
-        self.default_schema_name = DEFAULT_SCHEMA
+        self.default_schema_name = _opened(connection).get_schema()
 
     def do_rollback(self, dbapi_connection: Any) -> None:
         """Does nothing: nothing was written."""
@@ -84,23 +110,30 @@ class VolstreamDialect(default.DefaultDialect):
 
     def get_table_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
         """Returns the names of the tables in a schema."""
-        return [name.name for name in self._tables(connection) if name.schema == (schema or DEFAULT_SCHEMA)]
+        wanted = self._name(schema, "any").schema
+        return [name.name for name in self._tables(connection) if name.schema == wanted]
 
     def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> bool:
         """True if a table exists."""
-        return Name.of(schema or DEFAULT_SCHEMA, table_name) in self._tables(connection)
+        return self._name(schema, table_name) in self._tables(connection)
 
     def get_columns(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
         """Returns the columns of a table."""
-        described = self._described(connection, table_name, schema)
+        found = self._schema(connection, table_name, schema)
         return [
-            {"name": one.column, "type": _type(one.type), "nullable": True, "default": None, "comment": None}
-            for one in described.columns
+            {
+                "name": field["name"],
+                "type": _type(found.sql_type(field["name"])),
+                "nullable": field["nullable"],
+                "default": None,
+                "comment": (field.get("metadata") or {}).get("comment"),
+            }
+            for field in found.fields
         ]
 
     def get_pk_constraint(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> Any:
         """Returns the primary key of a table."""
-        return {"constrained_columns": list(self._described(connection, table_name, schema).primary_key), "name": None}
+        return {"constrained_columns": list(self._schema(connection, table_name, schema).primary_key), "name": None}
 
     def get_view_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
         """Returns nothing: a home has no views."""
@@ -119,18 +152,24 @@ class VolstreamDialect(default.DefaultDialect):
         return {"text": None}
 
     def _tables(self, connection: Connection) -> list[Name]:
-        return list(_session(connection).tables.list())
+        return list(_opened(connection).session.tables.list())
 
-    def _described(self, connection: Connection, table_name: str, schema: str | None) -> Any:
+    def _name(self, schema: str | None, table_name: str) -> Name:
+        return Name.of(schema or self.default_schema_name or DEFAULT_SCHEMA, table_name)
+
+    def _schema(self, connection: Connection, table_name: str, schema: str | None) -> Schema:
+        home, name = _opened(connection).session.home, self._name(schema, table_name)
         try:
-            return _session(connection).tables.get(Name.of(schema or DEFAULT_SCHEMA, table_name))
+            found = DeltaLog(folders.table_location(home.warehouse, name)).schema()
         except VolstreamError as error:
             raise NoSuchTableError(str(error)) from error
+        if found is None:
+            raise NoSuchTableError(str(missing(home, name)))
+        return found
 
 
-def _session(connection: Connection) -> Any:
-    opened: Any = connection.connection.dbapi_connection
-    return opened.session
+def _opened(connection: Connection) -> dbapi.Connection:
+    return cast(dbapi.Connection, connection.connection.dbapi_connection)
 
 
 def _type(text: str) -> types.TypeEngine[Any]:
@@ -139,4 +178,4 @@ def _type(text: str) -> types.TypeEngine[Any]:
         return types.Numeric(int(found[1]), int(found[2]))
     if low.startswith("timestamp"):
         return types.TIMESTAMP(timezone=low == "timestamp")
-    return _TYPES.get(low, types.NullType)()
+    return _TYPES[low]() if low in _TYPES else _Other(text)

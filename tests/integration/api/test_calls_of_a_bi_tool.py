@@ -1,0 +1,139 @@
+"""The calls that Superset's own code makes (``superset/db_engine_specs/base.py``, ``superset/models/core.py``), on a home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import column, func, literal_column, select, table, text
+from sqlalchemy.pool import NullPool
+
+from tests.integration.conftest import Home
+from volstream.api.dbapi import ProgrammingError
+
+TEXTS = ("it's", "a\\b", "x\\", "100%", 'q"`', "$x ${HOME}", "é\n", "x\\' OR 1=1 --")
+
+
+@pytest.fixture
+def filled(home: Home) -> Home:
+    home.sql(
+        """
+        CREATE TABLE Odd$ (Id INT NOT NULL PRIMARY KEY COMMENT 'the id', `when` TIMESTAMP, `Some-Text` STRING, tags ARRAY<STRING>,
+          price DECIMAL(10, 2));
+        CREATE TABLE other$ (a INT)
+        """
+    )
+    rows = [(at, datetime(2026, 1, 1 + at // 2, 10, tzinfo=UTC), one, ["x"], None) for at, one in enumerate(TEXTS)]
+    frame = home.session.createDataFrame(
+        rows, "Id INT, `when` TIMESTAMP, `Some-Text` STRING, tags ARRAY<STRING>, price DECIMAL(10, 2)"
+    )
+    frame.write.insertInto(home.name("odd"))
+    return home
+
+
+@pytest.fixture
+def engine(filled: Home) -> Iterator[sqlalchemy.Engine]:
+    made = sqlalchemy.create_engine(f"volstream:///{filled.session.home.settings.home}", poolclass=NullPool)
+    yield made
+    made.dispose()
+
+
+def _odd(home: Home) -> Any:
+    return table("Odd", column("Id"), column("when"), column("Some-Text"), schema=home.schema)
+
+
+def _fetched(engine: sqlalchemy.Engine, query: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Compiles a query to text, and runs it as Superset does."""
+    sql = str(query.compile(engine, compile_kwargs={"literal_binds": True}))
+    if engine.dialect.identifier_preparer._double_percents:
+        sql = sql.replace("%%", "%")
+    opened = engine.raw_connection()
+    try:
+        assert engine.dialect.do_ping(opened.dbapi_connection)  # type: ignore[arg-type]
+        cursor = opened.cursor()
+        cursor.execute(sql)
+        return [one[0] for one in cursor.description or ()], [tuple(row) for row in cursor.fetchall()]
+    finally:
+        opened.close()
+
+
+def test_what_there_is_is_listed_and_described(filled: Home, engine: sqlalchemy.Engine) -> None:
+    found = sqlalchemy.inspect(engine)
+    schema = filled.schema
+    assert {*found.get_schema_names()} == {"public", schema}
+    assert {*found.get_table_names(schema)} == {"odd", "other"}
+    assert (found.get_table_names(None), found.get_view_names(schema), found.get_view_names(None)) == ([], [], [])
+    with engine.connect() as connection:
+        assert engine.dialect.get_view_names(connection=connection, schema=schema) == []
+    assert (found.has_table("Odd", schema), found.has_table("odd", schema), found.has_table("odd", None)) == (True, True, False)
+    columns = found.get_columns("Odd", schema)
+    assert [(one["name"], str(one["type"].compile(engine.dialect)), one["nullable"], one["comment"]) for one in columns] == [
+        ("Id", "INTEGER", False, "the id"),
+        ("when", "TIMESTAMP", True, None),
+        ("Some-Text", "VARCHAR", True, None),
+        ("tags", "ARRAY<STRING>", True, None),
+        ("price", "NUMERIC(10, 2)", True, None),
+    ]
+    assert found.get_pk_constraint("Odd", schema)["constrained_columns"] == ["Id"]
+    assert (found.get_indexes("Odd", schema), found.get_foreign_keys("Odd", schema)) == ([], [])
+    assert found.get_table_comment("Odd", schema) == {"text": None}
+    metadata = sqlalchemy.MetaData()
+    metadata.reflect(engine, schema=schema)
+    assert {*metadata.tables} == {f"{schema}.odd", f"{schema}.other"}
+    preparer = engine.dialect.identifier_preparer
+    assert f"{preparer.quote_schema(schema)}.{preparer.quote('Odd')}" == f"{schema}.`Odd`"
+
+
+def test_the_schema_of_the_url_is_the_one_of_names_without_one(filled: Home) -> None:
+    url = f"volstream:///{filled.session.home.settings.home}?schema={filled.schema}"
+    engine = sqlalchemy.create_engine(url, poolclass=NullPool)
+    found = sqlalchemy.inspect(engine)
+    assert found.default_schema_name == filled.schema
+    assert {*found.get_table_names()} == {"odd", "other"}
+    assert found.has_table("odd")
+    assert _fetched(engine, select(func.count()).select_from(text("odd")))[1] == [(len(TEXTS),)]
+
+
+def test_a_chart_is_compiled_to_text_with_its_labels_and_limits(filled: Home, engine: sqlalchemy.Engine) -> None:
+    odd = _odd(filled)
+    day: Any = literal_column("date_trunc('DAY', `when`)")
+    chart = select(day.label("__timestamp"), func.sum(odd.c.Id).label("SUM(Id)"), func.count().label("COUNT(*)"))
+    chart = chart.select_from(odd).group_by(day).order_by(text("`SUM(Id)` DESC")).limit(2).offset(1)
+    names, rows = _fetched(engine, chart)
+    assert names == ["__timestamp", "SUM(Id)", "COUNT(*)"]
+    assert [row[1:] for row in rows] == [(9, 2), (5, 2)]
+    assert [row[0].day for row in rows] == [3, 2]
+    since = sqlalchemy.column("when", sqlalchemy.DateTime()) >= datetime(2026, 1, 4)
+    assert _fetched(engine, select(odd.c.Id).where(since).order_by(odd.c.Id))[1] == [(6,), (7,)]
+    assert _fetched(engine, select(odd.c.Id).where(odd.c.Id.in_([1, 2, 99])).order_by(odd.c.Id))[1] == [(1,), (2,)]
+
+
+def test_a_text_in_a_filter_means_itself(filled: Home, engine: sqlalchemy.Engine) -> None:
+    odd = _odd(filled)
+    for at, one in enumerate(TEXTS):
+        assert _fetched(engine, select(odd.c.Id).where(odd.c["Some-Text"] == one))[1] == [(at,)]
+    assert _fetched(engine, select(odd.c.Id).where(odd.c["Some-Text"].like("100\\%")))[1] == [(TEXTS.index("100%"),)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {odd}",
+        "CREATE TABLE {odd}2 (a INT)",
+        "WITH x AS (SELECT 1) INSERT INTO {odd} SELECT * FROM {odd}",
+        "RUN JOB j",
+        "SET spark.sql.ansi.enabled = false",
+        "SELECT * FROM csv.`/etc/passwd`",
+        "SELECT file_content(VOLUME v, 'a')",
+        "SELECT 1; DROP TABLE {odd}",
+    ],
+)
+def test_a_tool_can_only_read(filled: Home, engine: sqlalchemy.Engine, statement: str) -> None:
+    opened = engine.raw_connection()
+    with pytest.raises(ProgrammingError):
+        opened.cursor().execute(statement.format(odd=filled.name("odd")))
+    opened.close()
+    assert filled.rows("SELECT count(*) FROM odd$") == [(len(TEXTS),)]
