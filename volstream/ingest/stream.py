@@ -8,7 +8,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -159,19 +159,21 @@ class RealtimeStream(Closeable):
             )
         return Row(self._columns, chosen)
 
-    def apply(self, *rows: Row) -> None:
-        """Takes rows. They must not be changed afterwards.
+    def apply(self, *rows: Row | Mapping[str, Any]) -> None:
+        """Takes rows, which must not be changed afterwards; or dicts, each for a row of the default operator.
 
         With AUTO_FLUSH_SYNC it sends each buffer that it fills; with AUTO_FLUSH_BACKGROUND it waits while too many wait.
 
         Raises:
-            InvalidValueError: a row lacks a value of a NOT NULL or key column; it and those after it were not taken.
+            InvalidValueError: a row lacks a value of a NOT NULL or key column, or a dict does not fit the table; it and those
+                after it were not taken.
             BufferFullError: MANUAL_FLUSH, and all buffers are full.
             RowsNotSentError: rows applied before could not be sent.
             InvalidStateError: the stream is closed, or the row is another stream's.
         """
-        for row in rows:
-            self._columns.check(row if type(row) is Row else fitting("rows", row, Row))
+        for given in rows:
+            row = given if type(given) is Row else self._row_of(given)
+            self._columns.check(row)
             with self._changed:
                 self._check_open()
                 self._make_room()
@@ -187,6 +189,11 @@ class RealtimeStream(Closeable):
                     self._close_buffer()
             if full and self.options.flush_mode is FlushMode.AUTO_FLUSH_SYNC:
                 self._drain()
+
+    def _row_of(self, values: Any) -> Row:
+        row = self.create_row()
+        row.set_values(fitting("rows", values, Mapping[str, Any]))
+        return row
 
     @checked
     def apply_arrow(self, rows: pa.Table | pa.RecordBatch, operator: RowOperator | None = None) -> None:

@@ -15,6 +15,7 @@ from tests.integration.conftest import session_on
 from volstream.api import dbapi
 from volstream.api.dbapi import Connection, _OpenHome
 from volstream.base.config import Settings
+from volstream.errors import InvalidValueError
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta.log import DeltaLog
@@ -57,6 +58,16 @@ def append(connection: Connection, table: str, *values: dict[str, object]) -> No
             row = stream.create_row()
             row.set_values(value)
             stream.apply(row)
+
+
+def test_a_dict_is_a_row(connection: Connection) -> None:
+    connection.cursor().execute("CREATE TABLE k (id STRING NOT NULL PRIMARY KEY, age INT)")
+    with connection.get_realtime_stream(table="k", operate=RealtimeOperation.CDC, options=SYNC) as stream:
+        stream.apply({"id": "a", "age": 1}, {"ID": "a", "age": 2}, {"id": "b"})
+        for wrong, said in (({"ag": 1}, "no column ag"), ({"age": 1}, "no value for id"), (5, "Give a dict")):
+            with pytest.raises(InvalidValueError, match=said):
+                stream.apply(wrong)  # type: ignore[arg-type]  # what is tested
+    assert rows(connection, "SELECT * FROM k ORDER BY id") == [("a", 2), ("b", None)]
 
 
 def test_the_example_of_the_document_ends_with_eight_rows(connection: Connection) -> None:
