@@ -158,6 +158,9 @@ class Session(Closeable):
         with Session._lock:
             Session._opened.append(self)
 
+    def __repr__(self) -> str:
+        return f"<session of {self.home.settings.home}>"
+
     def transaction(self) -> AbstractContextManager[None]:
         """Makes this thread's statements inside the ``with`` block one consumption: every read of a stream sees the same
         range, and the offsets of the streams that DML read move once, at the end.
@@ -274,6 +277,9 @@ class Session(Closeable):
         function: str | Callable[..., Any],
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         into: str,
+        *,
+        pattern: str | None = None,
+        schema: str | None = None,
         **options: Unpack[JobKeywords],
     ) -> DataFrame:
         """Runs a function on each file of a directory or bucket, and returns its results. Called again, it does what changed:
@@ -288,6 +294,8 @@ class Session(Closeable):
             files: a directory, or a URI such as ``s3://bucket/prefix``; a file, a glob such as ``photos/*.jpg``, or a list of
                 files: their folder is the volume.
             into: the table.
+            pattern: a glob of the files that count, as volumes have them: ``*.jpg`` in any folder, ``2026/**/*.jpg``.
+            schema: columns that the function returns, the option ``returns``.
             options: those of :class:`~volstream.base.definitions.FileJobSpec`; one that is left out has its default again.
 
         Returns:
@@ -302,7 +310,8 @@ class Session(Closeable):
         from volstream.functions.schema import key_column, of_job
         from volstream.spark.frames import show_in_notebooks
 
-        job = run(self.objects, function, files, into, options, _tell)
+        said = options if schema is None else {**options, "returns": schema}
+        job = run(self.objects, function, files, into, said, _tell, pattern)
         show_in_notebooks(self.spark)
         return self.table(into).select(key_column(job), *map(quote, of_job(job).names))
 
@@ -381,10 +390,13 @@ def run(
     function: str | Callable[..., Any],
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     into: str,
+    *,
+    pattern: str | None = None,
+    schema: str | None = None,
     **options: Unpack[JobKeywords],
 ) -> DataFrame:
     """Runs a function on each file of a directory or bucket, and returns its results: see :meth:`Session.run`.
 
     The home is that of the commands: ``VOLSTREAM_HOME`` or, if that is not set, the user's own.
     """
-    return Session.builder.getOrCreate().run(function, files, into, **options)
+    return Session.builder.getOrCreate().run(function, files, into, pattern=pattern, schema=schema, **options)

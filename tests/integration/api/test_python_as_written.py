@@ -66,6 +66,52 @@ def test_objects_do_things_by_themselves(filled: Place) -> None:
         _ = job.nothing
 
 
+def test_a_stream_is_not_written_into_the_table_of_a_job(filled: Place) -> None:
+    (name,) = filled.session.tables
+    filled.session.streams.create("s", volume="v", show_initial_rows=True)
+    with filled.session.streams.get("s").consume() as batch:
+        with pytest.raises(InvalidStateError, match=f"Only job j may write the table {name}"):
+            batch.write(name)
+        with pytest.raises(InvalidStateError, match=f"Only job j may write the table {name}"):
+            batch.merge_into(name, on="_file_path")
+    assert sorted(row.n for row in filled.session.tables[name].df.collect()) == [1, 3]
+
+
+def test_dynamic_tables_are_a_collection_like_the_others(filled: Place) -> None:
+    session = filled.session
+    (source,) = session.tables
+    name = f"d_{uuid.uuid4().hex}"
+    session.dynamic_tables.create(name, f"SELECT n * 2 AS m FROM {source}")
+    assert ([*session.dynamic_tables], len(session.dynamic_tables)) == ([name], 1)
+    assert (name in session.dynamic_tables, "j" in session.dynamic_tables, "j" in session.jobs) == (True, False, True)
+    assert repr(session.dynamic_tables) == f"<1 dynamic tables: {name}>"
+    table = session.dynamic_tables[name]
+    assert (repr(table), table.refresh()) == (f"<dynamic table {name}>", 0)
+    assert sorted(row.m for row in table.df.collect()) == [2, 6]
+    with pytest.raises(NotFoundError, match="There is no dynamic table j"):
+        session.dynamic_tables["j"]
+    assert repr(session) == f"<session of {session.home.settings.home}>"
+
+
+def test_run_takes_a_pattern_and_a_schema(place: Place) -> None:
+    for path in ("a.txt", "b.csv", "deep/c.csv", "deep/er/d.csv"):
+        place.put(path, "x")
+
+    def one(file: volstream.File) -> dict[str, int]:
+        return {"n": file.size}
+
+    for pattern, found in (
+        ("*.csv", ["b.csv", "deep/c.csv", "deep/er/d.csv"]),
+        ("deep/*.csv", ["deep/c.csv"]),
+        ("deep/**", ["deep/c.csv", "deep/er/d.csv"]),
+    ):
+        frame = place.session.run(
+            one, place.folder, f"p_{uuid.uuid4().hex}", pattern=pattern, schema="n SMALLINT", where="size = 1"
+        )
+        assert sorted(row._file_path for row in frame.collect()) == found
+        assert dict(frame.dtypes)["n"] == "smallint"
+
+
 @pytest.mark.parametrize(
     ("statement", "args"),
     [

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
+from volstream.api.objects.base import Collection
 from volstream.api.objects.jobs import Jobs
-from volstream.base.definitions import DynamicJob, DynamicJobSpec, DynamicTableOptions, Job
+from volstream.base.definitions import DynamicJob, DynamicJobSpec, DynamicTableOptions
 from volstream.base.definitions.options import read, to_create
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name, similar
-from volstream.catalog.definitions import check_exclusive
+from volstream.catalog.definitions import Definitions, check_exclusive
 from volstream.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 
 @checked
-class DynamicTables:
+class DynamicTables(Collection[DynamicJob]):
     """Tables that hold a query's result. Each is kept by a job of the same name, which can be paused, run and listed."""
 
+    kind = "dynamic table"
+
     def __init__(self, home: Home, jobs: Jobs) -> None:
-        self._home = home
+        super().__init__(home, cast("Definitions[DynamicJob]", home.catalog.jobs))
         self._jobs = jobs
 
     @takes(to_create(DynamicTableOptions, "query"))
@@ -86,17 +89,22 @@ class DynamicTables:
                 raise
         return job
 
-    def get(self, name: str) -> DynamicJob:
+    def find(self, name: str) -> DynamicJob:
         """Returns the job that keeps the table. Raises NotFoundError."""
+        self._home.check_open()
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
             near = similar(Name.parse(name), (table.name for table in self.list()))
             raise NotFoundError(f"There is no dynamic table {name}.", f"{near}See: SHOW DYNAMIC TABLES.")
         return job
 
-    def list(self) -> Sequence[Job]:
+    def list(self) -> Sequence[DynamicJob]:
         """Returns the jobs that keep them, ordered by name."""
-        return self._home.catalog.jobs.list(cls=DynamicJob.__name__)
+        self._home.check_open()
+        return self._definitions.list(cls=DynamicJob.__name__)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and isinstance(self._definitions.find(Name.parse(name)), DynamicJob)
 
     def refresh(self, name: str) -> int:
         """Brings the table up to date; returns the rows written, as far as known. Raises as :meth:`Jobs.run`."""

@@ -18,6 +18,7 @@ from volstream.spark.views import Views
 from volstream.sql.text import parquet_at, table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.ownership import check_writable
 from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class StreamBatch:
 
         Raises:
             NotFoundError: there is no such Delta table in the warehouse.
+            InvalidStateError: a job maintains it.
         """
         if mode not in ("append", "overwrite"):
             raise InvalidValueError(f"{mode!r} is not a write mode.", "Choose append or overwrite.")
@@ -84,6 +86,7 @@ class StreamBatch:
 
         Raises:
             NotFoundError: there is no such Delta table in the warehouse.
+            InvalidStateError: a job maintains it.
             InvalidValueError: a column of the key is missing.
         """
         keys = [on] if isinstance(on, str) else list(on)
@@ -131,6 +134,7 @@ class StreamBatch:
         if not columns:
             near = folders.like_one(self._home.warehouse, Name.parse(name))
             raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")
+        check_writable(self._home.catalog, Name.parse(name), location, self._home.warehouse)
         return location, list(columns)
 
 

@@ -49,6 +49,7 @@ def run(
     into: str,
     options: Mapping[str, Any],
     tell: Tell,
+    pattern: str | None = None,
 ) -> FileJob:
     """Brings a table up to date with a function's results for all files of a place; returns its job.
 
@@ -56,14 +57,20 @@ def run(
         files: a directory or the URI of a bucket's folder; a file, a glob, or a list of files of one folder.
         into: the table's name, and the job's.
         options: those of the job. One that is left out has its default, also if an earlier call gave it.
+        pattern: a glob, as volumes have them: without ``/``, for the names of files.
 
     Raises:
         InvalidStateError: a job of that name does something else, or an option cannot be changed.
         As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
     """
-    folder, condition = _place(files)
-    if condition is not None:
-        options = {**options, "where": condition if options.get("where") is None else f"({options['where']}) AND {condition}"}
+    folder, chosen = _place(files)
+    conditions = [
+        options.get("where"),
+        chosen,
+        None if pattern is None else _matching(pattern if "/" in pattern else f"**/{pattern}"),
+    ]
+    if given := [condition for condition in conditions if condition is not None]:
+        options = {**options, "where": given[0] if len(given) == 1 else " AND ".join(f"({one})" for one in given)}
     read(FileJobSpec, options)  # what is wrong with them is said before anything is made
     volume = _volume(objects, folder)
     existing = objects.home.catalog.jobs.find(Name.parse(into))
@@ -109,7 +116,12 @@ def _place(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     if path.exists() or not whole:
         return text, None
     folder, pattern = Path(*path.parts[: whole[0]]), "/".join(path.parts[whole[0] :])
-    return str(folder), f"relative_path RLIKE {literal(f'^{expression(pattern)}$')}"
+    return str(folder), _matching(pattern)
+
+
+def _matching(pattern: str) -> str:
+    """Returns a condition that a glob matches the whole path below the directory."""
+    return f"relative_path RLIKE {literal(f'^{expression(pattern)}$')}"
 
 
 def _volume(objects: Objects, files: str) -> Volume:
