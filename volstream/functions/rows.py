@@ -6,6 +6,7 @@ What does not belong here: converting outcomes for staging (``outcomes``).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 
-from volstream.base.model.text import counted
+from volstream.base.model.text import counted, first_line
 from volstream.base.model.units import format_size
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
@@ -220,20 +221,37 @@ def rows_of_each(returned: object, files: int, expected: RowRequirements) -> lis
     raise NotRowsError(f"{given} a {type(returned).__name__}; return a list, one entry per file.")
 
 
+#: The column that pandas makes of the positions of rows.
+_INDEX = re.compile(r"__index_level_\d+__")
+
 #: What has batches, or is one.
 _ARROW = (pa.RecordBatch, pa.Table, pa.RecordBatchReader)
 
 
 def _table_of(value: object) -> object:
     """Returns a table for a DataFrame; what is none as it is."""
+    if isinstance(value, pa.Table | pa.RecordBatch):
+        return _with_texts(value)
     if not hasattr(value, "__arrow_c_stream__") or isinstance(value, _ARROW):
         return value
     try:
-        return pa.table(value)
-    except (pa.ArrowException, TypeError, ValueError):  # a single column, for example
+        table = pa.table(value)
+    except (pa.ArrowException, TypeError, ValueError) as error:  # a single column, for example
         raise NotRowsError(
-            f"The function returned a {type(value).__name__}; return a DataFrame, a PyArrow table, or dicts."
+            f"The function returned a {type(value).__name__} that is no table ({first_line(str(error))}); return a DataFrame, a "
+            "PyArrow table, or dicts."
         ) from None
+    # The positions of the rows of a DataFrame that was filtered or sorted.
+    return _with_texts(table.select([name for name in table.column_names if not _INDEX.fullmatch(name)]))
+
+
+def _with_texts(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+    """Returns a table with UUIDs as text, as single ones are, too."""
+    for at, field in enumerate(table.schema):
+        if isinstance(field.type, pa.UuidType):
+            texts = [None if one is None else str(one) for one in table.column(at).to_pylist()]
+            table = table.set_column(at, field.name, pa.array(texts, pa.string()))
+    return table
 
 
 def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:

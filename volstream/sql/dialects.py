@@ -51,7 +51,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t",
     ),
     ForeignConstruct(
-        r"\b(FROM|JOIN|,) (?P<word>VOLUME) \w+( \. \w+)*(?! (USING|FILES|OPTIONS)\b)",
+        r"(\b(FROM|JOIN)|,) (?P<word>VOLUME) \S++(?: \. \S++)*+(?! (USING|FILES|OPTIONS)\b)",
         "Name the format or the files: FROM VOLUME v USING csv FILES ('a.csv'). The list of its files is DIRECTORY(VOLUME v).",
         {"VOLUME": "SELECT * FROM VOLUME v WHERE a > 1"},
         words="FROM VOLUME",

@@ -62,7 +62,8 @@ def _named(statement: str) -> list[tuple[int, int, str]]:
     for at, token in enumerate(tokens):
         following = tokens[at + 1 : at + 5]
         if token.text == ":" and following and _adjacent(token, following[0]):
-            if not at or not _adjacent(tokens[at - 1], token):
+            before = statement[max(0, token.start - 1) : token.start]
+            if not (before.isalnum() or before in tuple('_`")]')):
                 found.append((token.start, following[0].end, following[0].text))
         elif token.text == "%" and [one.text for one in following[:1] + following[2:]] == ["(", ")", "s"]:
             found.append((token.start, following[3].end, following[1].text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -98,3 +99,17 @@ def test_a_dataframe_is_rows_and_a_single_column_is_none() -> None:
     assert rows.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
     with pytest.raises(NotRowsError, match="value of type int"):
         returned_rows(pd.Series([1, 2]), expected)
+
+
+def test_positions_of_a_dataframes_rows_are_no_column_and_uuids_are_text() -> None:
+    expected = RowRequirements(pa.schema([("a", pa.int64()), ("u", pa.string())]), Bounds())
+    ids = [uuid.UUID(int=number) for number in range(4)]
+    texts = [str(one) for one in ids]
+    frame = pd.DataFrame({"a": [3, 1, 2, 0], "u": texts})
+    for shown in (frame[frame.a > 0], frame.sort_values("a"), pd.concat([frame, frame]), frame.set_index(frame.index * 2)):
+        rows, _ = returned_rows(shown, expected)
+        assert rows.to_pylist() == shown.to_dict("records")  # type: ignore[union-attr]  # it has rows
+    own = pa.table({"a": [3, 1], "u": pa.array([ids[0].bytes, None], pa.binary(16)).cast(pa.uuid())})
+    for returned in (own, own.to_batches()[0]):
+        rows, _ = returned_rows(returned, expected)
+        assert rows.to_pylist() == [{"a": 3, "u": texts[0]}, {"a": 1, "u": None}]  # type: ignore[union-attr]  # as above

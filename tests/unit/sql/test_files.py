@@ -6,9 +6,12 @@ import pytest
 
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
-from volstream.sql import names, readonly
+from volstream.sql import dialects, names, readonly
 from volstream.sql.files import FilesClause
 from volstream.sql.parameters import in_schema
+
+#: Names of volumes, each of which may stand there.
+NAMES = ("v", "z2", "orders", "public.orders", "`orders`", "`public`.`my-orders`")
 
 WHOLE = "VOLUME a.v USING csv OPTIONS ('delimiter' = ';', skip_rows 2, header=false) FILES ('x.csv', 'y z.csv')"
 
@@ -73,3 +76,11 @@ def test_the_schema_of_a_session_is_that_of_the_volume_too() -> None:
 def test_pages_for_queries_do_not_read_files() -> None:
     with pytest.raises(SqlError, match=r"Files of the volume a\.v cannot be read here"):
         readonly.one_query(f"SELECT * FROM {WHOLE}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("before", ["SELECT * FROM", "SELECT * FROM t JOIN", "SELECT * FROM t,"])
+def test_a_volume_may_have_any_name(before: str, name: str) -> None:
+    dialects.check(f"{before} VOLUME {name} USING csv FILES ('a.csv')")
+    with pytest.raises(SqlError, match="Name the format or the files"):
+        dialects.check(f"{before} VOLUME {name} WHERE a > 1")

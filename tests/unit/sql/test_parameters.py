@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from volstream.errors import InvalidValueError
-from volstream.sql.parameters import in_schema, literal_of
+from volstream.errors import InvalidValueError, SqlError
+from volstream.sql.parameters import in_schema, literal_of, with_parameters
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,16 @@ def test_a_value_has_a_literal(value: object, text: str) -> None:
 def test_a_value_that_would_change_has_no_literal(value: object) -> None:
     with pytest.raises(InvalidValueError):
         literal_of(value)
+
+
+@pytest.mark.parametrize(
+    "statement", ["id IN (:a)", "id=:a", "(:a IS NULL)", "VALUES (1,:a)", "upper(:a)", "x[:a]", "1-:a", "id = :a"]
+)
+def test_a_named_parameter_may_follow_any_sign(statement: str) -> None:
+    assert with_parameters(f"SELECT {statement}", {"a": 7}) == f"SELECT {statement.replace(':a', '7')}"
+
+
+@pytest.mark.parametrize("path", ["doc:a", "t.doc:a.b", "`doc`:a", "parse_json(x):a", "d[0]:a", "x::INT"])
+def test_a_path_into_json_is_no_parameter(path: str) -> None:
+    with pytest.raises(SqlError, match="has no parameter :a"):
+        with_parameters(f"SELECT {path}", {"a": 7})

@@ -142,8 +142,9 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
 def _tar_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     with _reading("tar"), tarfile.open(fileobj=part.seekable(), mode="r:") as archive:
         for entry in archive:
-            if entry.isfile():
-                yield entry.name, entry.size, partial(archive.extractfile, entry)
+            if entry.isfile() or entry.islnk():
+                content_of = archive.getmember(entry.linkname) if entry.islnk() else entry
+                yield entry.name, content_of.size, partial(archive.extractfile, content_of)
         # Python takes a broken entry for the end, which is zeros.
         content: Any = archive.fileobj
         content.seek(archive.offset)
@@ -204,6 +205,39 @@ class _Kept(io.RawIOBase):
         return block
 
 
+class _Xz(io.RawIOBase):
+    """The content of the streams of an xz file, with zeros between them. Python's own reader takes what it cannot read for the
+    end."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            if self._decoder.eof:
+                rest = (self._decoder.unused_data or self._content.read(_BLOCK_BYTES)).lstrip(b"\0")
+                while not rest:
+                    block = self._content.read(_BLOCK_BYTES)
+                    if not block:
+                        return 0
+                    rest = block.lstrip(b"\0")
+                self._decoder, self._rest = lzma.LZMADecompressor(lzma.FORMAT_XZ), rest
+            data, self._rest = self._rest, b""
+            if not data and self._decoder.needs_input:
+                data = self._content.read(_BLOCK_BYTES)
+                if not data:
+                    raise EOFError("it is cut off")
+            made = self._decoder.decompress(data, len(buffer))
+            if made:
+                buffer[: len(made)] = made
+                return len(made)
+
+
 def _by_arrow(codec: str, content: Any) -> Any:
     return pa.CompressedInputStream(_Kept(content), codec)
 
@@ -215,7 +249,7 @@ _COMPRESSIONS: Sequence[tuple[re.Pattern[bytes], str, Callable[[Any], Any]]] = [
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2", partial(_by_arrow, "bz2")),
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd", partial(_by_arrow, "zstd")),
     (re.compile(rb"\x04\x22\x4d\x18"), "lz4", partial(_by_arrow, "lz4")),
-    (re.compile(rb"\xfd7zXZ\x00"), "xz", lzma.LZMAFile),
+    (re.compile(rb"\xfd7zXZ\x00"), "xz", _Xz),
     (re.compile(rb"\xff\x06\x00\x00sNaPpY"), "snappy", _Snappy),
 ]
 

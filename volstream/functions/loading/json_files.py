@@ -110,11 +110,28 @@ def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
         head += block
         if "\n" in head.lstrip(_BLANKS) or len(head) > MAX_RECORD_BYTES:
             break
-    first = head.lstrip(_BLANKS).partition("\n")[0]
+    text = head.lstrip(_BLANKS)
+    first = text.partition("\n")[0]
     content = chain([head], blocks)
-    if first.startswith("[") or (first.startswith("{") and (len(first) > MAX_RECORD_BYTES or _is_cut(first))):
+    if first.startswith("[") or (first.startswith("{") and (len(first) > MAX_RECORD_BYTES or _is_cut(first) or _goes_on(text))):
         return _from_values(content, ())
     return chain.from_iterable(_from_line(line) for line in _lines(content))
+
+
+def _goes_on(text: str) -> bool:
+    """True if one of the first lines begins an object that goes on in those after it. One that is broken does not."""
+    at = 0
+    while (end := text.find("\n", at)) >= 0:
+        if text.startswith("{", at) and _is_cut(text[at:end]):
+            try:
+                while at < end:
+                    _, at = DECODER.raw_decode(text, at)
+                    at += len(text[at:]) - len(text[at:].lstrip(_BLANKS))
+            except (ValueError, RecursionError):
+                return False
+            return True
+        at = end + 1
+    return False
 
 
 def _is_cut(line: str) -> bool:

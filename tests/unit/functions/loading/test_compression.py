@@ -149,3 +149,27 @@ def test_broken_bytes_reject_the_file_and_raise_nothing_else(files: Files, times
             content[at : at + chance.choice((0, 1, 1, 9))] = bytes(chance.randrange(256) for _ in range(chance.choice((0, 1, 4))))
         with suppress(FileRejectedError):
             files.rows("x.csv", bytes(content), "a INT, day STRING, _entry_path STRING", new_columns="rescue")
+
+
+def test_streams_of_an_xz_file_are_read_with_the_zeros_between_them_and_nothing_else(files: Files) -> None:
+    first, second = lzma.compress(b"a,b\n1,2\n"), lzma.compress(b"3,4\n")
+    for between in (b"", bytes(8), bytes(512)):
+        assert files.rows("x.csv.xz", first + between + second) == ROWS
+        assert files.rows("x.csv.xz", first + between + second + between) == ROWS
+    damaged = second[:20] + bytes([second[20] ^ 1]) + second[21:]
+    for broken in (first + damaged, first + b"garbage", first + second[:-3], first + bytes(4) + b"x"):
+        with pytest.raises(FileRejectedError, match="cannot be decompressed"):
+            files.rows("x.csv.xz", broken, "a INT, b INT")
+
+
+def test_a_hard_link_in_a_tar_file_is_the_file_that_it_names(files: Files) -> None:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        entry = tarfile.TarInfo("one.csv")
+        entry.size = len(TEXT)
+        archive.addfile(entry, io.BytesIO(TEXT))
+        link = tarfile.TarInfo("two.csv")
+        link.type, link.linkname = tarfile.LNKTYPE, "one.csv"
+        archive.addfile(link)
+    found = files.rows("x.tar", target.getvalue())
+    assert [row["_entry_path"] for row in found] == ["one.csv", "one.csv", "two.csv", "two.csv"]

@@ -31,6 +31,7 @@ ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y\n"}, {"a": 3, "b": None}]
         "".join(map(json.dumps, ROWS)),
         "".join(map(json.dumps, ROWS[:2])) + "\n" + " ".join(map(json.dumps, ROWS[2:])),
         "\n\n" + json.dumps(ROWS[0]) + "\n" + json.dumps(ROWS[1:]),
+        json.dumps(ROWS[0]) + "\n" + "\n".join(json.dumps(row, indent=2) for row in ROWS[1:]),
     ],
 )
 def test_lines_arrays_and_objects_over_several_lines_are_rows(files: Files, content: str) -> None:
