@@ -321,6 +321,9 @@ def texts(part: Part, encoding: str) -> Iterator[str]:
         block = content.read(_BLOCK_BYTES)
         if not position and (kind := next((kind for magic, kind in _MAGIC.items() if block.startswith(magic)), None)):
             raise FileRejectedError(f"The file is not text but {kind}, although its name says otherwise.")
+        wide = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not block.startswith(codecs.BOM_UTF32_LE)
+        if not position and wide and "16" not in encoding:
+            raise FileRejectedError("The file is text in UTF-16. Name its encoding: encoding=utf-16.")
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:

@@ -28,6 +28,9 @@ _SEP = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
 #: The delimiters that files have, most often first.
 _DELIMITERS = ",;\t|"
 
+#: With so few values, a first row may have the delimiter by chance, as in ``name;amount (EUR, net)``.
+_FEW = 2
+
 #: How lines begin that are comments in most files that have such.
 _COMMENTS = ("#", "//", "--", "%")
 
@@ -129,8 +132,8 @@ class Dialect:
             rest: the text after the first row, or its beginning.
             before: lines up to the end of the first row.
         """
-        if not self.is_named and len(first) == 1:
-            self._check_delimiter(first[0], [line for line in rest.splitlines()[:_SHOWN] if line.strip()])
+        if not self.is_named and len(first) <= _FEW:
+            self._check_delimiter(self.delimiter.join(first), [line for line in rest.splitlines()[:_SHOWN] if line.strip()])
         _, reader = self.reader(rest)
         after: list[tuple[int, int]] = []
         with suppress(csv.Error):  # PyArrow reads the rows

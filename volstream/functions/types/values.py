@@ -41,6 +41,7 @@ _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "pydantic_core._pydantic_core.MultiHostUrl": (str, pa.string()),
     "numpy.datetime64": (_of_numpy, TIMESTAMP),
     "numpy.generic": (lambda value: value.item(), None),
+    **dict.fromkeys(("numpy.ma.MaskedArray", "numpy.ma.core.MaskedArray"), (lambda value: value.tolist(), None)),
     "pandas._libs.missing.NAType": (lambda _: None, pa.null()),
     "pandas._libs.tslibs.nattype.NaTType": (lambda _: None, pa.null()),
     "pyarrow.lib.Scalar": (lambda value: plain(value.as_py()), None),

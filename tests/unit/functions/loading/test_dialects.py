@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from datetime import UTC, date, datetime
 
 import pytest
@@ -141,3 +142,22 @@ def test_options_are_read_back_as_they_were_said() -> None:
             LoadOptions.of(said)
     said = {"null_values": "\\N,NA", "skip_rows": "0", "quote": "none", "escape": "\\", "delimiter": "\t"}
     assert LoadOptions.of(LoadOptions.of(said).arguments()) == LoadOptions.of(said)
+
+
+@pytest.mark.parametrize("content", ["name;amount (EUR, net)\nAnn;12,5\nBob;3,0\n", "id\tname, first\n1\tAnn, A\n2\tBob, B\n"])
+def test_another_delimiter_is_noticed_beside_one_comma(files: Files, content: str) -> None:
+    with pytest.raises(FileRejectedError, match="seem to be separated by"):
+        files.rows("x.csv", content)
+
+
+def test_two_columns_with_a_semicolon_in_some_values_stay(files: Files) -> None:
+    assert files.rows("x.csv", "a,b\n1;2,3\n4,5;6\n") == [{"a": "1;2", "b": "3"}, {"a": "4", "b": "5;6"}]
+
+
+def test_text_in_utf_16_says_so(files: Files) -> None:
+    for name, content in (("x.csv", "a,b\n1,2\n"), ("x.json", '{"a": 1}')):
+        for encoding in ("utf-16", "utf-16-be"):
+            data = content.encode(encoding) if encoding == "utf-16" else codecs.BOM_UTF16_BE + content.encode(encoding)
+            with pytest.raises(FileRejectedError, match="encoding=utf-16"):
+                files.rows(name, data)
+            assert files.rows(name, data, encoding="utf-16")[0]["a"] == 1

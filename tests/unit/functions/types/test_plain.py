@@ -24,6 +24,7 @@ from volstream.functions.inferred import Inference
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements, rows_of
 from volstream.functions.schema import from_ddl, from_declaration, to_ddl
 from volstream.functions.types import convert
+from volstream.functions.types.values import plain
 
 
 class Color(enum.Enum):
@@ -186,3 +187,11 @@ class Sample:
 
 def test_rows_of_classes_are_plain_too() -> None:
     assert taken(Sample(Color.BLUE, np.datetime64("2026-03-01"))) == [{"color": "blue", "at": date(2026, 3, 1)}]
+
+
+def test_what_is_masked_in_an_array_is_null() -> None:
+    masked = np.ma.masked_equal(np.array([20, -9999, 21]), -9999)
+    assert plain(masked) == [20, None, 21]
+    assert plain(np.ma.masked) is None
+    rows, _ = rows_of({"t": masked}, RowRequirements(from_ddl("t ARRAY<BIGINT>"), Bounds()))
+    assert [dict(row) for row in rows] == [{"t": [20, None, 21]}]
