@@ -87,6 +87,7 @@ def test_what_there_is_is_listed_and_described(filled: Home, engine: sqlalchemy.
     assert f"{preparer.quote_schema(schema)}.{preparer.quote('Odd')}" == f"{schema}.`Odd`"
 
 
+@pytest.mark.long  # an engine of its own
 def test_the_schema_of_the_url_is_the_one_of_names_without_one(filled: Home) -> None:
     url = f"volstream:///{filled.session.home.settings.home}?schema={filled.schema}"
     engine = sqlalchemy.create_engine(url, poolclass=NullPool)
@@ -97,6 +98,7 @@ def test_the_schema_of_the_url_is_the_one_of_names_without_one(filled: Home) -> 
     assert _fetched(engine, select(func.count()).select_from(text("odd")))[1] == [(len(TEXTS),)]
 
 
+@pytest.mark.long  # an engine of its own
 def test_a_chart_is_compiled_to_text_with_its_labels_and_limits(filled: Home, engine: sqlalchemy.Engine) -> None:
     odd = _odd(filled)
     day: Any = literal_column("date_trunc('DAY', `when`)")
@@ -111,6 +113,7 @@ def test_a_chart_is_compiled_to_text_with_its_labels_and_limits(filled: Home, en
     assert _fetched(engine, select(odd.c.Id).where(odd.c.Id.in_([1, 2, 99])).order_by(odd.c.Id))[1] == [(1,), (2,)]
 
 
+@pytest.mark.long  # an engine of its own
 def test_a_text_in_a_filter_means_itself(filled: Home, engine: sqlalchemy.Engine) -> None:
     odd = _odd(filled)
     for at, one in enumerate(TEXTS):
