@@ -194,4 +194,5 @@ def test_what_is_masked_in_an_array_is_null() -> None:
     assert plain(masked) == [20, None, 21]
     assert plain(np.ma.masked) is None
     rows, _ = rows_of({"t": masked}, RowRequirements(from_ddl("t ARRAY<BIGINT>"), Bounds()))
+    assert not isinstance(rows, ArrowRows), "it is plain"
     assert [dict(row) for row in rows] == [{"t": [20, None, 21]}]
