@@ -65,7 +65,7 @@ class Agenda:
 
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
         self.jobs: Sequence[Job] = ()
-        self.marks: Mapping[str, Marks] = {}
+        self.marks: dict[str, Marks] = {}
         self._database = database
         self._copies = Copies(definitions)
         self._of_volumes: Mapping[str, set[str]] = {}
@@ -88,10 +88,9 @@ class Agenda:
 
     def look(self, ids: Set[str]) -> None:
         """Looks at some jobs. Raises CatalogError."""
-        found = [
-            marks for some in groups(ids, MAX_BOUND) for marks in self._database.all(_query().where(jobs.c.id.in_(some)), Marks)
-        ]
-        self.marks = {**self.marks, **{marks.id: marks for marks in found}}
+        for some in groups(ids, MAX_BOUND):
+            for marks in self._database.all(_query().where(jobs.c.id.in_(some)), Marks):
+                self.marks[marks.id] = marks
 
     def of_volumes(self, ids: Set[str]) -> Set[str]:
         """Returns the ids of the jobs that read some volumes."""

@@ -137,7 +137,7 @@ class Refreshes:
         return rejected
 
     def asked_volumes(self) -> Set[str]:
-        """Returns the volumes of which keys were requested that are not checked yet."""
+        """Returns the ids of the volumes with requested checks that are not done yet."""
         requested = exists().where(key_checks.c.volume_id == volumes.c.id)
         return {row.id for row in self._database.rows(select(volumes.c.id).where(requested))}
 

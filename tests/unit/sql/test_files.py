@@ -10,7 +10,7 @@ from volstream.sql import dialects, names, readonly
 from volstream.sql.files import FilesClause
 from volstream.sql.parameters import in_schema
 
-#: Names of volumes, each of which may stand there.
+#: Names that a volume may have behind FROM VOLUME.
 NAMES = ("v", "z2", "orders", "public.orders", "`orders`", "`public`.`my-orders`")
 
 WHOLE = "VOLUME a.v USING csv OPTIONS ('delimiter' = ';', skip_rows 2, header=false) FILES ('x.csv', 'y z.csv')"

@@ -8,10 +8,8 @@ from urllib.parse import quote
 
 from volstream.base.config import Settings
 from volstream.base.lifecycle.privacy import secret_in
+from volstream.base.model.locations import LOOPBACK
 from volstream.errors import InvalidValueError
-
-#: Names of this host that other hosts cannot reach.
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 #: File of the home with the token that pages and programs need.
 TOKEN = "console.token"

@@ -1,4 +1,4 @@
-"""Many objects that are worked on step by step, in few threads: an object takes a thread only while there is something to do."""
+"""Runs the steps of many objects in a few threads: an object takes a thread only while it has something to do."""
 
 from __future__ import annotations
 

@@ -14,6 +14,9 @@ from volstream.base.model.files import printable
 from volstream.base.model.text import like
 from volstream.errors import InvalidValueError
 
+#: Names of this host that other hosts cannot reach.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USER = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@")
 _QUOTED = re.compile(r"[^A-Za-z0-9_.~/-]")

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
 
+from volstream.base.model.locations import LOOPBACK
 from volstream.base.model.providers import PROVIDERS
 from volstream.errors import DependencyError
 
@@ -33,6 +35,12 @@ DOTS = r"(?:^|/)\.\.?(?:/|$)"
 #: What helps against a refusal, and against a missing bucket.
 ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
+
+
+def is_private(url: str) -> bool:
+    """True if nobody between this host and a server can read what is sent to it."""
+    place = urlsplit(url)
+    return place.scheme == "https" or place.hostname in LOOPBACK
 
 
 def without_queries(error: object) -> str:

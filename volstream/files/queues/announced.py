@@ -81,7 +81,7 @@ class AnnouncedQueue:
             failure: BaseException | None = None
             try:
                 found = self._queue.receive(self._ahead, _WAIT_SECONDS)
-            except BaseException as error:  # noqa: BLE001  # whoever receives raises it
+            except BaseException as error:  # noqa: BLE001  # receive() raises it
                 failure = error
             if not found and failure is None:
                 continue

@@ -220,12 +220,11 @@ class _Xz(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while True:
             if self._decoder.eof:
-                rest = (self._decoder.unused_data or self._content.read(_BLOCK_BYTES)).lstrip(b"\0")
-                while not rest:
-                    block = self._content.read(_BLOCK_BYTES)
-                    if not block:
-                        return 0
+                rest = self._decoder.unused_data.lstrip(b"\0")
+                while not rest and (block := self._content.read(_BLOCK_BYTES)):
                     rest = block.lstrip(b"\0")
+                if not rest:
+                    return 0
                 self._decoder, self._rest = lzma.LZMADecompressor(lzma.FORMAT_XZ), rest
             data, self._rest = self._rest, b""
             if not data and self._decoder.needs_input:
@@ -319,11 +318,8 @@ def texts(part: Part, encoding: str) -> Iterator[str]:
     content, position, begun = part.open(), 0, False
     while True:
         block = content.read(_BLOCK_BYTES)
-        if not position and (kind := next((kind for magic, kind in _MAGIC.items() if block.startswith(magic)), None)):
-            raise FileRejectedError(f"The file is not text but {kind}, although its name says otherwise.")
-        wide = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not block.startswith(codecs.BOM_UTF32_LE)
-        if not position and wide and "16" not in encoding:
-            raise FileRejectedError("The file is text in UTF-16. Name its encoding: encoding=utf-16.")
+        if not position:
+            _check_begin(block, encoding)
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
@@ -334,6 +330,15 @@ def texts(part: Part, encoding: str) -> Iterator[str]:
         if not block:
             return
         position += len(block)
+
+
+def _check_begin(block: bytes, encoding: str) -> None:
+    """Raises FileRejectedError if a file begins as no text in an encoding does."""
+    if kind := next((kind for magic, kind in _MAGIC.items() if block.startswith(magic)), None):
+        raise FileRejectedError(f"The file is not text but {kind}, although its name says otherwise.")
+    is_wide = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not block.startswith(codecs.BOM_UTF32_LE)
+    if is_wide and "16" not in encoding:
+        raise FileRejectedError("The file is UTF-16 text. Set encoding=utf-16.")
 
 
 def not_encoded(encoding: str, where: str) -> FileRejectedError:

@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from volstream.base.lifecycle.descriptors import raise_limit
-from volstream.base.lifecycle.hosts import LOOPBACK
 from volstream.base.log import get
+from volstream.base.model.locations import LOOPBACK
 from volstream.errors import InvalidValueError, PortInUseError
 
 _log = get("console")

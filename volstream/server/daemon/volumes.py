@@ -63,7 +63,7 @@ class VolumeWorker(Leased):
         changed: called after each commit, with the volume's id.
         share: this daemon's share; without a free place the volume is left to other daemons.
         listings: lists volumes beside their steps.
-        volumes: returns all volumes, of which some may share the queue.
+        volumes: returns all volumes: others may share this one's queue.
         queue_of: makes the volume's queue, for each turn.
 
     Attributes:
@@ -137,10 +137,10 @@ class VolumeWorker(Leased):
         except Exception as error:  # noqa: BLE001  # whatever it is, the other volumes must be kept
             if self._keeping is not None or self._is_known():
                 return self.trouble.failed(error)
-            return LEASE_SECONDS  # it was dropped meanwhile: whoever follows the catalog ends this worker
+            return LEASE_SECONDS  # it was dropped meanwhile: VolumeKeeping ends this worker
 
     def _is_known(self) -> bool:
-        """Returns whether the volume exists, as far as can be told."""
+        """Returns whether the volume exists; True if the catalog does not answer."""
         try:
             return self.is_wanted()
         except CatalogError:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from volstream.base.config import Settings
 from volstream.base.lifecycle import identity
 from volstream.base.lifecycle.privacy import make_directory
+from volstream.base.model.locations import LOOPBACK
 from volstream.errors import EngineError, InvalidValueError
 from volstream.spark.engine import record
 from volstream.spark.engine.lock import present_owner
@@ -78,7 +79,7 @@ def remote_address(settings: Settings) -> RemoteAddress:
     if host is None:
         # The address is not repeated, because it may contain a token.
         raise InvalidValueError("spark_remote is not the address of a Spark Connect server.", "Write sc://host:15002.")
-    here = host in ("localhost", "127.0.0.1", "::1")
+    here = host in LOOPBACK
     if not here and not settings.warehouse:
         raise InvalidValueError(
             f"Spark runs on {host}, but the warehouse is a folder in this host's home.",

@@ -34,10 +34,11 @@ from azure.storage.blob import (
 from requests.adapters import HTTPAdapter
 
 from volstream.base import config
+from volstream.base.model.locations import LOOPBACK
 from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import DOMAINS
-from volstream.files.providers.base import without_queries
+from volstream.files.providers.base import is_private, without_queries
 from volstream.files.storage.bucket import BucketPlace
 
 #: How long signatures for tasks are valid, and how long they are given out.
@@ -140,16 +141,14 @@ def credential(access: Access, url: str) -> Any:
 
 def _check_server(access: Access, url: str, account: str | None, keys: Keys) -> None:
     """Raises StorageDeniedError if keys are not for a server, or could be read on the way to it."""
-    place, mine = urlsplit(url), urlsplit(access.endpoint or "")
-    is_near = place.hostname in ("localhost", "127.0.0.1", "::1")
-    if place.scheme != "https" and not is_near:
-        raise StorageDeniedError(f"{url} gets no keys, which anyone on the way could read.", "Write https://.")
+    if not is_private(url):
+        raise StorageDeniedError(f"Keys are not sent to {url} unencrypted.", "Write https://.")
     if account is not None and keys.id and account != keys.id:
         raise StorageDeniedError(
             f"The keys are those of the storage account {keys.id}, not of {account}.",
             "Use a connection with keys of that account.",
         )
-    if account is None and not is_near and place.hostname != mine.hostname:
+    if account is None and urlsplit(url).hostname not in (*LOOPBACK, urlsplit(access.endpoint or "").hostname):
         raise StorageDeniedError(f"{url} is not the connection's server, and gets none of its keys.", "Correct the address.")
 
 
@@ -174,11 +173,20 @@ def reading(access: Access, of: Account, container: str, blob: str) -> str:
     keys = _keys(access)
     if keys is not None and keys.token is None:
         return ""
-    by = signer(access, of)
-    if keys is not None and not by:  # a signature that cannot sign another one
+    signed = signature(access, of, container, blob, _SKEW)
+    if signed is None and keys is not None:  # a signature that cannot sign another one
         return f"?{keys.token}"
-    until = datetime.now(UTC) + _SKEW
-    return f"?{generate_blob_sas(of.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **by)}"
+    return f"?{signed}"
+
+
+def signature(access: Access, of: Account, container: str, blob: str, lifetime: timedelta) -> str | None:
+    """Returns a signature for reading a blob; None if nothing here can make one. May send a request."""
+    by = signer(access, of)
+    if not by:
+        return None
+    until = datetime.now(UTC) + lifetime
+    sas: str = generate_blob_sas(of.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **by)
+    return sas
 
 
 def signer(access: Access, of: Account) -> Mapping[str, Any]:

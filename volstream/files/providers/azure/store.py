@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -23,11 +23,9 @@ from azure.storage.blob import (
     BlobClient,
     BlobPrefix,
     BlobProperties,
-    BlobSasPermissions,
     ContainerClient,
     ContentSettings,
     StorageStreamDownloader,
-    generate_blob_sas,
 )
 
 from volstream.errors import InvalidValueError, StorageError
@@ -63,15 +61,13 @@ class BlobStore(BucketStore):
         """See :meth:`HasDetails.presigned_url`. An identity asks for the key that signs."""
         blob = self._blob(path)
         with self._errors(path):
-            by = credentials.signer(self._access, self._account)
-            if not by:
+            lifetime = timedelta(seconds=seconds)
+            sas = credentials.signature(self._access, self._account, self._place.bucket, blob.blob_name, lifetime)
+            if sas is None:
                 raise InvalidValueError(
                     f"{self._place.name(path)}: a shared access signature cannot sign URLs.",
                     "Use a connection with the credentials of an identity; tasks never get an account's key.",
                 )
-            until = datetime.now(UTC) + timedelta(seconds=seconds)
-            read = BlobSasPermissions(read=True)
-            sas = generate_blob_sas(self._account.name, self._place.bucket, blob.blob_name, permission=read, expiry=until, **by)
         return f"{blob.url.partition('?')[0]}?{sas}"
 
     def remove(self, path: str) -> None:

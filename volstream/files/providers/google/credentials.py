@@ -31,7 +31,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
-from volstream.files.providers.base import ALLOW, NO_BUCKET, without_queries
+from volstream.files.providers.base import ALLOW, NO_BUCKET, is_private, without_queries
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -163,10 +163,9 @@ def _credentials(access: Access, scopes: Sequence[str]) -> Credentials:
 @lru_cache(MAX_HELD)
 def _source(access: Access, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
     """Returns the credentials of a connection, before any role is assumed, and their project."""
-    place = urlsplit(access.endpoint or "https:")
-    near = place.hostname in ("localhost", "127.0.0.1", "::1")
-    if place.scheme != "https" and not near and (access.keys is not None or access.credentials != "env"):
-        raise StorageDeniedError(f"{access.endpoint} gets no token, which anyone on the way could read.", "Write https://.")
+    has_token = access.keys is not None or access.credentials != "env"
+    if has_token and access.endpoint and not is_private(access.endpoint):
+        raise StorageDeniedError(f"No token is sent to {access.endpoint} unencrypted.", "Write https://.")
     if access.keys is not None:
         expires = access.keys.expires
         return Token(access.keys.token, expiry=None if expires is None else expires.replace(tzinfo=None)), None

@@ -202,9 +202,12 @@ def all_failures(asked: PageRequest) -> AllFailuresFacts:
     """What failed in all jobs, by job and cause."""
     home, search = asked.home, asked.query.text("search") or ""
     jobs = {job.id: job for job in home.catalog.jobs.list()}
-    newest = [one for one in home.catalog.failures.briefly(None, limit=_GROUPED) if one.job_id in jobs]
     wanted = search.casefold()
-    newest = [one for one in newest if any(wanted in of.casefold() for of in (one.message, one.path, str(jobs[one.job_id].name)))]
+    newest = [
+        one
+        for one in home.catalog.failures.briefly(None, limit=_GROUPED)
+        if one.job_id in jobs and any(wanted in of.casefold() for of in (one.message, one.path, str(jobs[one.job_id].name)))
+    ]
     groups = grouped(newest)
     return AllFailuresFacts(
         [
