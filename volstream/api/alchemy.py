@@ -17,7 +17,7 @@ from typing import Any, cast
 from sqlalchemy import URL, types
 from sqlalchemy.engine import Connection, Dialect, default
 from sqlalchemy.exc import NoSuchTableError
-from sqlalchemy.sql.compiler import IdentifierPreparer
+from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer
 
 from volstream.api import dbapi
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
@@ -40,6 +40,15 @@ _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
     "double": types.Double,
     "binary": types.LargeBinary,
     "date": types.Date,
+}
+
+#: Spark's types by the words of SQLAlchemy. Spark's own FLOAT has 32 bits, and its DECIMAL no fraction.
+_WRITTEN = {
+    **dict.fromkeys(("VARCHAR", "CHAR", "NVARCHAR", "NCHAR", "TEXT", "CLOB", "UUID", "JSON"), "STRING"),
+    **dict.fromkeys(("BLOB", "VARBINARY"), "BINARY"),
+    "DATETIME": "TIMESTAMP",
+    "FLOAT": "DOUBLE",
+    "NUMERIC": "DECIMAL(38, 18)",
 }
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
@@ -71,11 +80,21 @@ class _Preparer(IdentifierPreparer):
         super().__init__(dialect, initial_quote="`", escape_quote="`")
 
 
+class _TypeCompiler(GenericTypeCompiler):
+    """Writes types as Spark does."""
+
+    def process(self, type_: types.TypeEngine[Any], **options: Any) -> str:
+        written = super().process(type_, **options)
+        word, opening, _ = written.partition("(")
+        return written if word == "NUMERIC" and opening else _WRITTEN.get(word, written)
+
+
 class VolstreamDialect(default.DefaultDialect):
     """``volstream:///relative/home`` and ``volstream:////absolute/home``; with ``?schema=name``, names without one are in it."""
 
     name = "volstream"
     driver = "home"
+    type_compiler_cls = _TypeCompiler
     preparer = _Preparer  # type: ignore[assignment]  # a class with less arguments
     colspecs = {types.String: _Text}  # noqa: RUF012  # as SQLAlchemy declares it
     default_paramstyle = "qmark"

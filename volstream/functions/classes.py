@@ -33,8 +33,8 @@ def fields_of(kind: type) -> Sequence[str]:
     if _is_named_tuple(kind):
         return list(row_class._fields)
     if _is_model(kind):
-        return list(row_class.model_fields)
-    return list(typing.get_type_hints(row_class))
+        return [*row_class.model_fields, *row_class.model_computed_fields]
+    return list(hints_of_fields(row_class))
 
 
 def row_of(value: object) -> Mapping[str, Any] | None:
@@ -51,11 +51,13 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     elif _is_named_tuple(type(value)):
         row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
     elif _is_model(type(value)):
-        row = {name: getattr(value, name) for name in type(value).model_fields}  # type: ignore[attr-defined]  # of a model
+        row = {name: getattr(value, name) for name in fields_of(type(value))}
     else:
         return None
     # Converting values recursively is ten times slower.
-    return row if {*map(type, row.values())} <= LEAVES else {name: _deep(item, name) for name, item in row.items()}
+    if {*map(type, row), *map(type, row.values())} <= LEAVES:
+        return row
+    return {_deep(name, name): _deep(item, name) for name, item in row.items()}
 
 
 def _deep(value: Any, name: object) -> Any:
@@ -69,6 +71,12 @@ def _deep(value: Any, name: object) -> Any:
         return plain(value) if row is None else row
     except NoColumnError as error:
         raise NoColumnError(f"The column {name!r} has a {error}.") from None
+
+
+def hints_of_fields(kind: type) -> Mapping[str, Any]:
+    """Returns the annotations of a row class's columns. Raises what resolving them raises."""
+    computed = {name: field.return_type for name, field in getattr(kind, "model_computed_fields", {}).items()}
+    return {**typing.get_type_hints(kind), **computed}
 
 
 def _is_named_tuple(kind: type) -> bool:

@@ -67,6 +67,10 @@ class InferredColumns:
         return f" {', '.join(self.empty)} {were} always empty, so {are} STRING; to say otherwise, give returns."
 
 
+#: Of a column whose values are all NaN, which pandas has for what is missing: any other value decides. No value has this type.
+_ONLY_NAN = pa.float16()
+
+
 class Inference:
     """Collects the rows of files and infers their columns.
 
@@ -110,7 +114,8 @@ class Inference:
                 "Name the columns: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
             )
         empty = [name for name, column in self._seen.items() if pa.types.is_null(column.type)]
-        columns = [pa.field(name, without_null(column.type)) for name, column in self._seen.items()]
+        types = {name: pa.float64() if column.type == _ONLY_NAN else column.type for name, column in self._seen.items()}
+        columns = [pa.field(name, without_null(kind)) for name, kind in types.items()]
         return InferredColumns(checked(pa.schema(columns)), self.files, empty)
 
 
@@ -123,12 +128,17 @@ def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mappin
         for name, value in row.items():
             if not isinstance(name, str):
                 raise InvalidValueError(f"{printable(path)}: the function returned a column {name!r} whose name is not a string.")
-            types[name] = _merged_in(name, types.get(name, pa.null()), _type_of(path, name, value), path, path)
+            kind = _ONLY_NAN if isinstance(value, float) and value != value else _type_of(path, name, value)
+            types[name] = _merged_in(name, types.get(name, pa.null()), kind, path, path)
     return types
 
 
 def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
     """Returns the type of a column that has values of one type in one file, and of another type in a second file."""
+    if _ONLY_NAN in (one, other):
+        one, other = (pa.null() if kind == _ONLY_NAN else kind for kind in (one, other))
+        if pa.types.is_null(one) and pa.types.is_null(other):
+            return _ONLY_NAN
     try:
         return widen(one, other, python=True)
     except DifferentTypesError:

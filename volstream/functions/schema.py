@@ -14,7 +14,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.files import is_utf8, printable
 from volstream.base.model.names import NOT_IN_COLUMNS
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
-from volstream.functions.classes import fields_of, is_row_class
+from volstream.functions.classes import fields_of, hints_of_fields, is_row_class
 from volstream.functions.hints import hints_of
 from volstream.functions.output import FILE, OutputFile
 from volstream.functions.types.kinds import BY_CLASS, BY_NAME, TIMESTAMP, name_of
@@ -172,7 +172,7 @@ def from_declaration(declared: object) -> pa.Schema:
         return checked(declared)
     if is_row_class(declared):
         try:
-            hints = typing.get_type_hints(declared)
+            hints = hints_of_fields(declared)
         except Exception as error:  # noqa: BLE001  # resolving text can raise anything
             raise InvalidValueError(f"The annotations of {declared.__name__} cannot be resolved: {error}.") from None
         return checked(pa.schema([pa.field(name, _type_of_hint(name, hints[name])) for name in fields_of(declared)]))

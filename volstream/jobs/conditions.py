@@ -7,13 +7,14 @@ from typing import Any
 
 from volstream.base.definitions import OnMove
 from volstream.base.definitions.job import FileJob, FileJobSpec
+from volstream.base.model.selection import expression
 from volstream.changes.directory.table import COLUMNS
 from volstream.errors import InvalidValueError, SqlError
 from volstream.functions.loading.options import LOADER
 from volstream.functions.schema import reason_of
 from volstream.jobs.sets import SHORTHANDS
 from volstream.sql.stable import StableColumns, of_texts
-from volstream.sql.text import MAX_NAMED, one_of, tree_of
+from volstream.sql.text import MAX_NAMED, literal, one_of, tree_of
 
 
 def check_sets(spec: FileJobSpec | FileJob) -> None:
@@ -100,6 +101,12 @@ def of_files(where: str | None, paths: Sequence[str]) -> str | None:
         check_where(where)
     named = one_of("relative_path", paths) if paths else None
     return " AND ".join(f"({condition})" for condition in (where, named) if condition) or None
+
+
+def matching(glob: str, *, of_paths: bool = False) -> str:
+    """Returns the condition that a glob matches: without ``/``, the last part of a path, unless ``of_paths``."""
+    whole = glob if of_paths or "/" in glob else f"**/{glob}"
+    return f"relative_path RLIKE {literal(f'^{expression(whole)}$')}"
 
 
 def _check_key(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,11 +12,13 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
 from volstream.sql import names, types
-from volstream.sql.text import tree_of
+from volstream.sql.text import literal, tree_of
 from volstream.sql.tokens import tokenize
 
 #: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
+
+_SHOW_LIKE = re.compile(r"\s*SHOW\s+(TABLES|VIEWS|SCHEMAS|DATABASES|FUNCTIONS)\b.*\bLIKE\b", re.IGNORECASE | re.DOTALL)
 
 
 def create_table(statement: str, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]) -> str:
@@ -56,6 +59,16 @@ def create_table(statement: str, key_property: str, shorthands: Mapping[str, Cal
     if _has_default(tokens) and _DEFAULTS not in {token.text for token in tokens}:
         text = _with_property(text, _DEFAULTS, "supported")
     return text
+
+
+def in_sparks_words(statement: str) -> str:
+    """Rewrites what other platforms write in a statement of any kind: types of casts, and ``%`` in ``SHOW ... LIKE``."""
+    if not _SHOW_LIKE.match(statement):
+        return types.in_casts(statement)
+    pattern = tokenize(statement)[-1]
+    if pattern.token_type is not TokenType.STRING:
+        return statement
+    return f"{statement[: pattern.start]}{literal(pattern.text.replace('%', '*'))}{statement[pattern.end + 1 :]}"
 
 
 def insert_all_columns(statement: str, columns: Sequence[str]) -> str:

@@ -57,12 +57,16 @@ FOREIGN: Sequence[ForeignConstruct] = (
         words="FROM VOLUME",
     ),
     ForeignConstruct(
-        r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_?FILES) \(|\b(FROM|JOIN|,) (?P<other>CLOUDFILES) \. /",
+        r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_?FILES) \(|(\b(FROM|JOIN)|,) (?P<other>CLOUDFILES) \. /"
+        r"|(\b(FROM|JOIN)|,) (?P<reader>READ_(CSV|JSON|NDJSON|PARQUET)(_AUTO)?) \(",
         "Read files of a volume: FROM VOLUME v USING csv FILES ('a.csv'). Load them: CREATE JOB j ON VOLUME v LOAD INTO TABLE t.",
         {
             "READ_FILES": "SELECT * FROM read_files('/data', format => 'csv')",
             "CLOUD_FILES": "SELECT * FROM cloud_files('/data', 'csv')",
             "CLOUDFILES": "SELECT * FROM cloudFiles.`/data`",
+            "cloudFiles": "SELECT * FROM t, cloudFiles.`/data`",
+            "read_csv": "SELECT * FROM read_csv('/data/*.csv')",
+            "read_json_auto": "SELECT * FROM t JOIN read_json_auto('/data/*.json')",
         },
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t",
     ),

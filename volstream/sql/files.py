@@ -20,7 +20,7 @@ class FilesClause:
     Attributes:
         format: None: of each file by its name.
         options: by their names in lower case, as text.
-        files: their paths; None: all.
+        files: their paths, or globs; None: all.
     """
 
     start: int

@@ -1,7 +1,8 @@
-"""Types in column definitions, in Spark's spelling: replaces those of other platforms. Pure."""
+"""Types in column definitions and casts, in Spark's spelling: replaces those of other platforms. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from sqlglot.tokenizer_core import TokenType
@@ -10,8 +11,8 @@ from volstream.base.model.text import like
 from volstream.errors import InvalidValueError
 from volstream.sql.tokens import Token, tokenize
 
-#: Types that Spark lacks, and Spark's types for the same values. CHAR and VARCHAR without a length are texts, too.
-_SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING"}
+#: Types that Spark lacks, and Spark's types for the same values.
+_SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING", "TEXT": "STRING"}
 
 #: The type of result columns with files that a function makes.
 FILE = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING, content_type: STRING>"
@@ -23,6 +24,8 @@ _KNOWN = (
     *("LONG", "MAP", "NUMERIC", "REAL", "SHORT", "SMALLINT", "STRING", "STRUCT", "TIMESTAMP", "TIMESTAMP_LTZ"),
     *("TIMESTAMP_NTZ", "TINYINT", "VARCHAR", "VARIANT", "VOID"),
 )
+
+_CAST = re.compile(r"cast\s*\(|::", re.IGNORECASE)
 
 #: Words after the columns of a table.
 _END = {"AS", "SELECT", "USING", "PARTITIONED BY", "CLUSTER BY", "TBLPROPERTIES", "LOCATION", "COMMENT", "OPTIONS"}
@@ -47,7 +50,6 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
     replacements = []
     for at in _positions(tokens, depth):
         token, word = tokens[at], tokens[at].text.upper()
-        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
         if word == "INTERVAL":
             raise InvalidValueError(
                 "A column cannot be an INTERVAL: Delta does not store them.",
@@ -55,13 +57,37 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
             )
         if word == "FILE" and depth == 0:
             replacements.append((token.start, token.end + 1, FILE))
-        elif word in _SPARKS:
-            replacements.append((token.start, token.end + 1, _SPARKS[word]))
-        elif word in ("CHAR", "VARCHAR") and following != "(":
-            replacements.append((token.start, token.end + 1, "STRING"))
+        elif (sparks := _sparks(tokens, at)) is not None:
+            replacements.append((token.start, token.end + 1, sparks))
         elif token.token_type is TokenType.VAR and tokens[at - 2].text.upper() != "COLUMN" and (near := like(word, _KNOWN)):
             raise InvalidValueError(f"There is no type {token.text}.", near.rstrip())
     return replacements
+
+
+def in_casts(statement: str) -> str:
+    """Converts the types of a statement's CAST, TRY_CAST and ``::`` to Spark's."""
+    if not _CAST.search(statement):
+        return statement
+    tokens, text, around = tokenize(statement), statement, [""]
+    found = []
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].text.upper() if at else ""
+        if (before == "AS" and around[-1] in ("CAST", "TRY_CAST")) or before == "::":
+            found.append(at)
+        if token.text == "(":
+            around.append(before)
+        elif token.text == ")" and len(around) > 1:
+            around.pop()
+    for at in reversed(found):
+        if (sparks := _sparks(tokens, at)) is not None:
+            text = text[: tokens[at].start] + sparks + text[tokens[at].end + 1 :]
+    return text
+
+
+def _sparks(tokens: Sequence[Token], at: int) -> str | None:
+    """Returns Spark's type for that of another platform; CHAR and VARCHAR without a length are texts. None: it stays."""
+    word, following = tokens[at].text.upper(), tokens[at + 1].text if at + 1 < len(tokens) else ""
+    return "STRING" if word in ("CHAR", "VARCHAR") and following != "(" else _SPARKS.get(word)
 
 
 def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -111,6 +112,33 @@ def test_a_chart_is_compiled_to_text_with_its_labels_and_limits(filled: Home, en
     since = sqlalchemy.column("when", sqlalchemy.DateTime()) >= datetime(2026, 1, 4)
     assert _fetched(engine, select(odd.c.Id).where(since).order_by(odd.c.Id))[1] == [(6,), (7,)]
     assert _fetched(engine, select(odd.c.Id).where(odd.c.Id.in_([1, 2, 99])).order_by(odd.c.Id))[1] == [(1,), (2,)]
+
+
+@pytest.mark.long  # an engine of its own
+def test_values_are_cast_to_the_types_of_sqlalchemy(filled: Home, engine: sqlalchemy.Engine) -> None:
+    kinds: dict[Any, Any] = {
+        sqlalchemy.String(): "1",
+        sqlalchemy.String(20): "1",
+        sqlalchemy.Text(): "1",
+        sqlalchemy.Unicode(): "1",
+        sqlalchemy.Integer(): 1,
+        sqlalchemy.BigInteger(): 1,
+        sqlalchemy.Float(): 1.0,
+        sqlalchemy.Double(): 1.0,
+        sqlalchemy.Numeric(): Decimal(1),
+        sqlalchemy.Numeric(5, 2): Decimal(1),
+        sqlalchemy.Boolean(): True,
+        sqlalchemy.DateTime(): datetime(1970, 1, 1, 0, 0, 1),
+    }
+    odd = _odd(filled)
+    casts = select(*(sqlalchemy.cast(odd.c.Id, kind) for kind in kinds)).where(odd.c.Id == 1)
+    (row,) = _fetched(engine, casts)[1]
+    assert list(row[:-1]) == [*kinds.values()][:-1]
+    assert row[-1].replace(tzinfo=None) == kinds[[*kinds][-1]]
+    written = f"SELECT CAST(Id AS VARCHAR), Id::text FROM {filled.name('odd')} WHERE Id = 1"
+    assert _fetched(engine, text(written))[1] == [("1", "1")]
+    shown = filled.session.sql(f"SHOW TABLES IN {filled.schema} LIKE '%dd%'").collect()
+    assert [one.tableName for one in shown] == ["odd"]
 
 
 @pytest.mark.long  # an engine of its own

@@ -176,3 +176,21 @@ def test_a_table_from_a_query_is_created_empty_and_then_filled() -> None:
 def test_properties_that_are_not_a_list_are_a_user_error(end: str) -> None:
     with pytest.raises(SqlError, match="followed by a list"):
         adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", SHORTHANDS)
+
+
+@pytest.mark.parametrize(
+    ("written", "passed"),
+    [
+        ("SELECT CAST(a AS VARCHAR), x AS varchar FROM t", "SELECT CAST(a AS STRING), x AS varchar FROM t"),
+        ("SELECT try_cast ( f(a, (b)) AS Text )", "SELECT try_cast ( f(a, (b)) AS STRING )"),
+        ("SELECT a::varchar, b::int64, c::varchar(3)", "SELECT a::STRING, b::BIGINT, c::varchar(3)"),
+        ("SELECT CAST((SELECT x AS text FROM t) AS CHAR)", "SELECT CAST((SELECT x AS text FROM t) AS STRING)"),
+        ("SELECT 'CAST(a AS VARCHAR)', '::text'", "SELECT 'CAST(a AS VARCHAR)', '::text'"),
+        ("SHOW TABLES LIKE 't%'", "SHOW TABLES LIKE 't*'"),
+        ("show tables in s like '%a_b%'", "show tables in s like '*a_b*'"),
+        ("SHOW TABLES IN `like`", "SHOW TABLES IN `like`"),
+        ("SELECT * FROM t WHERE a LIKE 't%'", "SELECT * FROM t WHERE a LIKE 't%'"),
+    ],
+)
+def test_words_of_other_platforms_are_sparks_in_any_statement(written: str, passed: str) -> None:
+    assert adapt.in_sparks_words(written) == passed

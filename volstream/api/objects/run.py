@@ -20,9 +20,9 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.files import printable
 from volstream.base.model.locations import local_path, scheme_of
 from volstream.base.model.names import Name, quote
-from volstream.base.model.selection import expression
 from volstream.base.model.text import counted, ended, shortened
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
+from volstream.jobs.conditions import matching
 from volstream.sql.text import literal
 
 if TYPE_CHECKING:
@@ -64,11 +64,7 @@ def run(
         As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
     """
     folder, chosen = _place(files)
-    conditions = [
-        options.get("where"),
-        chosen,
-        None if pattern is None else _matching(pattern if "/" in pattern else f"**/{pattern}"),
-    ]
+    conditions = [options.get("where"), chosen, None if pattern is None else matching(pattern)]
     if given := [condition for condition in conditions if condition is not None]:
         options = {**options, "where": given[0] if len(given) == 1 else " AND ".join(f"({one})" for one in given)}
     read(FileJobSpec, options)  # what is wrong with them is said before anything is made
@@ -116,12 +112,7 @@ def _place(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     if path.exists() or not whole:
         return text, None
     folder, pattern = Path(*path.parts[: whole[0]]), "/".join(path.parts[whole[0] :])
-    return str(folder), _matching(pattern)
-
-
-def _matching(pattern: str) -> str:
-    """Returns a condition that a glob matches the whole path below the directory."""
-    return f"relative_path RLIKE {literal(f'^{expression(pattern)}$')}"
+    return str(folder), matching(pattern, of_paths=True)
 
 
 def _volume(objects: Objects, files: str) -> Volume:

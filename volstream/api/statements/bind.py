@@ -89,6 +89,7 @@ class Binding:
         listed = names.listed_schema(statement)
         if listed is not None:
             self.attach_all(listed)
+        statement = adapt.in_sparks_words(statement)
         text = statement = self._with_functions(self._with_volume_functions(statement))
         for reference in reversed(names.references(statement)):
             replacement: str | None = None

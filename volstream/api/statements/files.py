@@ -19,9 +19,11 @@ from volstream.functions.loading.columns import with_rescued
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.rows import PATH, FilesAsRows
 from volstream.functions.schema import from_ddl, to_ddl
+from volstream.jobs.conditions import matching
 from volstream.jobs.load_columns import SAMPLE, columns_shown, sample
 from volstream.jobs.services import JobServices
 from volstream.spark.frames import relation, without_collations
+from volstream.sql.text import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,12 +49,18 @@ def frame_of(home: Home, spark: SparkSession, name: Name, clause: FilesClause) -
     store = store_of(volume, home.catalog, home.settings)
     load = _load_of(clause)
     options = LoadOptions(**{**vars(load), "schema": None, "new_columns": NewColumns.RESCUE})
-    if clause.files is None:
-        infos = sample(services, volume, options, None)
-        files = _listed(home, spark, volume)
-    else:
-        infos = [_info(volume, path, store.head(path)) for path in dict.fromkeys(clause.files)]
+    named = {path: store.head(path) for path in clause.files or ()}
+    patterns = [path for path, found in named.items() if found is None and set(path) & set("*?[")]
+    if named and not patterns:
+        infos: Sequence[FileInfo] = [_info(volume, path, found) for path, found in named.items()]
         files = relation(spark, pa.Table.from_pylist([info._asdict() for info in infos], _FILES))
+    else:
+        exact = [f"relative_path = {literal(path)}" for path in named if path not in patterns]
+        where = " OR ".join([*map(matching, patterns), *exact]) or None
+        infos = sample(services, volume, options, where)
+        if patterns and not infos:
+            raise NotFoundError(f"No file of the volume {volume.name} matches {printable(patterns[0])!r}.")
+        files = _listed(home, spark, volume, where)
     ddl = with_rescued(load.schema or _inferred(services, volume, options, infos))
     # A copied store has keys for tasks: an error while Spark pickles the store would look like a bug.
     read = FilesAsRows(copy(store), ddl, options.arguments())
@@ -66,12 +74,12 @@ def _load_of(clause: FilesClause) -> LoadKeys:
     return LoadKeys(**values, **({} if clause.format is None else {"format": described["format"].parse(clause.format)}))
 
 
-def _listed(home: Home, spark: SparkSession, volume: Volume) -> DataFrame:
+def _listed(home: Home, spark: SparkSession, volume: Volume, where: str | None) -> DataFrame:
     source = VolumeSource(home.catalog, home.warehouse, volume.id)
     snapshot = source.find()
     if snapshot is None:
         return relation(spark, _FILES.empty_table())
-    return spark.sql(f"SELECT {', '.join(_FILES.names)} FROM ({snapshot.at_query(snapshot.newest)})")
+    return spark.sql(f"SELECT {', '.join(_FILES.names)} FROM ({snapshot.at_query(snapshot.newest)}) WHERE {where or 'true'}")
 
 
 def _info(volume: Volume, path: str, found: FileInfo | None) -> FileInfo:

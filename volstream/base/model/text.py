@@ -76,7 +76,7 @@ def cause(message: str) -> str:
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
     """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them.
 
-    Non-finite numbers become text, as in :func:`finite`.
+    Non-finite numbers and keys of other types become text, as in :func:`finite`.
     """
 
     def plain(item: Any) -> Any:
@@ -89,15 +89,16 @@ def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, in
 
     try:
         text = written(value)
-    except ValueError:
+    except (TypeError, ValueError):
         text = written(finite(value))
     return _escaped(text, "\n", _as_in_json)
 
 
 def finite(value: Any) -> Any:
-    """Replaces the numbers that JSON lacks by texts: ``NaN``, ``Infinity``, ``-Infinity``."""
+    """Replaces the numbers and keys that JSON lacks by texts: ``NaN``, ``Infinity``, ``-Infinity``, and the key's."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        keys = (finite(key) if key is None or isinstance(key, str | int | float) else str(key) for key in value)
+        return {key: finite(item) for key, item in zip(keys, value.values(), strict=True)}
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -252,20 +252,23 @@ def _of_class(kind: type) -> pa.DataType:
 
 
 def _widest(values: Iterable[Any], like: pa.DataType) -> pa.DataType:
-    """Returns the type that holds JSON's values by their structure. Objects are structs, but maps where ``like`` is one."""
+    """Returns the type that holds JSON's values by their structure, apart from those that ``like`` cannot hold.
+
+    Objects are structs, but maps where ``like`` is one.
+    """
     return functools.reduce(widen, (_shape(value, like) for value in values), pa.null())
 
 
 def _shape(value: Any, like: pa.DataType) -> pa.DataType:
     if isinstance(value, dict) and pa.types.is_map(like):
         return pa.map_(like.key_type, _widest(value.values(), like.item_type))
-    if isinstance(value, dict):
+    if isinstance(value, dict) and (pa.types.is_struct(like) or not pa.types.is_nested(like)):
         fields = {field.name.lower(): field.type for field in like} if pa.types.is_struct(like) else {}
         named = {name: item for name, item in value.items() if name and is_utf8(name) and not NOT_IN_COLUMNS.search(name)}
         return pa.struct([pa.field(name, _shape(item, fields.get(name.lower(), pa.null()))) for name, item in named.items()])
-    if isinstance(value, list):
+    if isinstance(value, list) and (pa.types.is_list(like) or not pa.types.is_nested(like)):
         return pa.list_(_widest(value, like.value_type if pa.types.is_list(like) else pa.null()))
-    return _of_class(type(value))
+    return pa.null() if pa.types.is_nested(like) else _of_class(type(value))
 
 
 def _parsed(text: str | None) -> Any:

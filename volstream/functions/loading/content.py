@@ -85,7 +85,7 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
     with ExitStack() as resources:
         part = _decompressed(Part(file.relative_path, file.size, partial(_rewound, file.open()), resources))
         begin = part.open().read(_SHOWN)
-        is_zip = unpack and begin.startswith(b"PK\x03\x04")
+        is_zip = unpack and begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))  # the latter has no entries
         if not is_zip and begin[257:262] != b"ustar":
             yield part
             return

@@ -32,11 +32,13 @@ def is_too_fine(value: Decimal) -> bool:
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Converts Python values to Arrow's. A time without a zone is in UTC.
+    """Converts Python values to Arrow's. A time without a zone is in UTC. NaN is NULL in a column not of numbers.
 
     Raises:
         pa.ArrowException, TypeError, ValueError, OverflowError: the type cannot hold a value exactly.
     """
+    if not is_number(kind) and any(isinstance(value, float) and value != value for value in values):
+        values = [None if isinstance(value, float) and value != value else value for value in values]
     _check(values, kind)
     return pa.array(values, kind)
 
@@ -88,7 +90,8 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
 
 def _whole_number(value: Any, _: pa.DataType) -> None:
     if isinstance(value, bool | np.bool_) or (isinstance(value, float | np.floating | Decimal) and value % 1 != 0):
-        raise ValueError("a whole number is needed")
+        missing = "; for NULL, give None" if value != value else ""
+        raise ValueError(f"a whole number is needed{missing}")
 
 
 def _not_too_fine(value: Any, _: pa.DataType) -> None:

@@ -62,7 +62,7 @@ def as_json(value: Any) -> str:
     """
     try:
         text = _written(value)
-    except ValueError:
+    except (TypeError, ValueError):
         text = _written(finite(value))
     return _DIGITS.sub(r"\1", text) if _NUMBER in text else text
 

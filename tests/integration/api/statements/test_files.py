@@ -34,6 +34,24 @@ def test_a_statement_reads_files_of_a_volume_as_a_job_that_loads_does(place: Pla
     assert place.session.jobs.list() == []
 
 
+def test_files_are_named_by_patterns_too(place: Place) -> None:
+    for path in ("a.csv", "d/b.csv", "d/e/c.csv", "x[1].csv", "x1.csv"):
+        place.put(path, f"p\n{path}\n")
+    place.put("c.json", '{"p": "json"}')
+    place.refresh()
+    for files, found in (
+        ("'*.csv'", ["a.csv", "d/b.csv", "d/e/c.csv", "x1.csv", "x[1].csv"]),
+        ("'d/*.csv'", ["d/b.csv"]),
+        ("'d/**', 'a.csv'", ["a.csv", "d/b.csv", "d/e/c.csv"]),
+        ("'x[1].csv'", ["x[1].csv"]),  # a file of that name
+        ("'x[12].csv'", ["x1.csv"]),
+    ):
+        rows = place.rows(f"SELECT p FROM VOLUME v USING csv FILES ({files}) ORDER BY p")
+        assert [row["p"] for row in rows] == found, files
+    with pytest.raises(NotFoundError, match=r"No file of the volume v matches '\*\.tsv'"):
+        place.rows("SELECT * FROM VOLUME v USING csv FILES ('*.tsv')")
+
+
 def test_what_cannot_be_read_is_an_error_that_names_it(place: Place) -> None:
     place.put("a.csv", "id\n1\n")
     place.put("b.csv", "# x\nid,n\n1,2\n")

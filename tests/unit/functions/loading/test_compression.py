@@ -173,3 +173,7 @@ def test_a_hard_link_in_a_tar_file_is_the_file_that_it_names(files: Files) -> No
         archive.addfile(link)
     found = files.rows("x.tar", target.getvalue())
     assert [row["_entry_path"] for row in found] == ["one.csv", "one.csv", "two.csv", "two.csv"]
+
+
+def test_an_archive_without_entries_has_no_rows(files: Files) -> None:
+    assert files.rows("x.zip", zipped({}), "a INT, _entry_path STRING") == []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.loading import Files
 from volstream.functions.loading.loader import Loader
 from volstream.functions.rejection import FileRejectedError
+from volstream.functions.schema import from_ddl
 
 ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y\n"}, {"a": 3, "b": None}]
 
@@ -253,3 +254,28 @@ def test_fields_that_a_struct_lacks_are_found_by_their_structure(files: Files) -
     with pytest.raises(FileRejectedError) as in_text:
         files.rows("x.csv", 's\n"{""a"": 1, ""b"": [true]}"\n', "s STRUCT<a: INT>")
     assert in_text.value.new_columns == "s STRUCT<a: INT, b: ARRAY<BOOLEAN>>"
+
+
+@pytest.mark.parametrize("other", ["5", '"text"', "true", "[1]", '{"b": 1}'])
+def test_a_value_of_another_shape_hides_no_field_that_a_struct_lacks(files: Files, other: str) -> None:
+    columns = (
+        "s STRUCT<a: INT>, l ARRAY<STRUCT<a: INT>>, m MAP<STRING, STRUCT<a: INT>>, d STRUCT<i: STRUCT<a: INT>, l: ARRAY<INT>>"
+    )
+    new = '{"a": 1, "n": true}'
+    content = f"""
+        {{"s": {new}, "l": [{new}, {other}], "m": {{"k": {new}, "o": {other}}}, "d": {{"i": {new}, "l": [1]}}}}
+        {{"s": {other}, "l": {other}, "m": {other}, "d": {{"i": {other}, "l": {other}}}}}
+    """
+    with pytest.raises(FileRejectedError) as error:
+        files.rows("x.json", content, columns)
+    assert error.value.new_columns is not None
+    grown = from_ddl(error.value.new_columns)
+    for name, kind in {
+        "s": grown.field("s").type,
+        "l": grown.field("l").type.value_type,
+        "m": grown.field("m").type.item_type,
+    }.items():
+        assert kind.field("n").type == pa.bool_(), name
+    assert grown.field("d").type.field("i").type.field("n").type == pa.bool_()
+    first, _ = files.rows("x.json", content, error.value.new_columns)
+    assert (first["s"]["n"], first["d"]["i"]["n"]) == (True, True)

@@ -18,12 +18,14 @@ import pyarrow as pa
 import pydantic
 import pytest
 
+from volstream.base.model.documents import to_json
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.inferred import Inference
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements, rows_of
 from volstream.functions.schema import from_ddl, from_declaration, to_ddl
 from volstream.functions.types import convert
+from volstream.functions.types.text import as_json
 from volstream.functions.types.values import plain
 
 
@@ -100,6 +102,57 @@ def test_a_value_becomes_what_its_column_holds(value: Any, kind: str, stored: An
 @pytest.mark.parametrize("missing", [pd.NA, pd.NaT, np.datetime64("NaT"), np.datetime64("NaT", "D")])
 def test_what_is_missing_is_null(missing: Any) -> None:
     assert taken({"c": missing, "l": [1, missing]}) == [{"c": None, "l": [1, None]}]
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "stored"),
+    [
+        ("STRING", ["x", NAN], ["x", None]),
+        ("BOOLEAN", [NAN, True], [None, True]),
+        ("DATE", [NAN, date(2026, 3, 1)], [None, date(2026, 3, 1)]),
+        ("TIMESTAMP_NTZ", [datetime(2026, 3, 1), NAN], [datetime(2026, 3, 1), None]),
+    ],
+)
+def test_nan_is_null_in_a_column_that_is_not_of_numbers(kind: str, values: list[Any], stored: list[Any]) -> None:
+    column = from_ddl(f"c {kind}").field("c").type
+    assert convert.array(values, column).to_pylist() == stored
+    with pytest.raises(ValueError, match="a whole number is needed; for NULL, give None"):
+        convert.array([1, NAN], pa.int64())
+
+
+def test_nan_in_rows_of_pandas_decides_no_type_beside_other_values() -> None:
+    frame = pd.DataFrame({"t": ["x", NAN], "n": [1, NAN], "e": [NAN, NAN]})
+    for first, second in ([0, 1], [1, 0]):
+        found = Inference()
+        for at in (first, second):
+            found.add(f"{at}.txt", taken(frame.to_dict("records")[at]))
+        assert to_ddl(found.result().columns) == "t STRING, n DOUBLE, e DOUBLE"
+
+
+def test_keys_are_plain_too() -> None:
+    assert taken({"c": {Color.RED: 1, ID: 2, 3: Color.BLUE}}) == [{"c": {"red": 1, str(ID): 2, 3: "blue"}}]
+    with pytest.raises(NotRowsError, match="a timedelta, which no column holds"):
+        taken({"c": {timedelta(1): 1}})
+    keys = [{date(2026, 3, 1): 1, NAN: 2, (1, 2): 3, None: 4}]
+    assert to_json(keys) == '[{"2026-03-01": 1, "NaN": 2, "(1, 2)": 3, "null": 4}]'
+    assert as_json(keys) == '[{"2026-03-01":1,"NaN":2,"(1, 2)":3,"null":4}]'
+
+
+class Square(pydantic.BaseModel):
+    side: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> float:
+        return self.side * 1.5
+
+
+def test_computed_fields_are_columns() -> None:
+    assert to_ddl(from_declaration(Square)) == "side BIGINT, area DOUBLE"
+    assert taken(Square(side=2)) == [{"side": 2, "area": 3.0}]
 
 
 @pytest.mark.parametrize(
