@@ -6,6 +6,7 @@ import random
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.e2e.homes import write
@@ -148,11 +149,11 @@ class Folder(Files):
         path.mkdir(parents=True)
 
     def contents(self) -> Mapping[str, str]:
-        return {
-            one.relative_to(self.path).as_posix(): one.read_text(encoding="utf-8")
-            for one in self.path.rglob("*")
-            if one.is_file()
-        }
+        found: dict[str, str] = {}
+        for one in self.path.rglob("*"):
+            with suppress(FileNotFoundError, IsADirectoryError):  # a job may take it away meanwhile
+                found[one.relative_to(self.path).as_posix()] = one.read_text(encoding="utf-8")
+        return found
 
     def _write(self, paths: Sequence[str]) -> None:
         write(self.path, {path: self.texts[path] for path in paths})

@@ -243,6 +243,9 @@ class Settings(BaseSettings):
     """Minimum interval between two runs of an on-change job."""
     max_parallel_jobs: int = Field(default=4, gt=0)
     """Maximum number of jobs that the daemon runs at once."""
+    residents: int = Field(default=4, ge=0)
+    """Number of tasks in which the daemon's engine waits for small batches, in slots besides ``cores``; 0: each batch is a call
+    of Spark, which takes a tenth of a second longer. Not on a cluster."""
     time_zone: str = "UTC"
     """Time zone of cron expressions."""
 

@@ -305,8 +305,18 @@ class InProcessWorker:
         return again.after(outcome)
 
 
+#: Set once this process is to end with its task.
+_retired = threading.Event()
+
+
+def is_retired() -> bool:
+    """Returns whether this process ends with its task; see :func:`retire`."""
+    return _retired.is_set()
+
+
 def retire() -> None:
     """Makes PySpark end this worker with its task: what a function left running must not meet the functions of other jobs."""
+    _retired.set()
     pyspark = sys.modules.get("pyspark.worker")
     if pyspark is None:  # a child of ours, which ends anyway
         return

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from volstream.changes.streams.consume import Consumer
     from volstream.changes.streams.consumption import Consumption
     from volstream.changes.streams.read import StreamReader
+    from volstream.jobs.residents import Residents
     from volstream.spark.session import SparkGateway
     from volstream.tables.delta.writer import DeltaWriter
 
@@ -49,6 +50,8 @@ class Home(Closeable):
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()
         self._local = threading.local()
+        #: Set by the daemon.
+        self.residents: Residents | None = None
 
     @property
     def catalog(self) -> Catalog:

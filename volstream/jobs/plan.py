@@ -230,14 +230,20 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     return within(session.read.schema(_DDL).parquet(plan.location), batch)
 
 
+def few_of(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table | None:
+    """Returns the rows of a plan's files that belong to a batch, except removals and some paths; None: they are many."""
+    if batch.files > _FEW_FILES:
+        return None
+    rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
+    return rows.filter(pc.invert(pc.is_in(rows["relative_path"], value_set=pa.array([*without], pa.string()))))
+
+
 def work_of(session: SparkSession, plan: Plan, batch: Batch, without: Collection[str] = ()) -> DataFrame:
     """Returns the rows of :func:`slice_of` except removals and some paths, distributed over the processors."""
+    few = few_of(plan, batch, without)
+    if few is not None:
+        return relation(session, few)
     others = pa.table({"relative_path": pa.array([*without], pa.string())})
-    if batch.files <= _FEW_FILES:
-        condition = _bounds(batch) & (pc.field("action") != REMOVE)
-        rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=condition)
-        kept = pc.invert(pc.is_in(rows["relative_path"], value_set=others["relative_path"]))
-        return relation(session, rows.filter(kept))
     files = slice_of(session, plan, batch).where(f"action <> '{REMOVE}'")
     kept = files.join(relation(session, others), "relative_path", "left_anti") if without else files
     return _distributed(kept, batch.bytes)

@@ -38,6 +38,7 @@ class JobServices:
         self.consumer = home.consumer
         self.planner = Planner(home, self.slots)
         self.results = ResultTables(home)
+        self.residents = home.residents
         self._shaking = threading.Lock()
         self._shaken = False
 

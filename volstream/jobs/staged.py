@@ -40,6 +40,20 @@ _RECORDS = 1000
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback", "retry_after")
 
 
+def task(work: Work, target: RowsTarget) -> Task:
+    """Returns what workers call.
+
+    Raises:
+        StorageError: the store grants them no access.
+    """
+    # The pickle of a copied store contains keys for tasks. Requesting them here keeps errors clear: Spark prints an error
+    # that occurs while pickling, and raises another one.
+    work = replace(work, store=copy(work.store))
+    if work.outputs is not None:
+        work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
+    return Task(work, target)
+
+
 @dataclass(frozen=True)
 class Totals:
     """Numbers of an attempt's succeeded and failed files, and of the rows of the succeeded ones.
@@ -83,18 +97,8 @@ class Staged:
 
     @classmethod
     def run(cls, location: str, target: RowsTarget, files: DataFrame, work: Work, profile: Any = None) -> Staged:
-        """Runs the function on ``files`` (rows of a plan), with Spark's resource profile if there is one.
-
-        Raises:
-            StorageError: the store grants the workers no access.
-        """
-        # The pickle of a copied store contains keys for tasks. Requesting them here keeps errors clear: Spark prints an error
-        # that occurs while pickling, and raises another one.
-        work = replace(work, store=copy(work.store))
-        if work.outputs is not None:
-            work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
-        replies = batches(mapped(files, Task(work, target), REPLY, profile))
-        return cls.of(location, target, replies)
+        """Runs the function on ``files`` (rows of a plan), with Spark's resource profile if there is one; as :func:`task`."""
+        return cls.of(location, target, batches(mapped(files, task(work, target), REPLY, profile)))
 
     @classmethod
     def of(cls, location: str, target: RowsTarget, replies: Iterator[pa.Table]) -> Staged:

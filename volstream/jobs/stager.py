@@ -36,11 +36,13 @@ from volstream.jobs.environments import ship
 from volstream.jobs.load import arguments_of
 from volstream.jobs.needs import gpus_of, most_workers, profile_of
 from volstream.jobs.outputs import JobOutputs, target_of
+from volstream.jobs.residents import ResidentDiedError, Residents
 from volstream.jobs.results import followed
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
-from volstream.jobs.staged import Staged, Totals
+from volstream.jobs.staged import Staged, Totals, task
 from volstream.jobs.staging import RowsTarget
+from volstream.spark.frames import relation
 from volstream.spark.tasks import idle_slots, tagged
 from volstream.tables.delta.options import options_of
 
@@ -52,6 +54,9 @@ _log = get("jobs")
 
 #: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
+
+#: Up to so many files run in waiting tasks, if there are as many of these as slots.
+_FEW_FILES = 100
 
 #: How often unwanted calls are interrupted until they have ended: they may not have begun yet.
 _INTERRUPT_SECONDS = 0.2
@@ -85,6 +90,7 @@ class Staging:
         changed: set once it has ended, or leaves slots idle.
         session: in which it runs; None if the batch has no file.
         began: by the monotonic clock.
+        residents: where it may run instead.
     """
 
     batch: Batch
@@ -92,10 +98,13 @@ class Staging:
     changed: threading.Event
     session: SparkSession | None
     began: float
+    residents: Residents | None = None
 
     def end(self) -> None:
         """Interrupts it if it runs, and returns once it has ended."""
         while wait([self.future], timeout=_INTERRUPT_SECONDS).not_done:
+            if self.residents is not None:
+                self.residents.interrupt(self.batch.id)
             if self.session is not None:
                 with suppress(Exception):  # the engine died, which ends it, too
                     self.session.interruptTag(self.batch.id)
@@ -142,7 +151,7 @@ class Stager:
         run = partial(self._stage, open_plan, batch, attempt, session, changed.set)
         future = self._pool.submit(copy_context().run, run)
         future.add_done_callback(lambda _: changed.set())
-        return Staging(batch, future, changed, session, began)
+        return Staging(batch, future, changed, session, began, self._services.residents)
 
     @property
     def seconds_to_turn(self) -> float:
@@ -189,8 +198,10 @@ class Stager:
         if session is not None:
             with self._services.session(session):
                 followed = self._followed(session, open_plan, batch)
-                files = plan.work_of(session, open_plan, batch, [*followed])
-                staged = stage(self._services, location, target, files, work, self.job, batch.files, batch=batch.id)
+                staged = self._at_once(session, location, target, open_plan, batch, work)
+                if staged is None:
+                    files = plan.work_of(session, open_plan, batch, [*followed])
+                    staged = stage(self._services, location, target, files, work, self.job, batch.files, batch=batch.id)
             self._called = time.monotonic()
         else:
             followed, staged = {}, Staged.of(location, target, iter(()))
@@ -205,6 +216,31 @@ class Stager:
                 "Nothing of it was committed; the next run repeats it.",
             )
         return StagedBatch(batch.id, staged, totals, time.monotonic() - began, followed)
+
+    def _at_once(
+        self, session: SparkSession, location: str, target: RowsTarget, open_plan: Plan, batch: Batch, work: Work
+    ) -> Staged | None:
+        """Runs the function on a small batch in tasks that wait for it; None: that is not possible now."""
+        residents, slots = self._services.residents, self._services.slots()
+        if residents is None or batch.moves or work.apart or work.pace is not None:
+            return None
+        # Many files, which may take long each, keep all slots busy.
+        most = _FEW_FILES if residents.count >= slots else residents.count
+        if batch.files > most or most_workers(self.job, self._services.settings) is not None:
+            return None
+        rows = plan.few_of(open_plan, batch)
+        assert rows is not None, "there are few"
+        replies = residents.call(batch.id, task(work, target), rows, slots)
+        if replies is None:
+            return None
+        try:
+            return Staged.of(location, target, replies)
+        except ResidentDiedError:
+            _log.warning("worker_died", job=str(self.job.name), batch=batch.id, next="each file in a child process")
+            work = replace(work, isolate=True)
+        except RuntimeError as error:
+            _log.warning("resident_failed", job=str(self.job.name), batch=batch.id, cause=str(error))
+        return stage(self._services, location, target, relation(session, rows), work, self.job, batch.files, batch=batch.id)
 
     def _followed(self, session: SparkSession, open_plan: Plan, batch: Batch) -> Mapping[str, tuple[str, str]]:
         """Returns the moved files of a batch whose rows follow them, so that the function is not called; see :func:`followed`."""

@@ -15,6 +15,7 @@ from volstream.base.lifecycle.supervisor import Supervisor
 from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.errors import InterruptedByUserError
+from volstream.jobs.residents import Residents
 from volstream.server.console.actions import doing_of
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url
@@ -117,6 +118,9 @@ class Daemon:
             self._stop,
             lambda: engine.is_up,
         )
+        count = 0 if self._settings.on_cluster else self._settings.residents
+        residents = Residents(lambda: session.home.gateway.fresh(), self._settings.run_directory, count)
+        session.home.residents = residents if count else None
         ingest = IngestServer(session) if self._settings.ingest_address else None
         self._sources = SourceWorkers(session.home, self._stop)
         alerts = AlertService(session.home, engine.status, self._page)
@@ -144,6 +148,7 @@ class Daemon:
             self._threads.run("sources", self._sources.run)
             self._threads.run("commits", self._committer.run)
             self._threads.run("alerts", alerts.run)
+            self._threads.run("residents", residents.run, may_end=True)
             self._threads.run("housekeeping", Housekeeper(catalog, self._settings, self._stop).run)
             if self._settings.metastore:
                 self._threads.run("registration", Registrar(session.home, lambda: engine.is_up, self._stop).run)
@@ -157,6 +162,7 @@ class Daemon:
             scheduler.wake()
             alerts.end()
             tasks.end()
+            residents.end()
             if ingest is not None:
                 ingest.stop()
             console.stop()

@@ -78,7 +78,8 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
     """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them, but cannot leave out volstream's extension."""
     values = {
         "spark.app.name": "volstream",
-        "spark.master": f"local[{cores}]",
+        "spark.master": f"local[{cores + settings.residents}]",
+        "spark.default.parallelism": str(cores),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(files.scratch),
