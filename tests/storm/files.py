@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from abc import ABC, abstractmethod
@@ -150,9 +151,10 @@ class Folder(Files):
 
     def contents(self) -> Mapping[str, str]:
         found: dict[str, str] = {}
-        for one in self.path.rglob("*"):
-            with suppress(FileNotFoundError, IsADirectoryError):  # a job may take it away meanwhile
-                found[one.relative_to(self.path).as_posix()] = one.read_text(encoding="utf-8")
+        for folder, _, names in os.walk(self.path):  # a job may take files and folders away meanwhile
+            for one in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):
+                    found[one.relative_to(self.path).as_posix()] = one.read_text(encoding="utf-8")
         return found
 
     def _write(self, paths: Sequence[str]) -> None:

@@ -136,10 +136,14 @@ class Database:
             with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
                 yield connection
 
-    def rows(self, query: Select[Any]) -> Sequence[Any]:
-        """Returns the rows of one query: tuples with an attribute for each column. Raises CatalogError."""
+    def rows(self, query: Select[Any], **values: object) -> Sequence[Any]:
+        """Returns the rows of one query: tuples with an attribute for each column. Raises CatalogError.
+
+        Args:
+            values: of the query's parameters.
+        """
         with self.reading() as transaction:
-            return transaction.execute(query).all()
+            return transaction.execute(query, values).all()
 
     def rows_of(self, query: Select[Any], column: ColumnElement[Any], value: object) -> Sequence[Any]:
         """Returns the rows of a constant query whose column has a value; inside of :meth:`one_moment` it runs once, for all.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Table, delete, select, update
+from sqlalchemy import Table, bindparam, delete, select, update
 
 from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
 from volstream.base.model.groups import groups
@@ -49,6 +49,7 @@ class Definitions(Generic[T]):
         self._classes: Mapping[str, type[T]] = {class_.__name__: class_ for class_ in classes}
         self._dependents = dependents
         self._replaceable = replaceable
+        self._by_id = select(table).where(table.c.id == bindparam("id"))
 
     def get(self, name: Name) -> T:
         """Returns the object with this name. Raises NotFoundError."""
@@ -78,7 +79,9 @@ class Definitions(Generic[T]):
     def by_id(self, identity: str) -> T | None:
         """Returns the object with that id, or None if it was dropped."""
         moment = self._database.moment
-        return self._one(self._table.c.id == identity) if moment is None else self._in(moment).get(identity)
+        if moment is not None:
+            return self._in(moment).get(identity)
+        return next(map(self._object, self._database.rows(self._by_id, id=identity)), None)
 
     def list(self, **equal: Any) -> Sequence[T]:
         """Returns all objects whose columns have the given values, sorted by name."""
@@ -143,9 +146,11 @@ class Definitions(Generic[T]):
 
     def _objects(self, *conditions: Any) -> Sequence[T]:
         query = select(self._table).where(*conditions).order_by(self._table.c.schema_name, self._table.c.name)
-        several = len(self._classes) > 1
+        return [self._object(row) for row in self._database.rows(query)]
+
+    def _object(self, row: Any) -> T:
         (first, *_) = self._classes.values()
-        return [from_row(self._classes[row.cls] if several else first, row._mapping) for row in self._database.rows(query)]
+        return from_row(self._classes[row.cls] if len(self._classes) > 1 else first, row._mapping)
 
     def _columns(self, value: Any) -> dict[str, Any]:
         columns = to_row(value)

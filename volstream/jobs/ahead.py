@@ -65,7 +65,7 @@ class LookAhead:
             seconds: how long the function took on all of ``batch``, or on all files but the last ones.
             beside: the function still runs on ``batch``.
         """
-        if self._ahead is not None or self._stop or batch.attempts:
+        if self._ahead is not None or self._stop or batch.attempts or batch.files == open_plan.files:
             return
         following = self._services.catalog.consumptions.following(batch)
         if following is None or following.moves:

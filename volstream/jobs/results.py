@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.base.definitions import FileJob, OnMove, SourceKind, StreamMode, Write
+from volstream.base.definitions import FileJob, Job, OnMove, SourceKind, StreamMode, Write
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, reason_of
@@ -77,10 +78,17 @@ class ResultTables:
         self._catalog = home.catalog
         self._delta = home.delta
         self._warehouse = home.warehouse
+        self._locations: dict[Name, str] = {}
+
+    def location_of(self, job: Job) -> str:
+        """Returns the location of a job's table, which stays the same while this lives."""
+        if job.into not in self._locations:
+            self._locations[job.into] = folders.table_location(self._warehouse, job.into)
+        return self._locations[job.into]
 
     def exists(self, job: FileJob) -> bool:
         """Returns whether the job's table exists, judging by its log."""
-        return DeltaLog(folders.table_location(self._warehouse, job.into)).exists()
+        return DeltaLog(self.location_of(job)).exists()
 
     def prepare(self, job: FileJob) -> FileJob:
         """Creates the job's table, or checks that the job may write to it; returns the job, with ``clean`` up to date.
@@ -91,7 +99,7 @@ class ResultTables:
             InvalidStateError: the table belongs to another job or to no job, or has expressions.
             InvalidValueError: a column's type differs from the function's.
         """
-        location = folders.table_location(self._warehouse, job.into)
+        location = self.location_of(job)
         log = DeltaLog(location)
         wanted = of_table(job)
         existing = log.columns()
@@ -120,7 +128,7 @@ class ResultTables:
 
     def damages(self, job: FileJob, *, whole: bool = False) -> Sequence[Damage]:
         """Returns what of the job's table, and of its ledger, cannot be read. See :func:`damage_of`."""
-        table, entries = folders.table_location(self._warehouse, job.into), ledger.location_of(self._warehouse, job.id)
+        table, entries = self.location_of(job), ledger.location_of(self._warehouse, job.id)
         found = damage_of(table, "table", whole=whole), damage_of(entries, "ledger")
         return [damage for damage in found if damage is not None]
 
@@ -150,7 +158,7 @@ class ResultTables:
             commits: number of the commits since the last call; 0: the job rests, so that rows deleted from small files are left
                 out, too.
         """
-        location = folders.table_location(self._warehouse, job.into)
+        location = self.location_of(job)
         rests = not commits
         if not (rests or upkeep.is_due(location, commits)):
             return

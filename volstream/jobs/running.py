@@ -115,11 +115,15 @@ class Run:
         current = self.services.catalog.jobs.by_id(self.job.id)
         self.job = replace(self.job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
-        self.process(open_plan)
+        self.process(open_plan, of_one=len(batches) == 1)
         return True
 
-    def process(self, open_plan: Plan) -> None:
-        """Processes the uncommitted batches of an open plan, in order."""
+    def process(self, open_plan: Plan, *, of_one: bool = False) -> None:
+        """Processes the uncommitted batches of an open plan, in order.
+
+        Args:
+            of_one: it has just been cut, into a single batch.
+        """
         if not self.services.has_files(self.job, open_plan):
             self.services.catalog.consumptions.drop_plan(open_plan)
             return
@@ -138,7 +142,8 @@ class Run:
         too_fast = False
         with closing(attempts):
             while not self.ended:
-                cut_by = self.services.planner.resize(self.job, open_plan, cut_by, after=attempts.ahead.begun_until)
+                if not of_one:
+                    cut_by = self.services.planner.resize(self.job, open_plan, cut_by, after=attempts.ahead.begun_until)
                 batch = self.services.catalog.consumptions.next_batch(open_plan)
                 if batch is None:
                     folders.discard(open_plan.location)

@@ -80,7 +80,7 @@ class JobServices:
 
     def table_of(self, job: Job) -> str:
         """Returns the location of a job's result table."""
-        return folders.table_location(self.warehouse, job.into)
+        return self.results.location_of(job)
 
     def has_files(self, job: FileJob, open_plan: Plan) -> bool:
         """Returns whether a plan's files are available; those of a range of versions are re-created if missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from volstream.base.definitions import Write
+from volstream.base.definitions import Stream, Write
 from volstream.base.lifecycle import faults
 from volstream.base.model.work import PlanKind
 from volstream.jobs import plan
@@ -28,12 +28,12 @@ class StreamRun(Run):
         if not self.ended:
             self._plan_strays()
         while not self.ended:
-            initial = self.services.stream(self.job).initial
-            worked = self._plan_stream()
+            stream = self.services.stream(self.job)
+            worked = self._plan_stream(stream)
             if not self.ended:
                 worked = self._plan_retries() or worked
             # What has changed since the stream was created follows its initial rows in the same run.
-            if not (worked and (until_empty or initial)):
+            if not (worked and (until_empty or stream.initial)):
                 break
         if batches := self.report.progress.batches:
             self.services.results.compact(self.job, batches, self.stop)
@@ -57,9 +57,8 @@ class StreamRun(Run):
         if not self.ended:
             self.job = self.services.catalog.jobs.change(self.job, may_have_strays=False)
 
-    def _plan_stream(self) -> bool:
+    def _plan_stream(self, stream: Stream) -> bool:
         """Plans and processes the stream's range; returns False if it is empty."""
-        stream = self.services.stream(self.job)
         if not self.services.reader.has_data(stream):
             return False
         covered = self.services.reader.pin(stream)

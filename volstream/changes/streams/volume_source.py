@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from volstream.base.definitions import Volume
 from volstream.base.model.units import local
 from volstream.catalog import Catalog
 from volstream.changes.changelog.base import Changelog
@@ -25,6 +26,8 @@ class VolumeSource:
     catalog: Catalog
     warehouse: str
     id: str
+    #: The volume as it was just read; None: it is read where it is needed.
+    volume: Volume | None = None
 
     noun = "its directory table"
     row_version = "refresh_id"
@@ -65,7 +68,7 @@ class VolumeSource:
 
     def has_newer(self, version: int | None) -> bool:
         """True if the catalog has a later refresh."""
-        volume = self.catalog.volumes.by_id(self.id)
+        volume = self.volume or self.catalog.volumes.by_id(self.id)
         return volume is not None and volume.refresh_count > (version or 0)
 
     def stale_after(self, offset: int) -> datetime | None:  # noqa: ARG002  # what streams need is kept

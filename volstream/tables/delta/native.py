@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,6 +57,11 @@ _PROPERTIES = {
 
 #: deltalake makes no checkpoints and cleans nothing up on its own; :meth:`NativeTable.maintain` does when there is time.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+#: The newest views, by location, with the handles they are of: to find a transaction takes deltalake a millisecond.
+_viewed: dict[str, tuple[DeltaTable, View]] = {}
+_MOST_VIEWED = 256
 
 
 @dataclass(frozen=True)
@@ -112,10 +117,18 @@ class TableSpec:
         with self.mapped():
             try:
                 handle = read_table(self.location)
-                transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
-                return _view(handle, self, transactions)
             except TableNotFoundError:
                 return None
+            known = _viewed.get(self.location)
+            if known is not None and known[0] is handle and known[1].spec == self:
+                return known[1]
+            transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
+            view = _view(handle, self, transactions)
+            _viewed[self.location] = handle, view
+            while len(_viewed) > _MOST_VIEWED:
+                with suppress(KeyError, RuntimeError):  # another thread removed it
+                    del _viewed[next(iter(_viewed))]
+            return view
 
 
 @dataclass(frozen=True)

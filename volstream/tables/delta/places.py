@@ -44,7 +44,7 @@ _UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 #: Tables that were read, the latest opened at the end, by the folders of their logs.
 _read: dict[str, _Read] = {}
 _reading = threading.Lock()
-_MOST_READ = 32
+_MOST_READ = 256
 
 #: Mode of a folder that a group may write, and whose content belongs to that group.
 _OF_GROUP = stat.S_ISGID | stat.S_IWGRP
