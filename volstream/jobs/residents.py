@@ -73,6 +73,11 @@ class Residents:
         self._ended = Stop()
         self._server: socket.socket | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that could be called now."""
+        return len(self._idle)
+
     def call(self, about: str, function: Callable[..., Any], rows: pa.Table, most: int) -> Iterator[pa.Table] | None:
         """Calls a function of batches in waiting tasks, each with some of the rows; yields what it yields. None: too few wait.
 
