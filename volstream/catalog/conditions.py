@@ -19,14 +19,15 @@ from volstream.catalog.tables import conditions
 
 class ConditionKind(StrEnum):
     """The kind of condition: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
-    committed, the run of a job failed as a whole, a verification found its table wrong, or tables cannot be registered in the
-    metastore."""
+    committed, the run of a job failed as a whole, a verification found its table wrong, files that were loaded into a table
+    cannot be taken away, or tables cannot be registered in the metastore."""
 
     VOLUME = "volume"
     SOURCE = "source"
     TABLE = "table"
     JOB = "job"
     PROOF = "proof"
+    TAKING = "taking"
     METASTORE = "metastore"
 
 

@@ -90,6 +90,10 @@ class Definitions(Generic[T]):
             return list(self._in(moment).values())
         return self._objects(*(self._table.c[column] == value for column, value in equal.items()))
 
+    def unlike(self, **different: Any) -> Sequence[T]:
+        """Returns all objects whose columns have other values than these, sorted by name."""
+        return self._objects(*(self._table.c[column] != value for column, value in different.items()))
+
     def revisions(self) -> Mapping[str, int]:
         """Returns a number that changes with each change of an object, by id, in the order of their names: of volumes, jobs."""
         columns = self._table.c

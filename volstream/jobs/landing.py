@@ -16,9 +16,11 @@ from volstream.catalog.outputs import Output, OutputState
 from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import TakesOutputs
-from volstream.files.volumes.access import taking_job
+from volstream.files.volumes.access import shares_files, taker_of
 from volstream.files.volumes.definitions import streams_on
+from volstream.functions.loading.formats import is_marker
 from volstream.functions.output import STAGING
+from volstream.jobs.load import loads
 from volstream.jobs.staged import Staged
 
 
@@ -38,19 +40,21 @@ def check_landing(catalog: Catalog, job: Job, streams: Sequence[Stream], replace
         volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
         if volume is None:
             continue
-        taking = taking_job(catalog, volume)
-        if taking is not None and taking.stream_id not in own:
+        taking = taker_of(catalog, volume, own)
+        if taking is not None:
             raise ObjectInUseError(
                 f"The job {taking.name} takes the files of the volume {volume.name} away when it has loaded them.",
                 f"Let it keep them: volstream alter-job {taking.name} --after-load keep.",
             )
         if not isinstance(job, FileJob) or not job.takes_files:
             continue
-        others = [other for other in streams_on(catalog, volume) if other.id not in own]
+        near = [one for one in catalog.volumes.list() if shares_files(one, volume)]
+        others = [other for one in near for other in streams_on(catalog, one) if other.id not in own]
         if others:
+            there = "" if others[0].source_id == volume.id else f", which shares files with {volume.name}"
             raise InvalidStateError(
-                f"The stream {others[0].name} is on the volume {volume.name}, too: it would miss files that the job {job.name} "
-                "takes away, or see them as deleted.",
+                f"The stream {others[0].name} is on the volume {others[0].source_name}{there}: it would miss files that the job "
+                f"{job.name} takes away, or see them as deleted.",
                 "Drop the stream, or its job; or use another volume.",
             )
         _check_job(job)
@@ -88,6 +92,8 @@ def loaded(job: FileJob, volume: Volume, intent: Intent, staged: Staged) -> Iter
     check_volume(job, volume)
     files = staged.loaded()
     for path, version in zip(files["path"].to_pylist(), files["file_version"].to_pylist(), strict=True):
+        if loads(job) and is_marker(path):  # it was not read
+            continue
         yield Output(
             table=str(job.into),
             volume_id=volume.id,

@@ -179,12 +179,14 @@ class Runs:
         interrupted: the run did not end.
         failed: why the run failed as a whole.
         wrong: what the last verification found wrong with the job's table.
+        left: why files that were loaded could not be taken away, by the table.
     """
 
     in_hand: frozenset[str]
     interrupted: frozenset[str]
     failed: Mapping[str, str]
     wrong: Mapping[str, str]
+    left: Mapping[str, str]
 
 
 def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
@@ -199,8 +201,8 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
     interrupted = {
         identity for identity, job in reread.items() if job is not None and job.unended and job.last_started == unended[identity]
     }
-    failed, wrong = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF))
-    return Runs(in_hand, frozenset(interrupted), failed, wrong)
+    failed, wrong, left = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF, ConditionKind.TAKING))
+    return Runs(in_hand, frozenset(interrupted), failed, wrong, left)
 
 
 def clear(catalog: Catalog, job: Job) -> None:

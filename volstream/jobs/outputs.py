@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -45,13 +46,15 @@ from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, OnMove, Volume
 from volstream.base.lifecycle import faults
 from volstream.base.log import get
-from volstream.base.model.files import FileInfo, Finding
+from volstream.base.model.files import FileInfo, Finding, printable
 from volstream.base.model.names import Name
 from volstream.base.model.selection import Selection
+from volstream.base.model.text import counted, first_line
 from volstream.base.model.work import Batch, Intent, Plan
 from volstream.catalog import Catalog
+from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.outputs import Output, OutputState
-from volstream.errors import StreamBusyError, VolstreamError
+from volstream.errors import StorageError, StreamBusyError, VolstreamError
 from volstream.files.storage.base import HasLocalPaths, ObjectStore, TakesOutputs
 from volstream.files.volumes.access import store_of
 from volstream.functions.output import STAGING, OutputTarget, StagedOutput
@@ -64,6 +67,9 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 _log = get("outputs")
+
+#: A name in a directory has at most so many bytes.
+_MOST_OF_NAME = 255
 
 #: Paths named in a report.
 EXAMPLES = 20
@@ -256,6 +262,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         volume = catalog.volumes.by_id(volume_id)
         if volume is None:  # it was dropped, and its files stay
             catalog.outputs.forget(outputs)
+            _note_left(catalog, table, {})
             continue
         store = output_store(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
@@ -267,13 +274,24 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         loaded = [output for output in outputs if output.state is OutputState.LOADED]
         _each(partial(_set_aside, store), loaded)
         faults.point("outputs.aside")
-        _each(partial(_take, store), loaded)
+        left = {output.path: why for output, why in zip(loaded, _each(partial(_take, store), loaded), strict=True) if why}
         faults.point("outputs.removed")
         _each(store.remove_folder, sorted(set(_left_by(outputs))))
         # Before the ledger forgets which paths changed: the directory learns of them from here, not from a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))
-        catalog.outputs.forget([*dead, *loaded])
+        catalog.outputs.forget([*dead, *(output for output in loaded if output.path not in left)])
+        if loaded:
+            _note_left(catalog, table, left)
+
+
+def _note_left(catalog: Catalog, table: str, left: Mapping[str, str]) -> None:
+    """Records which loaded files could not be taken away, which is tried again with each run; none clears it."""
+    path, why = next(iter(left.items()), ("", ""))
+    if left:
+        _log.warning("files_not_taken", table=table, files=len(left), path=path, cause=why)
+    more = f", and {counted(len(left) - 1, 'more file')}" if len(left) > 1 else ""
+    catalog.conditions.note(ConditionKind.TAKING, table, f"{printable(path)}{more}: {why}" if left else None)
 
 
 def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
@@ -360,11 +378,35 @@ def _set_aside(store: TakesOutputs, output: Output) -> None:
     """Moves a local file that was loaded aside, where nobody replaces it, unless a later version is at its path."""
     now = cast("ObjectStore", store).head(output.path)
     if isinstance(store, HasLocalPaths) and now is not None and now.version == output.etag:
-        store.move(output.path, _aside(output))
+        with suppress(StorageError):  # it is looked for there, and not found
+            store.move(output.path, _aside(output))
 
 
-def _take(store: TakesOutputs, output: Output) -> None:
-    """Takes a file away that was loaded: into the archive, or for good. A version that came since then stays."""
+def _take(store: TakesOutputs, output: Output) -> str | None:
+    """Takes a file away that was loaded: into the archive, or for good. A version that came since then stays.
+
+    Returns:
+        Why it could not be taken; it is at its path then.
+    """
+    reader, is_local = cast("ObjectStore", store), isinstance(store, HasLocalPaths)
+    try:
+        if is_local and reader.head(_aside(output)) is None and _is_there(reader, output):
+            return "it cannot be moved in its folder"
+        _take_now(store, output)
+    except StorageError as error:
+        with suppress(StorageError):
+            if is_local and reader.head(output.path) is None:
+                store.move(_aside(output), output.path)
+        return first_line(error.message)
+    return None
+
+
+def _is_there(reader: ObjectStore, output: Output) -> bool:
+    now = reader.head(output.path)
+    return now is not None and now.version == output.etag
+
+
+def _take_now(store: TakesOutputs, output: Output) -> None:
     reader, is_local = cast("ObjectStore", store), isinstance(store, HasLocalPaths)
     at = _aside(output) if is_local else output.path
     now = reader.head(at)
@@ -382,7 +424,10 @@ def _take(store: TakesOutputs, output: Output) -> None:
     if reader.head(target) is not None:  # an earlier file of this name
         folder, slash, name = target.rpartition("/")
         stem, dot, extension = name.partition(".")
-        target = f"{folder}{slash}{stem}-{output.attempt}{dot}{extension}"
+        rest = f"-{output.attempt}{dot}{extension}"
+        while stem and len(f"{stem}{rest}".encode()) > _MOST_OF_NAME:
+            stem = stem[:-1]
+        target = f"{folder}{slash}{stem}{rest}"
     store.move(at, target)
 
 

@@ -46,7 +46,8 @@ _NAME = r"\S+(?: \. \S+)*"
 FOREIGN: Sequence[ForeignConstruct] = (
     ForeignConstruct(
         r"^(?P<word>COPY INTO)\b",
-        "Load a volume's files: CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t, or volstream load v --into t.",
+        "Load a volume's files as they come: CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t; once: INSERT INTO t "
+        "SELECT * FROM VOLUME v USING csv.",
         {"COPY INTO": "COPY INTO t FROM @stage FILE_FORMAT = (TYPE = CSV)"},
         "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t",
     ),

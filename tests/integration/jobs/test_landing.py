@@ -8,8 +8,11 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.interrupts import meanwhile
+from volstream.base.definitions import QueueType
 from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.ops.inspection import file_history
+from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import health
 
 
 def die() -> None:
@@ -116,7 +119,7 @@ def test_jobs_that_would_lose_files_or_rows_are_refused(place: Place) -> None:
         with pytest.raises(InvalidValueError, match=message):
             place.job("def f(file):\n    return {'n': 1}\n", **options)
     place.session.streams.create("s", volume="v")
-    with pytest.raises(InvalidStateError, match="The stream s is on the volume v, too"):
+    with pytest.raises(InvalidStateError, match="The stream s is on the volume v: it would miss"):
         load(place, "delete")
     place.session.streams.drop("s")
     load(place, "delete")
@@ -127,5 +130,60 @@ def test_jobs_that_would_lose_files_or_rows_are_refused(place: Place) -> None:
     load(place, "archive:.done", or_replace=True)
     place.session.jobs.alter("j", after_load="keep")
     place.session.streams.create("s", volume="v")
-    with pytest.raises(InvalidStateError, match="The stream s is on the volume v, too"):
+    with pytest.raises(InvalidStateError, match="The stream s is on the volume v: it would miss"):
         place.session.jobs.alter("j", after_load="delete")
+
+
+def test_a_file_that_cannot_leave_stays_and_holds_up_no_other(place: Place) -> None:
+    name = f"{'n' * 240}.csv"
+    for path, text in {".done/x": "in the way", "x/y.csv": "n\n1\n", name: "n\n2\n"}.items():
+        place.put(path, text)
+    load(place, "archive:.done")
+    place.refresh()
+    place.run()
+    place.put(name, "n\n3\n")
+    place.put("good.csv", "n\n4\n")
+    place.refresh()
+    place.run()
+    files = there(place)
+    assert (files["x/y.csv"], files[".done/good.csv"]) == ("n\n1\n", "n\n4\n")
+    assert sorted(text for path, text in files.items() if "nnn" in path) == ["n\n2\n", "n\n3\n"]
+    assert not any(path.startswith(".volstream") for path in files)
+    [problem] = problems(health(place.session.home, streams=False), {})
+    assert problem.why.startswith("A file that it has loaded stays in its volume: x/y.csv: ")
+    (place.folder / ".done/x").unlink()
+    place.run()
+    assert ".done/x/y.csv" in there(place)
+    assert problems(health(place.session.home, streams=False), {}) == []
+    assert sorted(n for _, n in place.table()) == [1, 2, 3, 4]
+
+
+def test_a_file_that_is_not_read_by_rule_stays(place: Place) -> None:
+    place.put("_a.csv", "n\n1\n")
+    place.put("b.csv", "n\n2\n")
+    load(place, "delete")
+    place.refresh()
+    place.run()
+    assert there(place) == {"_a.csv": "n\n1\n"}
+
+
+@pytest.mark.parametrize("folder", ["", "sub", ".."])
+def test_a_volume_that_shares_files_with_another_is_as_the_same(place: Place, folder: str) -> None:
+    place.put("sub/a.csv", "n\n1\n")
+    link = place.folder.parent / "link"
+    link.symlink_to(place.folder)
+    place.session.volumes.create("w", str(link / folder), queue_type=QueueType.NONE, ignores=["home", ".*"])
+    (place.folder.parent / "files2").mkdir()
+    place.session.volumes.create("apart", str(place.folder.parent / "files2"), queue_type=QueueType.NONE)
+    place.session.streams.create("apart", volume="apart")
+    place.session.streams.create("s", volume="w")
+    with pytest.raises(
+        InvalidStateError, match="The stream s is on the volume w, which shares files with v: it would miss files"
+    ):
+        load(place, "delete")
+    place.session.streams.drop("s")
+    load(place, "delete")
+    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume w away"):
+        place.session.streams.create("s", volume="w")
+    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume w away"):
+        place.session.jobs.load("k", "w", "u", schema="n INT")

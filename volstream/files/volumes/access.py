@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from typing import Any
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Connection, FileJob, Volume
+from volstream.base.definitions.job import KEEP
+from volstream.base.model.locations import local_path, scheme_of
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_by, provider_of
@@ -74,6 +78,31 @@ def taking_job(catalog: Catalog, volume: Volume) -> FileJob | None:
     """Returns the job that takes a volume's files away when it has loaded them."""
     jobs = (job for stream in catalog.streams.list(source_id=volume.id) for job in catalog.jobs.list(stream_id=stream.id))
     return next((job for job in jobs if isinstance(job, FileJob) and job.takes_files), None)
+
+
+def taker_of(catalog: Catalog, volume: Volume, own: Collection[str] = ()) -> FileJob | None:
+    """Returns a job that takes away files of a volume, or of one that shares files with it.
+
+    Args:
+        own: ids of streams whose jobs do not matter.
+    """
+    for job in catalog.jobs.unlike(after_load=KEEP):
+        stream = catalog.streams.by_id(job.stream_ids[0])
+        place = None if stream is None or stream.id in own else catalog.volumes.by_id(stream.source_id)
+        if place is not None and shares_files(place, volume):
+            assert isinstance(job, FileJob), "others take none"
+            return job
+    return None
+
+
+def shares_files(one: Volume, other: Volume) -> bool:
+    """Returns whether a file can be in both volumes: their places are the same, or one is in the other."""
+    places = sorted(f"{_place(volume.location)}/" for volume in (one, other))
+    return places[1].startswith(places[0])
+
+
+def _place(location: str) -> str:
+    return os.path.realpath(local_path(location)) if scheme_of(location) == "file" else location.rstrip("/")
 
 
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:

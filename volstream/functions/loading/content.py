@@ -91,9 +91,13 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
             return
         kind, entries = ("zip", _zip_entries) if is_zip else ("tar", _tar_entries)
         expanded = 0
-        for name, size, opened in entries(part):
+        skipped, read = "", False
+        for written, size, opened in entries(part):
+            name = "/".join(folder for folder in written.split("/") if folder not in ("", ".", ".."))
             if is_marker(name) or (options.entries and not any(fnmatchcase(name, pattern) for pattern in options.entries)):
+                skipped = skipped or name
                 continue
+            read = True
             with ExitStack() as own:
                 with _reading(kind):
                     content = opened()
@@ -102,6 +106,11 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
                 check_expanded(file.size, expanded)
                 if entry.tell():
                     yield _decompressed(Part(name, size, partial(_rewound, entry), own, name))
+        if skipped and not read:
+            raise FileRejectedError(
+                f"The file has no entry to load: all are like {skipped!r}, "
+                + ("which the pattern of entries leaves out." if options.entries else "whose name begins with _ or a dot.")
+            )
 
 
 def _decompressed(part: Part) -> Part:

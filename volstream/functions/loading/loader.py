@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ class Loader:
                 rescued.
         """
         missing: dict[str, pa.Field] = {}
-        for chunk in chunks(file, self._options):
+        for chunk in map(self._named, chunks(file, self._options)):
             placement = self._place(tuple(column.name for column in chunk.columns))
             self._check_header(chunk, placement)
             if not chunk.rows:
@@ -60,6 +61,18 @@ class Loader:
         if missing:
             ddl = to_ddl(pa.schema([*missing.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
+
+    def _named(self, chunk: Chunk) -> Chunk:
+        """Returns rows of a csv file without a header with the names of the table's columns, by position, unless the table was
+        made from such files."""
+        if self._options.header or "_c0" in self._columns.names:
+            return chunk
+        others = {RESCUED.lower(), *(column.name.lower() for column in chunk.columns if type(column) is not TextColumn)}
+        own = iter([name for name in self._columns.names if name.lower() not in others])
+        named = [
+            replace(column, name=next(own, column.name)) if type(column) is TextColumn else column for column in chunk.columns
+        ]
+        return replace(chunk, columns=named)
 
     def _check_header(self, chunk: Chunk, placement: Placement) -> None:
         """Raises FileRejectedError if the first row of a csv file has none of the table's columns: then it is no header."""

@@ -143,6 +143,9 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
         if job.get("wrong"):
             why = f"Its table does not match the files: {job['wrong']}."
             yield Problem(False, "job", job["job"], why, f"volstream verify {job['job']} --fix")
+        if job.get("left"):
+            do = "It is tried again with each run. Make room for the file, or grant the right."
+            yield Problem(False, "job", job["job"], f"A file that it has loaded stays in its volume: {job['left']}", do)
         files = _files(job)
         if files is not None:
             yield files

@@ -197,8 +197,8 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
     """Returns what is wrong with a job as a whole.
 
     ``unit`` is what its numbers of failures count, ``reason`` says why it paused itself, ``trouble`` why its last run failed,
-    ``interrupted`` that this run never ended, ``code`` why its function cannot be found, and ``wrong`` what the last verification
-    found wrong with its table.
+    ``interrupted`` that this run never ended, ``code`` why its function cannot be found, ``wrong`` what the last verification
+    found wrong with its table, and ``left`` why a file that it has loaded is still in its volume.
     """
     return {
         "job": str(job.name),
@@ -212,6 +212,7 @@ def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
         "interrupted": job.id in open_runs.interrupted,
         "code": missing_code(job) if isinstance(job, FileJob) else None,
         "wrong": open_runs.wrong.get(job.id),
+        "left": open_runs.left.get(str(job.into)),
     }
 
 

@@ -177,3 +177,24 @@ def test_a_hard_link_in_a_tar_file_is_the_file_that_it_names(files: Files) -> No
 
 def test_an_archive_without_entries_has_no_rows(files: Files) -> None:
     assert files.rows("x.zip", zipped({}), "a INT, _entry_path STRING") == []
+
+
+@pytest.mark.parametrize("prefix", ["./", "../", "/", "a/../", "././/"])
+def test_entries_are_named_without_dots(files: Files, prefix: str) -> None:
+    [row] = files.rows("x.zip", zipped({f"{prefix}b.csv": b"a\n1\n"}), "a INT, _entry_path STRING")
+    assert row["a"] == 1
+    assert row["_entry_path"] in ("b.csv", "a/b.csv")
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "reason"),
+    [
+        (["__MACOSX/a.csv", ".b.csv"], {}, "no entry to load: all are like '__MACOSX/a.csv', whose name begins with _ or a dot"),
+        (["a.json"], {"entries": "*.csv"}, "no entry to load: all are like 'a.json', which the pattern of entries leaves out"),
+    ],
+)
+def test_an_archive_of_which_no_entry_is_read_is_rejected(
+    files: Files, entries: list[str], options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(FileRejectedError, match=reason):
+        files.rows("x.zip", zipped(dict.fromkeys(entries, b"a\n1\n")), "a INT, _entry_path STRING", **options)

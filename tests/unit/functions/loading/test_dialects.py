@@ -161,3 +161,26 @@ def test_text_in_utf_16_says_so(files: Files) -> None:
             with pytest.raises(FileRejectedError, match="encoding=utf-16"):
                 files.rows(name, data)
             assert files.rows(name, data, encoding="utf-16")[0]["a"] == 1
+
+
+DAY = date(2026, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "columns", "rows"),
+    [
+        ("x.csv", "x INT, y STRING", [{"x": 1, "y": "2"}, {"x": 3, "y": "4"}]),
+        (
+            "day=2026-03-01/x.csv",
+            "x INT, day DATE, y STRING, z STRING",
+            [{"x": 1, "day": DAY, "y": "2", "z": None}, {"x": 3, "day": DAY, "y": "4", "z": None}],
+        ),
+        ("x.csv", "x INT", [{"x": 1, "_rescued_data": '{"_c1":"2"}'}, {"x": 3, "_rescued_data": '{"_c1":"4"}'}]),
+        ("x.csv", "_c0 INT, _c1 INT", [{"_c0": 1, "_c1": 2}, {"_c0": 3, "_c1": 4}]),
+    ],
+)
+def test_values_without_a_header_are_those_of_the_columns_in_their_order(
+    files: Files, path: str, columns: str, rows: list[dict[str, object]]
+) -> None:
+    found = files.rows(path, "1,2\n3,4\n", columns, header="false", new_columns="rescue")
+    assert found == rows

@@ -78,8 +78,8 @@ class JobRow:
     Attributes:
         unit: what the numbers of failures count.
         files, done, share: of the volume; None: it is not about files, or unknown.
-        reason, trouble, code, wrong: why it paused itself, why its last run failed, why its function cannot be found, what the
-            last verification found.
+        reason, trouble, code, wrong, left: why it paused itself, why its last run failed, why its function cannot be found, what
+            the last verification found, why a file that it has loaded is still in its volume.
     """
 
     job: str
@@ -93,6 +93,7 @@ class JobRow:
     interrupted: bool
     code: str | None
     wrong: str | None
+    left: str | None
     files: int | None
     done: int | None
     share: float | None
