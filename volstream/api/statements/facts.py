@@ -1,38 +1,82 @@
-"""The catalog's facts as SQL relations: ``SELECT * FROM volstream.failures``.
+"""Facts as SQL relations: the catalog's, ``SELECT * FROM volstream.failures``, and what tables there are, as standard SQL has
+them: ``information_schema.tables`` and ``information_schema.columns``.
 
-Each statement reads them from the catalog and writes them to files for Spark: there may be many rows, and Spark may be on
-another host.
+Each statement reads them anew and writes them to files for Spark: there may be many rows, and Spark may be on another host.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volstream.catalog import facts
+from volstream.errors import DependencyError
 from volstream.functions.types.kinds import BY_PYTHON
+from volstream.ops.inspection.tables import table_names
 from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
 
 if TYPE_CHECKING:
     from volstream.base.model.names import Name
     from volstream.jobs.home import Home
 
-#: The schema of these relations; an existing table of the same name takes precedence.
-SCHEMA = "volstream"
+#: The schemas of these relations; an existing table of the same name takes precedence.
+SCHEMA, STANDARD = "volstream", "information_schema"
+
+#: The only catalog, as Spark calls it.
+CATALOG = "spark_catalog"
+
+_TABLE = {"table_catalog": str, "table_schema": str, "table_name": str}
+
+#: The relations of standard SQL, by name, with their columns.
+_STANDARD: Mapping[str, Mapping[str, type]] = {
+    "tables": {**_TABLE, "table_type": str},
+    "columns": {**_TABLE, "column_name": str, "ordinal_position": int, "is_nullable": str, "data_type": str, "comment": str},
+}
 
 
 def is_fact(name: Name) -> bool:
-    """True if the catalog provides the relation with this name."""
-    return name.schema == SCHEMA and name.name in facts.FACTS
+    """True if a relation with this name is provided here."""
+    return name.name in {SCHEMA: facts.FACTS, STANDARD: _STANDARD}.get(name.schema, ())
 
 
 def write(home: Home, name: Name) -> str:
     """Writes a relation's rows to a folder of Parquet files; returns its location."""
     location = f"{home.warehouse}/{folders.STAGING}/facts-{uuid.uuid4().hex}"
-    schema = pa.schema([(column, BY_PYTHON[kind]) for column, kind in facts.types(name.name).items()])
+    standard = name.schema == STANDARD
+    types = _STANDARD[name.name] if standard else facts.types(name.name)
+    rows: Iterable[Iterable[Mapping[str, Any]]]
+    rows = _of_tables(home, name.name) if standard else facts.rows(home.catalog.database, name.name)
+    schema = pa.schema([(column, BY_PYTHON[kind]) for column, kind in types.items()])
     with folders.written(location, schema) as file:
-        for some in facts.rows(home.catalog.database, name.name):
+        for some in rows:
             file.write_table(pa.Table.from_pylist(list(some), schema=schema))
     return location
+
+
+def _of_tables(home: Home, relation: str) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yields the rows of a relation of standard SQL, table by table; those whose log cannot be read are left out."""
+    for table in table_names(home):
+        row: dict[str, Any] = {"table_catalog": CATALOG, "table_schema": table.schema, "table_name": table.name}
+        if relation == "tables":
+            yield [{**row, "table_type": "BASE TABLE"}]
+            continue
+        found = None
+        with suppress(DependencyError):
+            found = DeltaLog(folders.table_location(home.warehouse, table)).schema()
+        if found is not None:
+            yield [
+                {
+                    **row,
+                    "column_name": field["name"],
+                    "ordinal_position": at,
+                    "is_nullable": "YES" if field["nullable"] else "NO",
+                    "data_type": found.sql_type(field["name"]).upper(),
+                    "comment": (field.get("metadata") or {}).get("comment"),
+                }
+                for at, field in enumerate(found.fields, 1)
+            ]
