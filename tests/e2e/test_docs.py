@@ -32,6 +32,7 @@ PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
 
 #: Pages whose commands one reader runs, one after the other.
 SITTINGS = {
+    "readme": ["README.md"],
     "begin": ["README.md", "docs/tutorial.md"],
     "sql": ["docs/guides/sql.md", "docs/guides/python.md"],
     "rows": ["docs/guides/realtime.md"],
@@ -45,7 +46,7 @@ SITTINGS = {
 }
 
 #: Those of the short run.
-_SHORT = ("begin",)
+_SHORT = ("readme",)
 
 #: Those that need a broker.
 _WITH_BROKER = ("kafka", "topics")

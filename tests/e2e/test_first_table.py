@@ -42,6 +42,7 @@ def texts(cell: Any, kind: str) -> str:
     return "".join(one["data"].get("text/html", "") for one in cell["outputs"] if "data" in one)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_the_notebook_shows_its_table_and_its_job_goes_on_without_it(home: Home) -> None:
     environment = {key: value for key, value in home.environment().items() if key != "VOLSTREAM_HOME"} | {

@@ -45,14 +45,19 @@ def test_json_is_one_document_on_stdout_and_errors_are_json_on_stderr(home: Home
     [
         ["describe", "volume", "nowhere"],
         ["refresh", "nowhere"],
-        ["run-job", "nowhere"],
-        ["drop", "stream", "nowhere"],
-        ["create-stream", "s", "--volume", "nowhere"],
-        ["explain-file", "nowhere", "a"],
-        ["pause", "nowhere"],
-        ["list", "failures", "--job", "nowhere"],
-        ["advance-stream", "nowhere"],
-        ["retry", "nowhere"],
+        *(
+            pytest.param(command, marks=pytest.mark.long)
+            for command in (
+                ["run-job", "nowhere"],
+                ["drop", "stream", "nowhere"],
+                ["create-stream", "s", "--volume", "nowhere"],
+                ["explain-file", "nowhere", "a"],
+                ["pause", "nowhere"],
+                ["list", "failures", "--job", "nowhere"],
+                ["advance-stream", "nowhere"],
+                ["retry", "nowhere"],
+            )
+        ),
     ],
 )
 def test_an_unknown_object_is_named_and_exits_with_3(home: Home, command: list[str]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.commands import shell
 from tests.folders import FileWriter
 from tests.running import isolated, run, store
+from volstream.api.dbapi import Connection, _OpenHome
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.config import Settings
@@ -26,6 +27,7 @@ from volstream.jobs.lease import RunReport
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health
 from volstream.spark.engine.process import Engine
+from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.session import SparkGateway
 from volstream.sql.tokens import split
 
@@ -36,14 +38,24 @@ COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkGateway]:
-    settings = config.load(tmp_path_factory.mktemp("engine"), cores=2, driver_memory="1GiB")
-    engine = Engine(settings, kind="background", stop=Stop())
-    address = engine.start()
-    gateway = SparkGateway(lambda: address, stall_seconds=60)
+def engine_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of the home of the engine of all tests."""
+    return config.load(tmp_path_factory.mktemp("engine"), cores=2, driver_memory="1GiB")
+
+
+@pytest.fixture(scope="session")
+def engine_address(engine_settings: Settings) -> Iterator[EngineAddress]:
+    """Where the engine of all tests is, for tests with gateways of their own."""
+    engine = Engine(engine_settings, kind="background", stop=Stop())
+    yield engine.start()
+    engine.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(engine_address: EngineAddress) -> Iterator[SparkGateway]:
+    gateway = SparkGateway(lambda: engine_address, stall_seconds=60)
     yield gateway
     gateway.close()
-    engine.stop()
 
 
 @pytest.fixture
@@ -173,6 +185,11 @@ def home(settings: Settings, gateway: SparkGateway) -> Iterator[Home]:
 def session_on(gateway: SparkGateway, settings: Settings) -> Session:
     """A session on the engine of all tests, whose end leaves the gateway open."""
     return Session(settings, lambda: shared(gateway))
+
+
+def read_only(session: Session, gateway: SparkGateway) -> Connection:
+    """What ``volstream.connect(home, read_only=True)`` returns for the home of a session, on the engine of all tests."""
+    return Connection(_OpenHome(session_on(gateway, session.home.settings), read_only=True))
 
 
 def metastore_problems(session: Session) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,9 +14,10 @@ import sqlalchemy
 from sqlalchemy.exc import NoSuchTableError, ProgrammingError
 
 import volstream
-from tests.integration.conftest import Place
+from tests.integration.conftest import Place, read_only
 from volstream.api.session import Session
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, SqlError
+from volstream.spark.session import SparkGateway
 
 COUNTING = "def f(file):\n    return {'n': file.size}\n"
 
@@ -77,6 +80,7 @@ def test_a_stream_is_not_written_into_the_table_of_a_job(filled: Place) -> None:
     assert sorted(row.n for row in filled.session.tables[name].df.collect()) == [1, 3]
 
 
+@pytest.mark.long
 def test_dynamic_tables_are_a_collection_like_the_others(filled: Place) -> None:
     session = filled.session
     (source,) = session.tables
@@ -93,38 +97,37 @@ def test_dynamic_tables_are_a_collection_like_the_others(filled: Place) -> None:
     assert repr(session) == f"<session of {session.home.settings.home}>"
 
 
-def test_run_takes_a_pattern_and_a_schema(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("deep/*.csv", ["deep/c.csv"]),
+        pytest.param("*.csv", ["b.csv", "deep/c.csv", "deep/er/d.csv"], marks=pytest.mark.long),
+        pytest.param("deep/**", ["deep/c.csv", "deep/er/d.csv"], marks=pytest.mark.long),
+    ],
+)
+def test_run_takes_a_pattern_and_a_schema(place: Place, pattern: str, found: list[str]) -> None:
     for path in ("a.txt", "b.csv", "deep/c.csv", "deep/er/d.csv"):
         place.put(path, "x")
 
     def one(file: volstream.File) -> dict[str, int]:
         return {"n": file.size}
 
-    for pattern, found in (
-        ("*.csv", ["b.csv", "deep/c.csv", "deep/er/d.csv"]),
-        ("deep/*.csv", ["deep/c.csv"]),
-        ("deep/**", ["deep/c.csv", "deep/er/d.csv"]),
-    ):
-        frame = place.session.run(
-            one, place.folder, f"p_{uuid.uuid4().hex}", pattern=pattern, schema="n SMALLINT", where="size = 1"
-        )
-        assert sorted(row._file_path for row in frame.collect()) == found
-        assert dict(frame.dtypes)["n"] == "smallint"
+    frame = place.session.run(one, place.folder, f"p_{uuid.uuid4().hex}", pattern=pattern, schema="n SMALLINT", where="size = 1")
+    assert sorted(row._file_path for row in frame.collect()) == found
+    assert dict(frame.dtypes)["n"] == "smallint"
 
 
-@pytest.mark.parametrize(
-    ("statement", "args"),
-    [
+def test_placeholders_are_those_of_any_library(filled: Place) -> None:
+    (name,) = filled.session.tables
+    given: list[tuple[str, Any]] = [
         ("SELECT n FROM t WHERE n > ? AND _file_path = ?", [1, "b"]),
         ("SELECT n FROM t WHERE n > %s AND _file_path = %s", (1, "b")),
         ("SELECT n FROM t WHERE n > :least AND _file_path = :path", {"least": 1, "path": "b"}),
         ("SELECT n FROM t WHERE n > %(least)s AND _file_path = %(path)s -- :no", {"least": 1, "path": "b"}),
-    ],
-)
-def test_placeholders_are_those_of_any_library(filled: Place, statement: str, args: object) -> None:
-    (name,) = filled.session.tables
-    statement = statement.replace("FROM t ", f"FROM {name} ")
-    assert [row.n for row in filled.session.sql(statement, args=args).collect()] == [3]  # type: ignore[arg-type]
+    ]
+    for statement, args in given:
+        found = filled.session.sql(statement.replace("FROM t ", f"FROM {name} "), args=args)
+        assert [row.n for row in found.collect()] == [3], statement
 
 
 def test_values_without_a_placeholder_are_refused(filled: Place) -> None:
@@ -160,8 +163,8 @@ def test_a_closed_session_says_so(tmp_path: Path) -> None:
             used()
 
 
-def test_pandas_and_sqlalchemy_read_a_home_and_change_nothing(filled: Place) -> None:
-    engine = sqlalchemy.create_engine(f"volstream:///{filled.session.home.settings.home}")
+def test_pandas_and_sqlalchemy_read_a_home_and_change_nothing(filled: Place, gateway: SparkGateway) -> None:
+    engine = sqlalchemy.create_engine("volstream://", creator=partial(read_only, filled.session, gateway))
     found = sqlalchemy.inspect(engine)
     (t,) = filled.session.tables
     assert (found.get_schema_names(), found.get_table_names(), found.get_view_names()) == (["public"], [t], [])

@@ -109,6 +109,7 @@ def test_the_newest_full_listings_stay_on_record(catalog: Catalog, volume: Volum
     assert len(catalog.refreshes.reconciles(volume.id, limit=1000)) == 100
 
 
+@pytest.mark.long
 def test_jobs_in_several_processes_may_request_the_same_keys(url: str, catalog: Catalog, volume: Volume) -> None:
     code = """
 import atexit, sys

@@ -178,6 +178,7 @@ def test_an_interruption_after_the_commit_leaves_the_table(compat: Compat, commi
     assert compat.rows("SELECT * FROM u$") == [(1,), (2,)]
 
 
+@pytest.mark.long
 def test_a_stream_that_is_being_consumed_is_busy(compat: Compat) -> None:
     frame = compat.table().select("id")
     with compat.home.session.streams.get(compat.home.name("s")).consume() as batch:
@@ -292,6 +293,7 @@ def _of(compat: Compat, name: str) -> Table:
     return table
 
 
+@pytest.mark.long
 def test_a_frame_has_the_words_of_every_frame(compat: Compat, capsys: pytest.CaptureFixture[str]) -> None:
     frame = compat.table("t")
     frame.printSchema()
@@ -310,6 +312,7 @@ def test_a_frame_has_the_words_of_every_frame(compat: Compat, capsys: pytest.Cap
     assert list(map(tuple, grouped)) == [("a", 1, 1), ("b", 2, 2)]
 
 
+@pytest.mark.long
 def test_views_and_cached_rows_are_of_frames_without_streams(compat: Compat) -> None:
     session, view = compat.session, f"v_{compat.home.schema}"
     compat.table("t").filter("id > 1").create_or_replace_temp_view(view)
@@ -324,6 +327,7 @@ def test_views_and_cached_rows_are_of_frames_without_streams(compat: Compat) -> 
         compat.table().cache_result()
 
 
+@pytest.mark.long
 def test_a_table_is_updated_deleted_from_and_merged_into(compat: Compat) -> None:
     table = _of(compat, "t")
     table.update({"name": "z", "id": table["id"] + 10}, table["id"] == 1)

@@ -70,6 +70,7 @@ def test_a_dict_is_a_row(connection: Connection) -> None:
     assert rows(connection, "SELECT * FROM k ORDER BY id") == [("a", 2), ("b", None)]
 
 
+@pytest.mark.long
 def test_the_example_of_the_document_ends_with_eight_rows(connection: Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("CREATE TABLE test_pk (id STRING NOT NULL PRIMARY KEY, name STRING, age INT)")

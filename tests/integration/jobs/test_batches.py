@@ -144,6 +144,7 @@ def test_the_next_batch_runs_beside_the_last_calls_of_one(place: Place, tmp_path
     assert place.table() == [(name, 1) for name in "abcdef"]
 
 
+@pytest.mark.long
 def test_a_run_that_stops_does_not_wait_for_calls_of_the_next_batch(place: Place, tmp_path: Path) -> None:
     wait_beside(place, tmp_path, "abcd")
     run_first_batch(place)

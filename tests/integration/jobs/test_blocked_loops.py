@@ -24,6 +24,7 @@ from pathlib import Path
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolate", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("kind", "body", "wait"),

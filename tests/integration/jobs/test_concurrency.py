@@ -143,6 +143,7 @@ def test_a_job_keeps_its_rate_over_workers_batches_and_runs(place: Place) -> Non
         place.session.jobs.alter("j", rate="0/s")
 
 
+@pytest.mark.long
 def test_a_job_has_as_many_workers_as_it_may(place: Place) -> None:
     put(place, 8)
     place.job("import os, time\ndef f(file):\n    time.sleep(0.05)\n    return {'n': os.getpid()}\n")
@@ -177,6 +178,7 @@ def test_as_many_workers_run_as_this_host_has_room_for(
         place.session.jobs.replay("j")
 
 
+@pytest.mark.long
 def test_each_worker_sees_its_own_gpus(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,8")
     put(place, 8)
@@ -190,6 +192,7 @@ def test_each_worker_sees_its_own_gpus(place: Place, monkeypatch: pytest.MonkeyP
     assert len(place.rows(f"SELECT DISTINCT n, p FROM {place.at}")) == 2
 
 
+@pytest.mark.long
 def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) -> None:
     code = (
         "def f(file):\n    file.count('tokens', 1000 * file.size)\n    file.count('calls')\n"

@@ -120,6 +120,7 @@ def damaged(template: Path, tmp_path: Path, gateway: SparkGateway) -> Iterator[D
         yield made
 
 
+@pytest.mark.long
 def test_rows_of_a_lost_file_are_made_again(damaged: Damaged) -> None:
     damaged.live().unlink()
     found = damaged.jobs.verify("j")
@@ -195,7 +196,8 @@ def test_a_table_with_other_rows_is_not_made_again(place: Place) -> None:
     assert log.exists()
 
 
-@pytest.mark.parametrize("part", [pytest.param("files/part-*", marks=pytest.mark.long), "files/_delta_log/*.json"])
+@pytest.mark.long
+@pytest.mark.parametrize("part", ["files/part-*", "files/_delta_log/*.json"])
 def test_a_damaged_directory_says_what_to_do(damaged: Damaged, part: str) -> None:
     [directory] = (Path(damaged.session.home.warehouse) / "directories").iterdir()
     for file in directory.glob(part):

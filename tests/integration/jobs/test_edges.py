@@ -316,7 +316,7 @@ def test_a_cloud_without_keys_for_the_workers_is_a_storage_error_of_which_spark_
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_relative_path_begins_at_the_functions_folder_wherever_it_is_called(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, isolate: bool
 ) -> None:

@@ -30,6 +30,7 @@ def found(place: Place) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values())[:5] for row in place.rows(counts))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "create",
     [pytest.param(create, id=name, marks=() if name == "its own" else pytest.mark.long) for name, create in TABLES.items()],

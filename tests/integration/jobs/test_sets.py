@@ -101,6 +101,21 @@ def test_each_set_of_random_changes_is_as_a_full_computation_would_have_it(place
         assert rows(place) == {key: "+".join(texts) for key, texts in expected.items()}
 
 
+def test_a_set_is_held_back_until_it_is_complete(place: Place) -> None:
+    put(place, a_1="x", b_1="y", b_2="z")
+    place.refresh()
+    job(place, group_complete="count(*) >= 2")
+    progress = place.run().progress
+    assert (progress.processed, progress.failed, progress.held) == (1, 0, 1)
+    [waiting] = place.session.jobs.failures("j")
+    assert (waiting.path, waiting.state, waiting.kind) == ("a", FailureState.WAITING, FailureKind.HELD)
+    put(place, a_2="w")
+    place.refresh()
+    assert place.run().progress.processed == 1
+    assert rows(place) == {"a": "x+w", "b": "y+z"}
+
+
+@pytest.mark.long
 def test_a_set_is_held_back_until_it_is_complete_and_its_rows_go_when_it_no_longer_is(place: Place) -> None:
     put(place, a_1="x", b_1="y", b_2="z")
     place.refresh()
@@ -128,6 +143,7 @@ def test_a_set_is_held_back_until_it_is_complete_and_its_rows_go_when_it_no_long
     assert place.session.jobs.failures("j") == []
 
 
+@pytest.mark.long
 def test_a_set_that_has_just_changed_is_held_back_until_it_is_quiet(place: Place) -> None:
     put(place, a_1="x")
     place.refresh()
@@ -143,6 +159,7 @@ def test_a_set_that_has_just_changed_is_held_back_until_it_is_quiet(place: Place
     assert place.session.jobs.failures("j") == []
 
 
+@pytest.mark.long
 def test_a_set_fails_is_retried_explained_replayed_and_compared_as_one(place: Place) -> None:
     put(place, a_1="x", a_2="bad", b_1="y")
     place.refresh()

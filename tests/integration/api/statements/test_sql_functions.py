@@ -42,6 +42,7 @@ def code(tmp_path: Path) -> Path:
     return folder / "f.py"
 
 
+@pytest.mark.long
 def test_the_recognition_example_of_the_source_document_runs_verbatim(place: Place, code: Path) -> None:
     place.put("soup.jpg")
     place.put("notes.txt")

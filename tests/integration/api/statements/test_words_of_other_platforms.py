@@ -16,6 +16,17 @@ def _shown(home: Home, what: str) -> str:
     return str(row["createtab_stmt"])
 
 
+def test_a_dynamic_table_is_created_by_the_words_of_others(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (id INT) TBLPROPERTIES ('change_tracking' = 'true')")
+    home.sql("CREATE DYNAMIC TABLE d$ REFRESH INTERVAL 10 MINUTE VCLUSTER default COMMENT 'it''s' AS SELECT id * 2 AS n FROM t$")
+    made = home.session.dynamic_tables.get(home.name("d"))
+    assert (made.every, made.comment) == (600.0, "it's")
+    [refresh] = home.sql(f"SHOW DYNAMIC TABLE REFRESH HISTORY IN {home.schema} WHERE name = 'd'")
+    assert (refresh["name"], refresh["state"]) == (home.name("d"), "committed")
+    assert _shown(home, "TABLE d$") == _shown(home, "DYNAMIC TABLE d$")
+
+
+@pytest.mark.long
 def test_a_dynamic_table_is_refreshed_and_shown_by_the_words_of_others(home: Home) -> None:
     home.tracked(columns="id INT", stream=None)
     home.sql("INSERT INTO t$ VALUES (1), (2)")

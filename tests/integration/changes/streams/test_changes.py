@@ -59,9 +59,12 @@ def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[
         ),
     ],
 )
-def test_changes_match_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool) -> None:
+@pytest.mark.parametrize(
+    "ranges", [[(1, 4)], pytest.param([(2, 3), (2, 4), (3, 3)], marks=pytest.mark.long)], ids=["all", "parts"]
+)
+def test_changes_match_those_of_sparks_own_reader(changed: Home, mode: str, updates: bool, ranges: list[tuple[int, int]]) -> None:
     zero = start(changed)
-    for first, last in ((1, 4), (2, 3), (2, 4), (3, 3)):
+    for first, last in ranges:
         expected = sparks(changed, zero + first, zero + last, mode, updates)
         assert ours(changed, zero + first, zero + last, mode, updates) == expected, (first, last)
 
@@ -122,6 +125,7 @@ def test_changes_are_read_from_one_time_to_another(changed: Home) -> None:
         changed.session.changes(changed.name("t"))
 
 
+@pytest.mark.long
 def test_columns_can_identify_rows_in_place_of_their_ids(home: Home) -> None:
     home.tracked(columns="id INT, v STRING", stream=None)
     home.sql("INSERT INTO t$ VALUES (1, 'a'); DELETE FROM t$; INSERT INTO t$ VALUES (1, 'b')")

@@ -58,6 +58,7 @@ def open_attempt(home: Home) -> tuple[Consumption, Any]:
     return consumption, intent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "dml",
     [

@@ -195,7 +195,7 @@ def test_dropping_a_table_makes_its_streams_stale(home: Home) -> None:
         home.sql("SELECT * FROM s$")
 
 
-@pytest.mark.parametrize("log", ["_delta_log", "_tail/_delta_log"])
+@pytest.mark.parametrize("log", ["_delta_log", pytest.param("_tail/_delta_log", marks=pytest.mark.long)])
 def test_a_table_whose_log_is_damaged_can_be_dropped_and_created_again(home: Home, log: str) -> None:
     home.sql("CREATE TABLE t$ (id INT)")
     damaged = Path(home.session.home.warehouse, "tables", home.schema, "t", log)
@@ -219,7 +219,9 @@ def test_a_table_whose_log_is_damaged_can_be_dropped_and_created_again(home: Hom
                 ("CREATE OR REPLACE TABLE t$ AS SELECT NULL AS v", "VOID"),
             ]
         ),
-        ("CREATE TABLE t$ AS SELECT if(age > 30, raise_error('old'), id) AS v FROM s$", r"^old$"),
+        pytest.param(
+            "CREATE TABLE t$ AS SELECT if(age > 30, raise_error('old'), id) AS v FROM s$", r"^old$", marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_create_table_that_fails_leaves_nothing_and_says_why(home: Home, failing: str, said: str) -> None:
@@ -232,7 +234,7 @@ def test_a_create_table_that_fails_leaves_nothing_and_says_why(home: Home, faili
     assert home.rows("SELECT * FROM t$") == [(7, 1)]
 
 
-@pytest.mark.parametrize("left", ["_delta_log", "_delta_log/_staged_commits"])
+@pytest.mark.parametrize("left", ["_delta_log", pytest.param("_delta_log/_staged_commits", marks=pytest.mark.long)])
 def test_a_create_table_that_was_killed_leaves_nothing(home: Home, left: str) -> None:
     home.sql(f"CREATE SCHEMA IF NOT EXISTS {home.schema}")
     table = Path(home.session.home.warehouse, "tables", home.schema, "t")

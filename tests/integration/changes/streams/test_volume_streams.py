@@ -123,6 +123,7 @@ def test_a_stream_of_a_dropped_or_replaced_volume_is_stale(place: Place) -> None
         place.stream()
 
 
+@pytest.mark.long
 def test_reading_never_moves_the_offset(place: Place) -> None:
     """Rule R-9 of docs/streams.md."""
     place.put("a")
@@ -147,6 +148,7 @@ def test_a_read_pins_its_end(place: Place) -> None:
     assert len(changes(place)) == 2
 
 
+@pytest.mark.long
 def test_net_changes_carry_the_version_that_wrote_each_image(place: Place) -> None:
     """Rules R-10 and R-13 of docs/streams.md."""
     for path in ("kept", "changed", "gone", "back"):
@@ -203,6 +205,7 @@ def test_an_empty_range_has_the_right_columns(place: Place) -> None:
     assert frame.count() == 0
 
 
+@pytest.mark.long
 def test_folding_is_not_a_change(place: Place) -> None:
     """Rule R-16 of docs/streams.md."""
     place.put("a")

@@ -200,6 +200,7 @@ def test_a_malformed_file_fails_alone_and_heals_when_it_is_replaced(place: Place
     assert failures(place) == {}
 
 
+@pytest.mark.long
 def test_a_failed_file_keeps_its_rows(place: Place) -> None:
     place.put("a.json", '[{"id":1}]')
     load(place)
@@ -248,6 +249,7 @@ def test_another_schema_and_a_replay_put_rescued_values_into_their_column(place:
     assert table(place, "id, at, _rescued_data") == [(1, {"x": 1.5}, None), (None, None, '{"id":"b"}')]
 
 
+@pytest.mark.long
 def test_only_files_that_meet_the_condition_are_loaded_and_tell_the_columns(place: Place) -> None:
     place.put("a.csv", "id\n1\n")
     place.put("b.csv", "other\n2\n")

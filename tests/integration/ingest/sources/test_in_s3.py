@@ -62,15 +62,15 @@ def test_versions_of_items_are_kept_in_a_bucket(session: Session) -> None:
     assert not is_table(f"{session.home.warehouse}/tables/public/v")
 
 
-@pytest.mark.parametrize("name", ["`a#b`", "`?x`", "`my table`", "`p%20q`", "`ä`"])
-def test_a_name_that_is_another_one_in_a_uri_is_refused_and_harms_no_table(session: Session, name: str) -> None:
+def test_a_name_that_is_another_one_in_a_uri_is_refused_and_harms_no_table(session: Session) -> None:
     session.source.create_stream("a").upload(1)
     session.source.close()
-    with pytest.raises(InvalidValueError, match="cannot be named"):
-        session.source.create_stream(name)
-    with pytest.raises(NotFoundError):
-        session.source.drop(name)
-    assert count(session, "a") == 1
+    for name in ("`a#b`", "`?x`", "`my table`", "`p%20q`", "`ä`"):
+        with pytest.raises(InvalidValueError, match="cannot be named"):
+            session.source.create_stream(name)
+        with pytest.raises(NotFoundError):
+            session.source.drop(name)
+        assert count(session, "a") == 1
 
 
 @pytest.mark.parametrize("answer", [409, 412])

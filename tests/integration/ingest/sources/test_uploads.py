@@ -120,22 +120,28 @@ def many(write: Callable[[pa.Table, pa.BufferOutputStream], object]) -> bytes:
     ("name", "content", "reason"),
     [
         ("a.csv", "id,n\n1,1\n2,2\n1,3\n", "id is not unique: 1"),
-        ("a.csv", "id,n\n1,1\n,2\n", "rows without a value for id"),
+        pytest.param("a.csv", "id,n\n1,1\n,2\n", "rows without a value for id", marks=pytest.mark.long),
         ("a.csv", "name,n\nx,1\n", "has no column id"),
-        ("a.csv", "id,n\n1,1,1\n", "has a row with values that fit no column: .*_c2"),
+        pytest.param("a.csv", "id,n\n1,1,1\n", "has a row with values that fit no column: .*_c2", marks=pytest.mark.long),
         ("a.json", '{"id": 1}\n{"id": \n', "fit no column: .*_corrupt_record"),
         pytest.param("a.parquet", "not Parquet", "cannot be read as parquet", marks=pytest.mark.long),
-        ("a.avro", "not Avro", "not an Avro file"),
+        pytest.param("a.avro", "not Avro", "not an Avro file", marks=pytest.mark.long),
         (
             "a.csv.zst",
             pa.compress((b"0" * 9999 + b"\n") * 30_000, codec="zstd", asbytes=True),
             r"a\.csv\.zst cannot be read as csv: The file has .* and expands to 272",
         ),
-        ("a.parquet", partial(many, pq.write_table), "cannot be read as parquet: The file has .* and expands to 300"),
-        (
+        pytest.param(
+            "a.parquet",
+            partial(many, pq.write_table),
+            "cannot be read as parquet: The file has .* and expands to 300",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             "a.orc",
             partial(many, partial(pa.orc.write_table, compression="zstd")),
             "cannot be read as orc: The file has .* and expands to 300",
+            marks=pytest.mark.long,
         ),
         ("a.txt", "", "format of .* is unknown"),
         ("missing.csv", None, "cannot be read: No such file"),
@@ -280,6 +286,11 @@ def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> No
         session.connector.upload_file(str(tmp_path / "users.csv"), "taken", "id")
 
 
+@pytest.mark.parametrize(
+    "cloud",
+    ["moto", *(pytest.param(name, marks=pytest.mark.long) for name in ("oss", "gcs", "localstack", "seaweedfs", "azurite"))],
+    indirect=True,
+)
 def test_files_of_object_stores_are_fetched_by_a_connection(
     cloud: Cloud, settings: Settings, gateway: SparkGateway, tmp_path: Path
 ) -> None:

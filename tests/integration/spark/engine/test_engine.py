@@ -66,21 +66,10 @@ def gateway(address: EngineAddress) -> Iterator[SparkGateway]:
     gateway.close()
 
 
-@pytest.fixture(scope="module")
-def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Settings of a home whose engine no test stops."""
-    return config.load(tmp_path_factory.mktemp("shared"), driver_memory=1 << 30, cores=2)
-
-
-@pytest.fixture(scope="module")
-def shared_address(shared_settings: Settings) -> Iterator[EngineAddress]:
-    yield attached(shared_settings)
-    stop_engine(shared_settings, at_once=True)
-
-
 @pytest.fixture
-def shared(shared_address: EngineAddress) -> Iterator[SparkGateway]:
-    gateway = SparkGateway(lambda: shared_address, stall_seconds=STALL_SECONDS)
+def shared(engine_address: EngineAddress) -> Iterator[SparkGateway]:
+    """A gateway of the test's own to the engine of all tests, which no test stops."""
+    gateway = SparkGateway(lambda: engine_address, stall_seconds=STALL_SECONDS)
     yield gateway
     gateway.close()
 
@@ -100,32 +89,32 @@ def one(gateway: SparkGateway) -> int:
         return int(gateway.session().sql("SELECT 1").collect()[0][0])
 
 
-def test_no_process_of_python_listens_on_a_port(shared: SparkGateway, shared_address: EngineAddress) -> None:
+def test_no_process_of_python_listens_on_a_port(shared: SparkGateway, engine_address: EngineAddress) -> None:
     numbers = shared.session().range(3).mapInArrow(lambda batches: batches, "id BIGINT")
     assert [row[0] for row in numbers.collect()] == [0, 1, 2]
-    workers = psutil.Process(shared_address.jvm_pid).children(recursive=True)
+    workers = psutil.Process(engine_address.jvm_pid).children(recursive=True)
     assert len(workers) >= 2
     assert [worker.net_connections("inet") for worker in workers] == [[]] * len(workers)
 
 
-def test_a_statement_runs_in_the_engine_of_the_home(shared: SparkGateway, shared_settings: Settings) -> None:
+def test_a_statement_runs_in_the_engine_of_the_home(shared: SparkGateway, engine_settings: Settings) -> None:
     assert one(shared) == 1
-    status = engine_status(shared_settings)
+    status = engine_status(engine_settings)
     assert status is not None
     assert (status.state, status.kind) == ("running", "background")
 
 
 def test_the_token_is_neither_on_a_command_line_nor_in_a_file_others_can_read(
-    shared_address: EngineAddress, shared_settings: Settings
+    engine_address: EngineAddress, engine_settings: Settings
 ) -> None:
-    for pid in (shared_address.engine_pid, shared_address.jvm_pid):
-        assert shared_address.token not in " ".join(psutil.Process(pid).cmdline())
-    readable = [path for path in shared_settings.home.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
-    assert not [path for path in readable if shared_address.token.encode() in path.read_bytes()]
+    for pid in (engine_address.engine_pid, engine_address.jvm_pid):
+        assert engine_address.token not in " ".join(psutil.Process(pid).cmdline())
+    readable = [path for path in engine_settings.home.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert not [path for path in readable if engine_address.token.encode() in path.read_bytes()]
 
 
-def test_a_wrong_token_is_rejected(shared_address: EngineAddress) -> None:
-    stranger = SparkGateway(lambda: dataclasses.replace(shared_address, token="guessed"), stall_seconds=STALL_SECONDS)
+def test_a_wrong_token_is_rejected(engine_address: EngineAddress) -> None:
+    stranger = SparkGateway(lambda: dataclasses.replace(engine_address, token="guessed"), stall_seconds=STALL_SECONDS)
     try:
         with pytest.raises(EngineError, match="rejected the token") as caught:
             one(stranger)
@@ -175,8 +164,8 @@ def test_each_thread_has_a_session_that_ends_with_it(shared: SparkGateway) -> No
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_an_engine_that_no_longer_has_a_session_is_lost(shared_address: EngineAddress, used: bool) -> None:
-    gateway = SparkGateway(lambda: shared_address, stall_seconds=2)
+def test_an_engine_that_no_longer_has_a_session_is_lost(engine_address: EngineAddress, used: bool) -> None:
+    gateway = SparkGateway(lambda: engine_address, stall_seconds=2)
     try:
         forgotten = gateway.session()
         forgotten.range(1).collect()
@@ -191,8 +180,8 @@ def test_an_engine_that_no_longer_has_a_session_is_lost(shared_address: EngineAd
         gateway.close()
 
 
-def test_sessions_that_are_released_are_not_missed(shared_address: EngineAddress) -> None:
-    gateway = SparkGateway(lambda: shared_address, stall_seconds=0.4)
+def test_sessions_that_are_released_are_not_missed(engine_address: EngineAddress) -> None:
+    gateway = SparkGateway(lambda: engine_address, stall_seconds=0.4)
     try:
         end = time.monotonic() + 3
         while time.monotonic() < end:
@@ -286,6 +275,7 @@ def test_a_jvm_killed_mid_query_is_a_lost_engine(gateway: SparkGateway, address:
     eventually(lambda: gateway.lost is not None, timeout=SLACK_SECONDS)
 
 
+@pytest.mark.long
 def test_a_cancelled_query_that_does_not_end_ends_the_engine(settings: Settings) -> None:
     settings = settings.model_copy(update={"spark_conf": {"spark.volstream.stuckSeconds": "1"}})
     address = attached(settings)
@@ -369,6 +359,7 @@ def test_an_engine_that_cannot_start_shows_the_last_lines_of_the_jvm(settings: S
         attach(settings)
 
 
+@pytest.mark.long
 def test_a_port_that_another_process_took_is_not_used(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1]])

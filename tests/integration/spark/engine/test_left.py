@@ -19,24 +19,14 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.waiting import eventually
-from volstream.base import config
-from volstream.base.config import Settings
-from volstream.spark.engine.attach import attach
-from volstream.spark.engine.control import stop_engine
+from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.session import SparkGateway
 
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    settings = config.load(tmp_path_factory.mktemp("home"), driver_memory=1 << 30, cores=2)
-    yield settings
-    stop_engine(settings, at_once=True)
-
-
 @pytest.fixture
-def opened(settings: Settings) -> Iterator[list[SparkGateway]]:
+def opened() -> Iterator[list[SparkGateway]]:
     opened: list[SparkGateway] = []
     yield opened
     for gateway in opened:
@@ -48,9 +38,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "sessions" / "job"
 
 
-def next_one(settings: Settings, opened: list[SparkGateway], path: Path) -> SparkGateway:
+def next_one(engine_address: EngineAddress, opened: list[SparkGateway], path: Path) -> SparkGateway:
     """What the next process has."""
-    gateway = SparkGateway(lambda: attach(settings), stall_seconds=60)
+    gateway = SparkGateway(lambda: engine_address, stall_seconds=60)
     opened.append(gateway)
     gateway.take_over(path)
     return gateway
@@ -72,9 +62,9 @@ def of_worker(gateway: SparkGateway) -> tuple[int, int, str]:
     return row.pid, row.parent, row.mark
 
 
-def left_by_a_run(settings: Settings, opened: list[SparkGateway], path: Path) -> str:
+def left_by_a_run(engine_address: EngineAddress, opened: list[SparkGateway], path: Path) -> str:
     """The id of the session that a process used for a function and left."""
-    gateway = next_one(settings, opened, path)
+    gateway = next_one(engine_address, opened, path)
     session = gateway.session().session_id
     of_worker(gateway)
     gateway.close()
@@ -82,14 +72,14 @@ def left_by_a_run(settings: Settings, opened: list[SparkGateway], path: Path) ->
 
 
 def test_the_next_process_finds_python_started_and_nothing_of_the_earlier_run_in_it(
-    settings: Settings, opened: list[SparkGateway], path: Path
+    engine_address: EngineAddress, opened: list[SparkGateway], path: Path
 ) -> None:
-    first = next_one(settings, opened, path)
+    first = next_one(engine_address, opened, path)
     session = first.session().session_id
     pid, parent, _ = of_worker(first)
     assert of_worker(first) == (pid, parent, "left by an earlier call"), "a worker serves a process more than once"
     first.close()
-    second = next_one(settings, opened, path)
+    second = next_one(engine_address, opened, path)
     assert second.session().session_id == session
     another, same_parent, mark = of_worker(second)
     assert (same_parent, mark) == (parent, "")
@@ -98,36 +88,36 @@ def test_the_next_process_finds_python_started_and_nothing_of_the_earlier_run_in
 
 
 def test_processes_at_the_same_time_have_sessions_of_their_own(
-    settings: Settings, opened: list[SparkGateway], path: Path
+    engine_address: EngineAddress, opened: list[SparkGateway], path: Path
 ) -> None:
-    first, second = next_one(settings, opened, path), next_one(settings, opened, path)
+    first, second = next_one(engine_address, opened, path), next_one(engine_address, opened, path)
     left_one, other = first.session().session_id, second.session().session_id
     assert left_one != other
     second.close()
     of_worker(first)
     first.close()
-    assert next_one(settings, opened, path).session().session_id == left_one
+    assert next_one(engine_address, opened, path).session().session_id == left_one
 
 
-def test_an_ended_session_is_replaced(settings: Settings, opened: list[SparkGateway], path: Path) -> None:
-    first = next_one(settings, opened, path)
+def test_an_ended_session_is_replaced(engine_address: EngineAddress, opened: list[SparkGateway], path: Path) -> None:
+    first = next_one(engine_address, opened, path)
     session = first.session()
     session.range(1).collect()
     session.client.release_session()  # as the server does with a session that was unused for an hour
     first.close()
-    second = next_one(settings, opened, path)
+    second = next_one(engine_address, opened, path)
     assert second.session().session_id != session.session_id
     assert second.session().range(3).count() == 3
 
 
-def test_the_session_of_a_killed_process_is_ended(settings: Settings, opened: list[SparkGateway], path: Path) -> None:
-    first = next_one(settings, opened, path)
+def test_the_session_of_a_killed_process_is_ended(engine_address: EngineAddress, opened: list[SparkGateway], path: Path) -> None:
+    first = next_one(engine_address, opened, path)
     session = first.session()
     session.conf.set("spark.sql.shuffle.partitions", "7")
     [connection] = first._open.values()
     assert connection.left is not None
     connection.left.close()  # as the system does
-    second = next_one(settings, opened, path)
+    second = next_one(engine_address, opened, path)
     second_id = second.session().session_id
     assert second_id != session.session_id
     assert second.session().conf.get("spark.sql.shuffle.partitions") != "7"
@@ -135,55 +125,63 @@ def test_the_session_of_a_killed_process_is_ended(settings: Settings, opened: li
         session.range(1).collect()
     of_worker(second)
     second.close()
-    assert next_one(settings, opened, path).session().session_id == second_id
+    assert next_one(engine_address, opened, path).session().session_id == second_id
 
 
+@pytest.mark.long
 def test_a_package_that_was_installed_meanwhile_is_not_missed(
-    settings: Settings, opened: list[SparkGateway], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_address: EngineAddress, opened: list[SparkGateway], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = left_by_a_run(settings, opened, path)
+    session = left_by_a_run(engine_address, opened, path)
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
-    assert next_one(settings, opened, path).session().session_id != session
+    assert next_one(engine_address, opened, path).session().session_id != session
 
 
-@pytest.mark.parametrize("content", ["", "["])
-def test_a_broken_file_costs_a_new_session(content: str, settings: Settings, opened: list[SparkGateway], path: Path) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("content", ["[", pytest.param("", marks=pytest.mark.long)])
+def test_a_broken_file_costs_a_new_session(
+    content: str, engine_address: EngineAddress, opened: list[SparkGateway], path: Path
+) -> None:
     path.parent.mkdir()
     path.write_text(content)
-    session = left_by_a_run(settings, opened, path)
-    assert next_one(settings, opened, path).session().session_id == session
+    session = left_by_a_run(engine_address, opened, path)
+    assert next_one(engine_address, opened, path).session().session_id == session
 
 
-def test_a_session_whose_python_was_killed_is_replaced(settings: Settings, opened: list[SparkGateway], path: Path) -> None:
-    first = next_one(settings, opened, path)
+@pytest.mark.long
+def test_a_session_whose_python_was_killed_is_replaced(
+    engine_address: EngineAddress, opened: list[SparkGateway], path: Path
+) -> None:
+    first = next_one(engine_address, opened, path)
     session = first.session().session_id
     _, parent, _ = of_worker(first)
     first.close()
     os.killpg(parent, signal.SIGKILL)  # as when memory runs out
-    second = next_one(settings, opened, path)
+    second = next_one(engine_address, opened, path)
     assert of_worker(second)[2] == ""
     assert second.session().session_id != session
 
 
+@pytest.mark.long
 def test_code_that_changes_during_a_run_is_not_taken_for_that_of_the_run(
-    settings: Settings, opened: list[SparkGateway], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_address: EngineAddress, opened: list[SparkGateway], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = next_one(settings, opened, path)
+    first = next_one(engine_address, opened, path)
     session = first.session().session_id
     of_worker(first)
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])  # something is installed
     first.close()
-    assert next_one(settings, opened, path).session().session_id != session
+    assert next_one(engine_address, opened, path).session().session_id != session
 
 
 def test_a_session_that_cannot_be_left_is_used_all_the_same(
-    settings: Settings, opened: list[SparkGateway], tmp_path: Path
+    engine_address: EngineAddress, opened: list[SparkGateway], tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    first = next_one(settings, opened, tmp_path / "file" / "job")
+    first = next_one(engine_address, opened, tmp_path / "file" / "job")
     assert first.session().range(3).count() == 3
     first.close()
-    second = next_one(settings, opened, tmp_path / "job")
+    second = next_one(engine_address, opened, tmp_path / "job")
     second.session()
     [connection] = second._open.values()
     assert connection.left is not None

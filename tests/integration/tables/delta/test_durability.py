@@ -92,6 +92,7 @@ def _rely_on_it(location: str) -> None:
     durable.sync(location, head[1], head[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "use", [_commit_directly, *(pytest.param(use, marks=pytest.mark.long) for use in (_make_a_checkpoint, _rely_on_it))]
 )

@@ -59,7 +59,7 @@ def test_rows_of_a_key_are_replaced_and_found_whatever_its_characters(location: 
     assert select(location) == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_generated_keys_of_all_planes_have_one_row_each(location: str, seed: int) -> None:
     choice, model = random.Random(seed), dict[str, int]()
     for number in range(1, 30):

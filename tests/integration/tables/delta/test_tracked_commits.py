@@ -247,8 +247,14 @@ def test_rows_of_a_key_that_several_have_are_replaced_and_follow_as_spark_reads_
     assert compacted
 
 
-@pytest.mark.parametrize("keyed", [True, False], ids=["primary key", "another key"])
-@pytest.mark.parametrize("come", ["inline", "in files", "both"])
+@pytest.mark.parametrize(
+    ("keyed", "come"),
+    [
+        pytest.param(keyed, come, marks=() if (keyed, come) in ((True, "both"), (False, "inline")) else pytest.mark.long)
+        for keyed in (True, False)
+        for come in ("inline", "in files", "both")
+    ],
+)
 def test_the_feed_has_rows_however_they_come(gateway: SparkGateway, tmp_path: Path, keyed: bool, come: str) -> None:
     location, staged = str(tmp_path / "t"), str(tmp_path / "staged")
     assert direct.create(location, SCHEMA, {PRIMARY_KEY: '["id"]'} if keyed else {}, tracked=True)

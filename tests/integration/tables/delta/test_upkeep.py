@@ -50,6 +50,7 @@ def present(location: str, version: int | None = None) -> list[tuple[str, int]]:
     return sorted((row["id"], row["n"]) for row in rows)
 
 
+@pytest.mark.long
 def test_hundreds_of_commits_leave_tens_of_files_and_the_same_rows_in_every_version(tmp_path: Path) -> None:
     location, model, choice = make(tmp_path), dict[str, int](), random.Random(3)
     known: dict[int, list[tuple[str, int]]] = {}
