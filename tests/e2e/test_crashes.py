@@ -32,27 +32,17 @@ class World:
         self.folder.mkdir()
         write(self.folder, {"first.txt": "first"})
         home.ok("create-volume", "files", "files", "--pattern", "*.txt")
-        # Two files a batch: some points lie between two batches.
-        for job, how in (("every", "append"), ("latest", "upsert")):
-            home.ok(
-                "create-job",
-                job,
-                "--volume",
-                "files",
-                "--function",
-                "functions.py:read",
-                "--into",
-                job,
-                "--write",
-                how,
-                "--max-files",
-                "2",
-            )
-        home.ok("refresh", "files")
-        for job in ("every", "latest"):
-            home.ok("run-job", job)
+        self.create("every", "append")
         self.now["first.txt"] = "first"
         self.check("every")
+
+    def create(self, job: str, write: str) -> None:
+        """Creates a job, and runs it."""
+        options = ("--volume", "files", "--function", "functions.py:read", "--into", job, "--write", write)
+        # Two files a batch: some points lie between two batches.
+        self.home.ok("create-job", job, *options, "--max-files", "2")
+        self.home.ok("refresh", "files")
+        self.home.ok("run-job", job)
 
     def change(self) -> None:
         """Adds two files, replaces one and deletes one."""
@@ -85,6 +75,13 @@ def world(home: Home) -> World:
     return World(home)
 
 
+@pytest.fixture(scope="module")
+def latest(world: World) -> World:
+    """The world, with the job ``latest``."""
+    world.create("latest", "upsert")
+    return world
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["refresh.committed", "refresh.intent"])
 def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str) -> None:
@@ -97,11 +94,19 @@ def test_the_next_refresh_finishes_one_that_was_killed(world: World, point: str)
     assert sorted(row["relative_path"] for row in listed) == sorted(world.now)
 
 
-def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_rows(world: World) -> None:
+_POINTS = ("plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed")
+
+
+@pytest.mark.parametrize(
+    "points",
+    [("plan.opened", "batch.intent", "batch.written"), pytest.param(_POINTS, marks=pytest.mark.long)],
+    ids=["some points", "all points"],
+)
+def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_rows(world: World, points: tuple[str, ...]) -> None:
     world.change()
     world.home.ok("refresh", "files")
     # Each run gets a little farther than the one before; what one left open the next one settles first.
-    for point in ("plan.written", "plan.opened", "batch.intent", "batch.staged", "batch.written", "batch.committed"):
+    for point in points:
         world.home.crash("run-job", "every", at=point)
 
     world.home.ok("run-job", "every")
@@ -110,17 +115,17 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_row
 
 
 @pytest.mark.long
-def test_the_next_run_finishes_a_recovery_that_was_killed(world: World) -> None:
-    world.change()
-    world.home.ok("refresh", "files")
+def test_the_next_run_finishes_a_recovery_that_was_killed(latest: World) -> None:
+    latest.change()
+    latest.home.ok("refresh", "files")
     # Nothing of the first batch is in the table, and then all of it.
     for point in ("batch.staged", "recover.fence", "recover.fenced", "batch.written", "recover.fenced"):
-        world.home.crash("run-job", "latest", at=point)
+        latest.home.crash("run-job", "latest", at=point)
 
-    report = world.home.json("run-job", "latest")
+    report = latest.home.json("run-job", "latest")
 
     assert report["recovered"]
-    world.check("latest")
+    latest.check("latest")
 
 
 @pytest.mark.long

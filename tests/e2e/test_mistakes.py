@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ def test_a_volume_on_a_missing_directory_names_it(home: Home, name: str, tmp_pat
     assert home.run("describe", "volume", name).code == 3
 
 
+@pytest.mark.long
 def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
     write(
@@ -112,6 +114,7 @@ def test_a_function_that_cannot_be_found_or_imported_says_why(home: Home, name: 
     assert home.run("describe", "job", name).code == 3
 
 
+@pytest.mark.long
 def test_bad_cron_lines_and_bad_result_columns_are_rejected(home: Home, name: str, files: Path) -> None:
     home.ok("create-volume", name, str(files))
     create = ["create-job", name, "--volume", name, "--function", "functions.py:read", "--into", name]
@@ -200,7 +203,11 @@ def test_a_full_disk_ends_the_run_with_4_and_the_next_run_succeeds_once_there_is
         assert [path for path, _ in home.pairs(name)] == [f"{number}.txt" for number in range(4)]
 
 
-def test_a_read_only_disk_ends_every_command_with_4_and_a_word_about_it(tmp_path: Path) -> None:
+_WRITING = (["refresh", "v"], ["create-volume", "w", "."], ["sql", "SELECT 1"], ["daemon"])
+
+
+@pytest.mark.parametrize("commands", [_WRITING[:1], pytest.param(_WRITING, marks=pytest.mark.long)], ids=["refresh", "all"])
+def test_a_read_only_disk_ends_every_command_with_4_and_a_word_about_it(tmp_path: Path, commands: Sequence[list[str]]) -> None:
     home = Home(tmp_path)
     write(tmp_path / "files", {"a.txt": "a"})
     home.path.mkdir(mode=0o700)
@@ -209,7 +216,7 @@ def test_a_read_only_disk_ends_every_command_with_4_and_a_word_about_it(tmp_path
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         home.ok("create-volume", "v", str(tmp_path / "files"))
         disk.seal()
-        for command in (["refresh", "v"], ["create-volume", "w", str(tmp_path)], ["sql", "SELECT 1"], ["daemon"]):
+        for command in commands:
             refused(home.run(*command), 4, "read-only")
         disk.unseal()
         assert home.json("refresh", "v")["inserted"] == 1

@@ -214,7 +214,7 @@ def test_removals_beyond_the_limit_are_held_until_they_are_accepted(bucket: Buck
     assert bucket.directory() == etags(*files[:40])
 
 
-@pytest.mark.parametrize("content", [b"", b"damaged", None])
+@pytest.mark.parametrize("content", [b"damaged", *(pytest.param(one, marks=pytest.mark.long) for one in (b"", None))])
 def test_a_damaged_or_missing_file_changes_nothing(bucket: Bucket, content: bytes | None) -> None:
     kept = bucket.put("kept")
     bucket.read(FIRST, [kept])
