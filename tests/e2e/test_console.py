@@ -8,7 +8,7 @@ import re
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -82,6 +82,18 @@ PAGES = [
     "/nowhere",
 ]
 
+#: Those that a short run looks at: the ones that are built most differently.
+_LOOKED_AT = (
+    "/",
+    "/volumes/photos",
+    "/jobs/sizes",
+    "/jobs/sizes/failures",
+    "/jobs/sizes/compare",
+    "/tables/sizes",
+    "/sql",
+    "/graph",
+)
+
 WIDTHS, SCHEMES = (360, 768, 1280), ("light", "dark")
 
 #: Rules of WCAG 2.2 A and AA, and what axe calls best practice.
@@ -135,7 +147,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     home.ok("create-volume", "photos", str(home.folder / "photos"))
     home.ok("create-volume", "letters", str(home.folder / "letters"), "--queue-type", "poll")
     sizes = ("--volume", "photos", "--function", "functions.py:measure", "--into", "sizes", "--retries", "0")
-    home.ok("create-job", "sizes", *sizes, "--on-change", "--max-files", "6")
+    home.ok("create-job", "sizes", *sizes, "--on-change", "--max-files", "12")
     words = ("--volume", "letters", "--function", "functions.py:count", "--into", "words")
     home.ok("create-job", "words", *words, "--every", "1h")
     with home.daemon() as daemon:
@@ -177,12 +189,15 @@ def check(page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme"),
-    [pytest.param(*one, marks=() if one == (360, "light") else pytest.mark.long) for one in product(WIDTHS, SCHEMES)],
+    ("width", "scheme", "pages"),
+    [
+        pytest.param(360, "light", _LOOKED_AT, id="360-light-some"),
+        *(pytest.param(*one, PAGES, marks=pytest.mark.long, id=f"{one[0]}-{one[1]}") for one in product(WIDTHS, SCHEMES)),
+    ],
 )
-def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: int, scheme: str) -> None:
+def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: int, scheme: str, pages: Sequence[str]) -> None:
     with opened(site, browser, width, scheme) as page:
-        for path in PAGES:
+        for path in pages:
             visit(page, site.path(path))
             expect(page.locator("h1")).to_have_count(1)
             if path == "/jobs/sizes":
@@ -190,6 +205,7 @@ def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: i
             check(page, path)
 
 
+@pytest.mark.long
 def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
     with opened(site, browser, 800) as page:
         visit(page, site.path("/graph"))
@@ -198,6 +214,7 @@ def test_the_lineage_fits_into_the_window(site: Site, browser: Browser) -> None:
         assert page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.lineage'))") <= 0
 
 
+@pytest.mark.long
 def test_the_lineage_is_zoomed_moved_and_saved(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
         visit(page, site.path("/graph"))
@@ -241,6 +258,7 @@ def test_tables_are_sorted_by_a_click_and_by_the_keyboard(site: Site, browser: B
         expect(names).to_have_text(["letters", "photos"])
 
 
+@pytest.mark.long
 def test_the_reader_chooses_light_or_dark_for_all_pages(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
         visit(page, site.path("/jobs/sizes"))
@@ -346,10 +364,11 @@ def some_html(chosen: random.Random, depth: int = 0) -> str:
     return "".join(parts.values())
 
 
-def test_any_page_becomes_any_other_in_place(site: Site, browser: Browser) -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_any_page_becomes_any_other_in_place(site: Site, browser: Browser, count: int) -> None:
     chosen = random.Random(1)
     with opened(site, browser) as page:
-        for _ in range(500):
+        for _ in range(count):
             became, wanted = page.evaluate(_MORPH, [some_html(chosen), some_html(chosen)])
             assert became == wanted
 
