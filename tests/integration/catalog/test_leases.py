@@ -82,6 +82,7 @@ def test_a_release_frees_only_our_own_lease(catalog: Catalog) -> None:
     assert catalog.leases.held() == []
 
 
+@pytest.mark.long
 def test_exactly_one_of_several_racing_processes_gets_a_lease(url: str, catalog: Catalog) -> None:
     code = """
 import atexit, sys, uuid

@@ -9,7 +9,7 @@ import oss2
 import pytest
 
 from tests.clouds import Cloud
-from tests.running import Runner, failed, results
+from tests.running import EVERYWHERE, Runner, failed, results
 from tests.servers import each
 from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
@@ -22,7 +22,7 @@ from volstream.functions.volume import FileContent, PresignedUrl
 CODE = "def f(file):\n    return {'n': len(file.read_bytes())}"
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_each_file_is_read_and_one_that_changed_or_vanished_meanwhile_is_reported(
     cloud: Cloud, run: Runner, isolate: bool
 ) -> None:
@@ -55,7 +55,7 @@ def f(file):
 
 
 @pytest.mark.parametrize("cloud", each("moto", "oss", "localstack", "seaweedfs"), indirect=True)  # Google signs by an account
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 def test_a_function_may_ask_what_the_store_knows_of_a_file(cloud: Cloud, run: Runner, isolate: bool) -> None:
     bucket = f"asked-{isolate}".lower()
     cloud.make_bucket(bucket)

@@ -26,6 +26,7 @@ with served(sys.argv[1]) as url:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", each("moto", "gcs", "localstack", "seaweedfs", "pubsub", "azurite"))
 def test_a_server_is_reached_from_this_machine_alone_and_ends_with_tests_that_are_killed(server: str, tmp_path: Path) -> None:
     with served(server):

@@ -40,6 +40,7 @@ def test_a_kill_at_any_named_point_loses_and_doubles_nothing(tmp_path: Path, poi
     check(location, first.acknowledged() | second.acknowledged(), {f"{name}-{one:04}" for name in "ab" for one in range(200)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [3, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_kills_at_random_lose_and_double_nothing(tmp_path: Path, kills: int) -> None:
     location = tails.create(tmp_path)

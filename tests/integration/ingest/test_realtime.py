@@ -221,6 +221,7 @@ def test_rows_whose_column_others_renamed_are_not_shown_without_it(connection: C
     assert commit(connection, "t") == 1
 
 
+@pytest.mark.long
 def test_rows_that_have_arrived_are_committed_before_their_table_is_tracked(connection: Connection) -> None:
     connection.cursor().execute("CREATE TABLE t (id STRING NOT NULL, n INT)")
     append(connection, "t", {"id": "a", "n": 1})

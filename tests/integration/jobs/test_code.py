@@ -125,6 +125,7 @@ def check(session: Session, made: Made, empty: dict[str, int]) -> None:
 EVENTS = ["edit", "revert", "argument", "column", "environment", "put", "put", "delete", "move", "replay", "stale", "forget"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("group_by", "turns"),
     [

@@ -42,6 +42,7 @@ def written(place: Place) -> list[str]:
     return sorted(str(file) for file in warehouse.rglob("*") if file.is_file())
 
 
+@pytest.mark.long
 def test_other_code_shows_what_it_would_change_and_writes_nothing(place: Place) -> None:
     for name, content in {"a": "x\ny", "b": "more", "c": "two", "d": "no", "e": "bad", "f": "bad 2", "g": "z"}.items():
         place.put(name, content)

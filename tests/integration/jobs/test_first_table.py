@@ -118,6 +118,7 @@ def test_files_that_failed_are_told_and_tried_again_with_other_code(run: Run, ho
     assert run(lambda file: {"n": 5})[0] == [("a", 1), ("bad", 5)]
 
 
+@pytest.mark.long
 def test_a_job_that_paused_itself_goes_on_with_the_next_call(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
 
@@ -195,8 +196,8 @@ def test_a_function_of_a_file_is_read_from_it(run: Run, home: Home, tmp_path: Pa
             lambda file: file.path,
             "A File has no attribute 'path'. Use relative_path, or local_path\\(\\) for a path on this machine.",
         ),
-        (lambda file: file.sise, "A File has no attribute 'sise'. Did you mean 'size'\\?"),
-        (lambda file: 5, "The function returned a value of type int; return a dict"),
+        pytest.param(lambda file: file.sise, "A File has no attribute 'sise'. Did you mean 'size'\\?", marks=pytest.mark.long),
+        pytest.param(lambda file: 5, "The function returned a value of type int; return a dict", marks=pytest.mark.long),
         (lambda file: os._exit(3), "The process that ran the function ended with exit status 3"),
         (lambda file: {"n": 1 if file.name == "a" else "x"}, "'n' is BIGINT in a, but STRING in b"),
     ],

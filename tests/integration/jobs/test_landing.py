@@ -71,7 +71,7 @@ def test_a_volume_may_be_emptied_and_refreshed_without_a_question(place: Place) 
 @pytest.mark.parametrize(
     ("after_load", "point"),
     [
-        ("delete", "volstream.jobs.outputs._set_aside"),
+        pytest.param("delete", "volstream.jobs.outputs._set_aside", marks=pytest.mark.long),
         ("archive:.done", "volstream.files.storage.local.LocalStore.move"),
         pytest.param("delete", "volstream.files.storage.local.LocalStore.move", marks=pytest.mark.long),
     ],

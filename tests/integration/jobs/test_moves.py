@@ -91,6 +91,7 @@ def test_rows_follow_a_moved_file_without_calling_the_function(place: Place, by:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["volstream", pytest.param("Apache-Spark", marks=pytest.mark.long)])
 def test_a_new_file_in_the_inode_of_a_deleted_one_is_not_that_one_moved(place: Place, by: str) -> None:
     old, new = place.folder / "old", place.folder / "new"

@@ -250,6 +250,7 @@ def test_a_path_that_is_not_allowed_is_the_functions_failure(target: Target) -> 
     assert target.everything == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["async", *(pytest.param(how, marks=pytest.mark.long) for how in ("isolate", "group", "path"))])
 def test_every_way_of_calling_a_function_writes_its_files(target: Target, how: str) -> None:
     made = "{'n': 1, 'made': volstream.OutputFile(file.name, data=file.read_bytes())}"

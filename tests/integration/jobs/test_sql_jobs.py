@@ -56,6 +56,7 @@ def test_without_changes_nothing_runs(copied: Home) -> None:
     assert copied.session.jobs.get(copied.name("j")).last_outcome == "nothing to do"
 
 
+@pytest.mark.long
 def test_commits_without_data_are_skipped_without_a_run(copied: Home) -> None:
     before, written = copied.offset() or 0, commits(copied, "u$")
     copied.sql("ALTER TABLE t$ SET TBLPROPERTIES ('note' = 'x')")
@@ -167,6 +168,7 @@ def test_dropping_a_job_frees_its_stream(copied: Home) -> None:
     copied.sql("DROP STREAM s$")
 
 
+@pytest.mark.long
 def test_a_job_whose_stream_is_being_consumed_does_not_run(copied: Home) -> None:
     copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
     with copied.session.streams.get(copied.name("s")).consume(), pytest.raises(StreamBusyError):

@@ -114,6 +114,7 @@ def test_a_dynamic_table_is_written_by_its_refresh(home: Home) -> None:
         home.sql("INSERT INTO d$ VALUES (1)")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", [pytest.param(one, marks=() if one is Write.UPSERT else pytest.mark.long) for one in Write])
 def test_a_log_of_versions_and_the_table_of_a_dropped_job_are_free(place: Place, write: Write) -> None:
     home = filled(place, write=write)

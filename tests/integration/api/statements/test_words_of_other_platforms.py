@@ -73,6 +73,7 @@ def test_what_show_create_table_shows_makes_the_same_table(home: Home) -> None:
         _shown(home, "TABLE none$")
 
 
+@pytest.mark.long
 def test_a_table_gets_a_primary_key(home: Home) -> None:
     home.tracked(columns="id INT, `Name` STRING")
     home.sql("INSERT INTO t$ VALUES (1, 'a')")

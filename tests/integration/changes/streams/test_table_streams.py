@@ -161,6 +161,7 @@ def test_rows_that_are_older_than_change_tracking_have_no_version(home: Home) ->
     ]
 
 
+@pytest.mark.long
 def test_replacing_a_stream_restarts_it_and_if_not_exists_keeps_it(home: Home) -> None:
     """Rule R-6 of docs/streams.md."""
     home.tracked()

@@ -169,6 +169,7 @@ def test_a_cursor_gives_times_with_their_zone(home: Home, elsewhere: ThreadPoolE
     assert moment == nested.a[0] == datetime.fromisoformat("2026-07-01T12:00:00+00:00")
 
 
+@pytest.mark.long
 def test_the_conditions_of_a_job_are_in_utc_wherever_they_are_tried(place: Place, elsewhere: ThreadPoolExecutor) -> None:
     place.put("a.txt", "abc")
     place.job(

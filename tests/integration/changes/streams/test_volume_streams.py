@@ -86,6 +86,7 @@ def test_a_stream_can_only_start_within_the_kept_history(place: Place) -> None:
     assert [str(stream.name) for stream in place.session.streams.list()] == ["s"]
 
 
+@pytest.mark.long
 def test_initial_rows_come_first_with_the_versions_that_wrote_them(place: Place) -> None:
     """Rule R-5 of docs/streams.md."""
     place.put("a")

@@ -280,6 +280,7 @@ def test_a_large_file_is_loaded_whole(place: Place, isolate: bool) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_statement_creates_a_job_that_loads(place: Place) -> None:
     place.put("a.csv", "1;x\n")
     place.session.sql(

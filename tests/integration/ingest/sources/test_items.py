@@ -145,6 +145,7 @@ def test_a_key_of_another_type_is_refused(without_engine: Session) -> None:
         reader.get(5)
 
 
+@pytest.mark.long
 def test_a_reader_keeps_what_few_versions_need(without_engine: Session) -> None:
     table = without_engine.source.create_table("kept", "id")
     home, name = without_engine.home, Name.parse("kept")

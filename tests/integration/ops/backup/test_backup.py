@@ -77,7 +77,7 @@ def test_a_constantly_refreshed_directory_is_backed_up_as_of_one_refresh(tmp_pat
     assert seen[-1] > 0
 
 
-@pytest.mark.parametrize("key", [[], ["id"]], ids=["added", "keyed"])
+@pytest.mark.parametrize("key", [pytest.param([], id="added", marks=pytest.mark.long), pytest.param(["id"], id="keyed")])
 def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path: Path, key: list[str]) -> None:
     enough, acknowledged = threading.Event(), [0]
     operate = RealtimeOperation.CDC if key else RealtimeOperation.APPEND_ONLY

@@ -240,7 +240,10 @@ def test_events_are_sent_over_http_and_a_receiver_that_fails_or_hangs_stops_no_j
             jsonschema.validate(payload, RUN_EVENT)
 
 
-@pytest.mark.parametrize("transport", [{"type": "no-such"}, {"type": "file", "log_file_path": "/no/such/folder/x"}])
+@pytest.mark.parametrize(
+    "transport",
+    [pytest.param({"type": "no-such"}, marks=pytest.mark.long), {"type": "file", "log_file_path": "/no/such/folder/x"}],
+)
 def test_a_transport_that_cannot_be_used_stops_no_job(
     gateway: SparkGateway, settings: Settings, tmp_path: Path, transport: Mapping[str, Any]
 ) -> None:

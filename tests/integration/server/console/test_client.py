@@ -91,6 +91,7 @@ def test_a_program_refreshes_pauses_and_retries(served: Served) -> None:
     assert client.run("j")["processed"] == 2
 
 
+@pytest.mark.long
 def test_errors_of_the_daemon_are_raised_as_its_own(served: Served) -> None:
     client, place = served.client, served.place
     with pytest.raises(NotFoundError, match="no job none"):

@@ -87,6 +87,7 @@ def test_the_next_process_finds_python_started_and_nothing_of_the_earlier_run_in
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.long
 def test_processes_at_the_same_time_have_sessions_of_their_own(
     engine_address: EngineAddress, opened: list[SparkGateway], path: Path
 ) -> None:
