@@ -28,7 +28,7 @@ def weathers(folder: Path, plan: Plan) -> None:
 
 @pytest.mark.timeout(300)
 def test_everything_is_consistent_after_a_short_storm(tmp_path: Path) -> None:
-    weathers(tmp_path, Plan(seed=5, kills=10, files=30, jobs=1, longest_pause=0.3, lull=4.0))
+    weathers(tmp_path, Plan(seed=5, kills=5, files=20, jobs=1, longest_pause=0.3, lull=4.0))
 
 
 @pytest.mark.parametrize(
