@@ -84,7 +84,7 @@ def test_what_there_is_is_listed_and_described(filled: Home, engine: sqlalchemy.
     assert [(one["name"], str(one["type"].compile(engine.dialect)), one["nullable"], one["comment"]) for one in columns] == [
         ("Id", "INTEGER", False, "the id"),
         ("when", "TIMESTAMP", True, None),
-        ("Some-Text", "VARCHAR", True, None),
+        ("Some-Text", "STRING", True, None),
         ("tags", "ARRAY<STRING>", True, None),
         ("price", "NUMERIC(10, 2)", True, None),
     ]
