@@ -31,6 +31,7 @@ from volstream.tables.delta import durable
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.tables.delta.log import DeltaLog, last_checkpoint
 from volstream.tables.delta.places import (
+    SeenVersion,
     create_table,
     files_of,
     filesystem_of,
@@ -39,6 +40,7 @@ from volstream.tables.delta.places import (
     mapped,
     open_table,
     read_table,
+    seen_of,
 )
 
 #: Rows per row group; looking up a key decodes a whole group.
@@ -59,9 +61,9 @@ _PROPERTIES = {
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-#: The newest views, by location, with the handles they are of: to find a transaction takes deltalake a millisecond.
-_viewed: dict[str, tuple[DeltaTable, View]] = {}
-_MOST_VIEWED = 256
+#: The newest views, by location: deltalake takes milliseconds to read a log, and one more to find a transaction.
+_viewed: dict[str, tuple[View, SeenVersion]] = {}
+_MOST_VIEWED = 4096
 
 
 @dataclass(frozen=True)
@@ -115,19 +117,17 @@ class TableSpec:
     def view(self) -> View | None:
         """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
         with self.mapped():
+            known = _viewed.get(self.location)
+            if known is not None and known[0].spec == self and known[1].is_newest():
+                return known[0]
             try:
                 handle = read_table(self.location)
             except TableNotFoundError:
                 return None
-            known = _viewed.get(self.location)
-            if known is not None and known[0] is handle and known[1].spec == self:
-                return known[1]
+            seen = seen_of(self.location, handle)
             transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
             view = _view(handle, self, transactions)
-            _viewed[self.location] = handle, view
-            while len(_viewed) > _MOST_VIEWED:
-                with suppress(KeyError, RuntimeError):  # another thread removed it
-                    del _viewed[next(iter(_viewed))]
+            _keep_view(view, seen)
             return view
 
 
@@ -194,6 +194,16 @@ class View:
         return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
 
+def _keep_view(view: View, seen: SeenVersion | None) -> None:
+    """Keeps a view for readers, as long as its version is the newest one. None: in an object store, where that is a request."""
+    if seen is None:
+        return
+    _viewed[view.spec.location] = view, seen
+    while len(_viewed) > _MOST_VIEWED:
+        with suppress(KeyError, RuntimeError):  # another thread removed it
+            del _viewed[next(iter(_viewed))]
+
+
 #: Columns with mostly distinct values, for which a dictionary would be a second copy.
 _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
 
@@ -226,6 +236,14 @@ class NativeTable:
                 self._view = _view(self._handle, self.spec, transactions)
                 durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
+
+    def _show(self) -> None:
+        """Keeps a view of what was just committed for the next :meth:`open`, and for readers of this process."""
+        handle = self._handle
+        assert handle is not None, "opened before"
+        seen = None if is_remote(self.spec.location) else SeenVersion.of(self.spec.location, handle.version())
+        self._view = _view(handle, self.spec, {app_id: self.transaction(app_id) for app_id in self.spec.app_ids})
+        _keep_view(self._view, seen)
 
     def transaction(self, app_id: str) -> int | None:
         """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
@@ -303,6 +321,7 @@ class NativeTable:
         if handle.version() == view.version + 1:
             make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
             durable.made(view.table_id, handle.version())
+            self._show()
         else:
             durable.sync(self.spec.location, view.table_id, handle.version())
 

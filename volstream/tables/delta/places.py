@@ -42,7 +42,7 @@ _NO_MARKS = frozenset("?#%")
 _UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 #: Tables that were read, the latest opened at the end, by the folders of their logs.
-_read: dict[str, _Read] = {}
+_read: dict[str, tuple[DeltaTable, SeenVersion]] = {}
 _reading = threading.Lock()
 _MOST_READ = 256
 
@@ -109,36 +109,62 @@ def read_table(location: str) -> DeltaTable:
     """
     if is_remote(location):
         return open_table(location)
-    # deltalake resolves links when it opens a table, so a handle is of the place that they lead to.
-    log = f"{os.path.realpath(filesystem_of(location)[1])}/_delta_log"
+    log = _log_of(location)
     folder = _stamp(log)  # before the log is read: what changes meanwhile is noticed by the next caller
     with _reading:
         known = _read.get(log)
-    if known is not None and known.is_newest(log, folder):
-        return known.table
+    if known is not None and known[1].is_newest(folder):
+        return known[0]
     table = open_table(location)
     if (emptied := _emptied(log, table.version())) is not None:
         raise DependencyError(f"The table at {location} is damaged: version {emptied} of its log is empty.")
     with _reading:
         _read.pop(log, None)
-        _read[log] = _Read(table, folder, _stamp(_entry(log, table.version())))
+        _read[log] = table, SeenVersion(log, table.version(), folder, _stamp(_entry(log, table.version())))
         if len(_read) > _MOST_READ:
             del _read[next(iter(_read))]
     return table
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A version of a table, with the stamps of its log's folder and of its own entry there."""
+def seen_of(location: str, table: DeltaTable) -> SeenVersion | None:
+    """Returns the version of a handle of :func:`read_table`; None: of one in an object store, or of an older one."""
+    with _reading:
+        known = None if is_remote(location) else _read.get(_log_of(location))
+    return known[1] if known is not None and known[0] is table else None
 
-    table: DeltaTable
+
+def _log_of(location: str) -> str:
+    # deltalake resolves links when it opens a table, so a handle is of the place that they lead to.
+    return f"{os.path.realpath(filesystem_of(location)[1])}/_delta_log"
+
+
+@dataclass(frozen=True)
+class SeenVersion:
+    """A version of a table in a folder that was the newest one, with the stamps of its log's folder and its own entry there."""
+
+    log: str
+    version: int
     folder: tuple[int, ...] | None
     entry: tuple[int, ...] | None
 
-    def is_newest(self, log: str, folder: tuple[int, ...] | None) -> bool:
+    @classmethod
+    def of(cls, location: str, version: int) -> SeenVersion:
+        """Returns a version that has just been read, or written."""
+        log = _log_of(location)
+        return cls(log, version, _stamp(log), _stamp(_entry(log, version)))
+
+    def is_newest(self, folder: tuple[int, ...] | None = None) -> bool:
+        """Returns whether it still is.
+
+        Args:
+            folder: the present stamp of the log's folder; None: it is looked up.
+        """
         # The time of a folder is some milliseconds coarse: the next version may have come within them.
-        version = self.table.version()
-        return folder == self.folder and _stamp(_entry(log, version)) == self.entry and _stamp(_entry(log, version + 1)) is None
+        return (
+            (folder or _stamp(self.log)) == self.folder
+            and _stamp(_entry(self.log, self.version)) == self.entry
+            and _stamp(_entry(self.log, self.version + 1)) is None
+        )
 
 
 def _emptied(log: str, version: int) -> int | None:
