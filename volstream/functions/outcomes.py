@@ -245,8 +245,8 @@ class OutcomeCodec:
         return "The rows cannot be converted to the declared columns."
 
 
-#: PyArrow's errors for values that do not fit a column, and :class:`OutcomeCodec`'s for an unknown column.
-_WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
+#: The errors of values that do not fit a column, and :class:`OutcomeCodec`'s for an unknown column.
+_WRONG_VALUES = (*convert.WRONG_VALUES, KeyError)
 
 
 def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]:

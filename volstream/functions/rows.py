@@ -130,8 +130,8 @@ class ArrowRows:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
                 continue
             try:
-                arrays.append(convert.cast(batch.column(field.name), field.type))
-            except pa.ArrowException as error:
+                arrays.append(convert.from_arrow(batch.column(field.name), field.type))
+            except convert.WRONG_VALUES as error:
                 raise NotRowsError(f"Column {field.name!r} of a batch cannot be {field.type}: {error}.") from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
 
