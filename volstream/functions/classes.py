@@ -67,10 +67,13 @@ def _deep(value: Any, name: object) -> Any:
     if type(value) in (list, tuple):
         return value if {*map(type, value)} <= LEAVES else [_deep(item, name) for item in value]
     row = row_of(value)
+    if row is not None:
+        return row
     try:
-        return plain(value) if row is None else row
+        flat = plain(value)
     except NoColumnError as error:
         raise NoColumnError(f"The column {name!r} has a {error}.") from None
+    return flat if type(flat) is type(value) else _deep(flat, name)
 
 
 def hints_of_fields(kind: type) -> Mapping[str, Any]:

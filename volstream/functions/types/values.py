@@ -29,6 +29,19 @@ def _of_numpy(value: Any) -> Any:
     return moment.date() if value.dtype.name[-2:] in ("Y]", "M]", "W]", "D]") else moment
 
 
+#: Types of numbers whose vectors PyArrow takes as they are, which is quick.
+_VECTORS = frozenset({"int32", "int64", "float32", "float64"})
+
+
+def _of_array(value: Any) -> Any:
+    """Returns a list of an array's elements or rows, which need not be plain; the value of one without dimensions."""
+    if value.dtype.kind in "biufSU":
+        is_vector = value.ndim == 1 and value.dtype.name in _VECTORS and value.dtype.isnative
+        # Lists have None for what is masked.
+        return value if is_vector and _name(type(value)) == "numpy.ndarray" else value.tolist()
+    return plain(value[()]) if value.ndim == 0 else [*value]
+
+
 #: By the name of a class, what makes a plain value, and the type of a column for it; None: that of the plain value.
 _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "enum.Enum": (lambda value: plain(value.value), None),
@@ -41,7 +54,7 @@ _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "pydantic_core._pydantic_core.MultiHostUrl": (str, pa.string()),
     "numpy.datetime64": (_of_numpy, TIMESTAMP),
     "numpy.generic": (lambda value: value.item(), None),
-    **dict.fromkeys(("numpy.ma.MaskedArray", "numpy.ma.core.MaskedArray"), (lambda value: value.tolist(), None)),
+    "numpy.ndarray": (_of_array, None),
     "pandas._libs.missing.NAType": (lambda _: None, pa.null()),
     "pandas._libs.tslibs.nattype.NaTType": (lambda _: None, pa.null()),
     "pyarrow.lib.Scalar": (lambda value: plain(value.as_py()), None),
@@ -62,7 +75,7 @@ _REFUSED: Mapping[str, str] = {
 
 
 def plain(value: Any) -> Any:
-    """Returns a value that is not nested as a plain one, or as it is.
+    """Returns a value that is not nested as a plain one, or as it is; a list, whose elements need not be plain, for an array.
 
     Raises:
         NoColumnError: no column holds it.

@@ -242,6 +242,54 @@ def test_rows_of_classes_are_plain_too() -> None:
     assert taken(Sample(Color.BLUE, np.datetime64("2026-03-01"))) == [{"color": "blue", "at": date(2026, 3, 1)}]
 
 
+#: Arrays of each type of numpy's, with values that tell it from others.
+ARRAYS = [
+    *(np.array([1, 2], kind) for kind in "bBhHiIlLefdg?"),
+    np.array([2**63 + 5], np.uint64),
+    np.array([1, 2], ">i4"),
+    np.array([1.5], ">f8"),
+    np.array([0.1], np.float32),
+    np.array(["a", "b"]),
+    np.array([b"a"]),
+    *(np.array(["2026-01-01"], f"datetime64[{unit}]") for unit in ("Y", "M", "D", "h", "s", "ms", "us", "ns")),
+    np.array(["2026-01-01T05", "NaT"], "datetime64[ns]"),
+    np.array([1, None], object),
+    np.array([ID, Color.RED], object),
+    np.array([], np.float32),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}-{len(array)}")
+def test_an_array_is_the_list_of_its_elements_in_any_dimensions(array: Any) -> None:
+    def stored(value: Any) -> tuple[str, Any]:
+        rows = taken([{"c": value}])
+        found = Inference()
+        found.add("a.txt", rows)
+        columns = found.result().columns
+        return to_ddl(columns), convert.array([row["c"] for row in rows], columns.field("c").type).to_pylist()
+
+    elements = [*array]
+    masked = np.ma.masked_array(array, [at == 0 for at in range(len(array))])
+    for given, same in (
+        (array, elements),
+        (np.stack([array, array]), [elements, elements]),
+        (array.reshape(1, -1, 1), [[[element] for element in elements]]),
+        ([array], [elements]),
+        (masked, [None, *elements[1:]] if elements else []),
+        *((np.array(element, array.dtype), element) for element in elements),
+    ):
+        assert repr(stored(given)) == repr(stored(same))
+
+
+def test_arrays_of_dates_and_of_vectors_fit_columns_that_are_declared() -> None:
+    rows = taken({"a": np.array([[1.5, 2], [3, 4]], np.float32), "d": np.array(["2026-03-01"], "datetime64[D]")})
+    vectors = from_ddl("a ARRAY<ARRAY<DOUBLE>>, d ARRAY<DATE>")
+    assert convert.array([rows[0]["a"]], vectors.field("a").type).to_pylist() == [[[1.5, 2.0], [3.0, 4.0]]]
+    assert convert.array([rows[0]["d"]], vectors.field("d").type).to_pylist() == [[date(2026, 3, 1)]]
+    with pytest.raises(NotRowsError, match="The column 'c' has a timedelta64, which no column holds"):
+        taken({"c": np.array([1], "timedelta64[s]")})
+
+
 def test_what_is_masked_in_an_array_is_null() -> None:
     masked = np.ma.masked_equal(np.array([20, -9999, 21]), -9999)
     assert plain(masked) == [20, None, 21]
