@@ -26,15 +26,17 @@ def is_row_class(kind: Any) -> TypeGuard[type]:
 
 
 def fields_of(kind: type) -> Sequence[str]:
-    """Returns the names of a row class's columns, in order."""
-    if dataclasses.is_dataclass(kind):
-        return [field.name for field in dataclasses.fields(kind)]
+    """Returns the names of a row class's columns, in order: without fields that pydantic excludes."""
     row_class: Any = kind
-    if _is_named_tuple(kind):
-        return list(row_class._fields)
     if _is_model(kind):
-        return [*row_class.model_fields, *row_class.model_computed_fields]
-    return list(hints_of_fields(row_class))
+        names = [*row_class.model_fields, *row_class.model_computed_fields]
+        declared = row_class.model_fields
+    elif dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        declared = getattr(kind, "__pydantic_fields__", {})
+    else:
+        return list(row_class._fields if _is_named_tuple(kind) else hints_of_fields(row_class))
+    return [name for name in names if name not in declared or not declared[name].exclude]
 
 
 def row_of(value: object) -> Mapping[str, Any] | None:
@@ -46,12 +48,10 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     row: Mapping[str, Any]
     if isinstance(value, Mapping):
         row = value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        row = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif _is_named_tuple(type(value)):
         row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
-    elif _is_model(type(value)):
-        row = {name: getattr(value, name) for name in fields_of(type(value))}
+    elif dataclasses.is_dataclass(type(value)) or _is_model(type(value)):
+        row = {name: getattr(value, name) for name in fields_of(type(value))} | (getattr(value, "model_extra", None) or {})
     else:
         return None
     # Converting values recursively is ten times slower.

@@ -129,6 +129,11 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
         ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
         ("def f(file): return {'n': 1, 'm': 2}", FailureKind.WRONG_RESULT, "an undeclared column 'm'"),
+        (
+            "import pydantic\nclass M(pydantic.BaseModel, extra='allow'):\n    n: int\ndef f(file) -> M: return M(n=1, zz=2)",
+            FailureKind.WRONG_RESULT,
+            "an undeclared column 'zz'",
+        ),
         ("def f(file): return {'n': 1, 7: 2}", FailureKind.WRONG_RESULT, "an undeclared column '7'"),
         ("def f(file): return {'n': object()}", FailureKind.WRONG_RESULT, "Column 'n' of row 0"),
     ],

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pydantic
+import pydantic.dataclasses
 import pytest
 
 from volstream.base.model.documents import to_json
@@ -153,6 +154,25 @@ class Square(pydantic.BaseModel):
 def test_computed_fields_are_columns() -> None:
     assert to_ddl(from_declaration(Square)) == "side BIGINT, area DOUBLE"
     assert taken(Square(side=2)) == [{"side": 2, "area": 3.0}]
+
+
+class Open(pydantic.BaseModel, extra="allow"):
+    a: int
+    secret: str = pydantic.Field("x", exclude=True)
+
+
+@pydantic.dataclasses.dataclass
+class Excluding:
+    a: int
+    secret: str = pydantic.Field("x", exclude=True)
+
+
+def test_extra_fields_of_models_are_columns_and_excluded_ones_are_none() -> None:
+    assert taken(Open(a=1, zz=ID, m={"k": Color.RED})) == [{"a": 1, "zz": str(ID), "m": {"k": "red"}}]  # type: ignore[call-arg]
+    assert taken({"c": [Open(a=1, zz="extra")]}) == [{"c": [{"a": 1, "zz": "extra"}]}]  # type: ignore[call-arg]
+    assert taken(Excluding(1, "y")) == [{"a": 1}]
+    for declared in (Open, Excluding):
+        assert to_ddl(from_declaration(declared)) == "a BIGINT"
 
 
 @pytest.mark.parametrize(
