@@ -122,7 +122,7 @@ class Inference:
 def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:
     """Returns the column types of a file's rows; null for a column that is always empty. Raises InvalidValueError."""
     if isinstance(rows, ArrowRows):
-        return {column.name: of_arrow(column.type) for column in rows.columns}
+        return {column.name: of_arrow(column.type, utc=True) for column in rows.columns}
     types: dict[str, pa.DataType] = {}
     for row in rows:
         for name, value in row.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ import pyarrow as pa
 
 from volstream.base.model.text import counted, first_line
 from volstream.base.model.units import format_size
+from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
 from volstream.functions.types import convert
+from volstream.functions.types.kinds import has_objects
 from volstream.functions.types.values import NoColumnError
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
@@ -182,8 +185,7 @@ def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
 def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
     if returned is None:
         return [], 0
-    returned = _table_of(returned)
-    if isinstance(returned, pa.RecordBatch | pa.Table):
+    if _is_table(returned):
         return _arrow_rows(iter([returned]), expected)
     measured = RowMeter(expected.bounds)
     rows: list[Mapping[str, Any]] = []
@@ -195,8 +197,7 @@ def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
         for item in items:
             row = row_of(item)
             if row is None:
-                item = _table_of(item)
-                if not rows and isinstance(item, pa.RecordBatch | pa.Table):
+                if not rows and _is_table(item):
                     return _arrow_rows(_with_first(item, items), expected)
                 raise NotRowsError(
                     f"The function returned a value of type {type(item).__name__} instead of a row (dict or dataclass)."
@@ -224,34 +225,86 @@ def rows_of_each(returned: object, files: int, expected: RowRequirements) -> lis
 #: The column that pandas makes of the positions of rows.
 _INDEX = re.compile(r"__index_level_\d+__")
 
-#: What has batches, or is one.
-_ARROW = (pa.RecordBatch, pa.Table, pa.RecordBatchReader)
+
+def _is_table(value: object) -> bool:
+    """True for a table or batch, or a DataFrame."""
+    return isinstance(value, pa.RecordBatch | pa.Table) or (
+        hasattr(value, "__arrow_c_stream__") and not isinstance(value, pa.RecordBatchReader)
+    )
 
 
-def _table_of(value: object) -> object:
-    """Returns a table for a DataFrame; what is none as it is."""
-    if isinstance(value, pa.Table | pa.RecordBatch):
-        return _with_texts(value)
-    if not hasattr(value, "__arrow_c_stream__") or isinstance(value, _ARROW):
-        return value
-    try:
-        table = pa.table(value)
-    except (pa.ArrowException, TypeError, ValueError) as error:  # a single column, for example
-        raise NotRowsError(
-            f"The function returned a {type(value).__name__} that is no table ({first_line(str(error))}); return a DataFrame, a "
-            "PyArrow table, or dicts."
-        ) from None
-    # The positions of the rows of a DataFrame that was filtered or sorted.
-    return _with_texts(table.select([name for name in table.column_names if not _INDEX.fullmatch(name)]))
+def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatch:
+    """Returns a table or DataFrame as a table that has no values of classes that columns do not have.
 
-
-def _with_texts(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Returns a table with UUIDs as text, as single ones are, too."""
+    Args:
+        columns: of the result; None: to be inferred.
+    """
+    objects: dict[int, list[Any]] = {}
+    table = value
+    if not isinstance(value, pa.Table | pa.RecordBatch):
+        pandas = sys.modules.get("pandas")
+        if pandas is not None and isinstance(value, pandas.DataFrame):
+            objects = {at: _objects(value.iloc[:, at]) for at in range(value.shape[1]) if _is_of_objects(value.iloc[:, at])}
+            value = value.copy(deep=False)
+            for at in objects:
+                value.isetitem(at, None)
+        try:
+            table = pa.table(value)
+        except (pa.ArrowException, TypeError, ValueError) as error:  # a single column, for example
+            raise NotRowsError(
+                f"The function returned a {type(value).__name__} that is no table ({first_line(str(error))}); return a "
+                "DataFrame, a PyArrow table, or dicts."
+            ) from None
     for at, field in enumerate(table.schema):
-        if isinstance(field.type, pa.UuidType):
-            texts = [None if one is None else str(one) for one in table.column(at).to_pylist()]
-            table = table.set_column(at, field.name, pa.array(texts, pa.string()))
-    return table
+        if at in objects or has_objects(field.type):
+            values = _column(field.name, objects.get(at, table.column(at)), columns)
+            table = table.set_column(at, field.name, values)
+    if isinstance(value, pa.Table | pa.RecordBatch):
+        return table
+    # The positions of the rows of a DataFrame that was filtered or sorted.
+    return table.select([name for name in table.column_names if not _INDEX.fullmatch(name)])
+
+
+#: What pandas calls objects that Arrow takes as columns do.
+_OF_ARROW = frozenset({"boolean", "bytes", "date", "empty", "floating", "string"})
+
+
+def _is_of_objects(values: Any) -> bool:
+    """True if a column of pandas has values that Arrow lacks, or has otherwise than dicts do."""
+    from pandas.api.types import infer_dtype
+
+    own = getattr(values.dtype, "categories", values)
+    if str(own.dtype) == "object":
+        return infer_dtype(own, skipna=True) not in _OF_ARROW
+    return str(own.dtype).startswith(("Sparse", "interval", "period"))
+
+
+def _objects(values: Any) -> list[Any]:
+    return [None if isinstance(value, float) and value != value else value for value in values]
+
+
+def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
+    """Converts the values of a column as those of dicts. Raises NotRowsError, NoColumnError."""
+    # Imported late: it imports this module.
+    from volstream.functions.inferred import types_of
+
+    kind = getattr(values, "type", None)
+    try:
+        if not isinstance(values, list):
+            values = values.to_pylist(maps_as_pydicts="strict")
+        rows = [row_of({name: value}) or {} for value in values]
+        if columns is None:
+            kind = types_of("a table", rows).get(name, pa.null())
+        else:  # which lack the columns that are refused later
+            kind = columns.field(name).type if name in columns.names else pa.null()
+            rows = rows if name in columns.names else [{}] * len(rows)
+        return convert.array([row.get(name) for row in rows], kind)
+    except NoColumnError:
+        raise
+    except InvalidValueError as error:
+        raise NotRowsError(str(error)) from None
+    except convert.WRONG_VALUES as error:
+        raise NotRowsError(f"Column {name!r} of a batch cannot be {kind}: {error}.") from None
 
 
 def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
@@ -261,13 +314,14 @@ def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
 
 def _arrow_rows(items: Iterator[object], expected: RowRequirements) -> tuple[Rows, int]:
     rows: ArrowRows | None = None
-    for item in map(_table_of, items):
-        if not isinstance(item, pa.RecordBatch | pa.Table):
+    for item in items:
+        if not _is_table(item):
             raise NotRowsError(f"The function returned Arrow batches, and then a {type(item).__name__}.")
+        table = _table_of(item, expected.columns if rows is None else rows.columns)
         if rows is None:
-            columns = item.schema if expected.columns is None else expected.columns
+            columns = table.schema if expected.columns is None else expected.columns
             rows = ArrowRows(columns, expected.bounds.row_bytes, expected.bounds.row_rule)
-        for batch in item.to_batches() if isinstance(item, pa.Table) else [item]:
+        for batch in table.to_batches() if isinstance(table, pa.Table) else [table]:
             if batch.num_rows:
                 rows.add(batch)
     return (rows, rows.nbytes) if rows else ([], 0)

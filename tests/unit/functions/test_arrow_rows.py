@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import enum
 import pickle
 import uuid
 from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pydantic
 import pytest
 
 from tests.running import EVERYWHERE, Runner, failed, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.bounds import Bounds
+from volstream.functions.inferred import Inference
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
 from volstream.functions.rows import rows_of as returned_rows
+from volstream.functions.schema import from_ddl, to_ddl
+from volstream.functions.types import convert
 
 COLUMNS = pa.schema([("n", pa.int64()), ("s", pa.string())])
 
@@ -113,3 +122,102 @@ def test_positions_of_a_dataframes_rows_are_no_column_and_uuids_are_text() -> No
     for returned in (own, own.to_batches()[0]):
         rows, _ = returned_rows(returned, expected)
         assert rows.to_pylist() == [{"a": 3, "u": texts[0]}, {"a": 1, "u": None}]  # type: ignore[union-attr]  # as above
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Site(pydantic.BaseModel):
+    id: uuid.UUID
+
+
+ID = uuid.UUID(int=5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [Color.RED, None],
+        [ID],
+        [PurePosixPath("/a")],
+        [Site(id=ID), None],
+        [{"a": 1}, {"b": 2}, None],
+        [{"a": 1}, {"a": 2}],
+        [Decimal("1.1"), Decimal(2)],
+        [2**70, 1],
+        [np.array([1.5]), [2.5]],
+        [np.array([[1, 2]])],
+        [1, 2.5],
+        ["x", pd.NaT, pd.NA],
+        [{"at": np.datetime64("2026-01-01", "ns")}],
+        [date(2026, 1, 1), None],
+        [datetime(2026, 1, 1)],
+        [pd.Timestamp("2026-01-01", tz="Europe/Berlin")],
+        [b"x"],
+        [True, None],
+    ],
+    ids=repr,
+)
+def test_a_column_of_a_dataframe_is_what_dicts_with_its_values_are(values: list[Any]) -> None:
+    def stored(returned: Any) -> tuple[str, Any]:
+        rows, _ = returned_rows(returned, RowRequirements(None, Bounds()))
+        found = Inference()
+        found.add("a.txt", rows)
+        columns = found.result().columns
+        declared, _ = returned_rows(returned, RowRequirements(columns, Bounds()))
+        kept = declared.to_pylist() if isinstance(declared, ArrowRows) else list(declared)
+        return to_ddl(columns), convert.array([row["a"] for row in kept], columns.field("a").type).to_pylist()
+
+    dicts = stored([{"a": value} for value in values])
+    assert stored(pd.DataFrame({"a": values})) == dicts
+    assert stored(pd.DataFrame({"a": pd.Series(values, dtype=object), "b": "x"})[["a"]]) == dicts
+
+
+def test_objects_in_dataframes_become_what_columns_declare() -> None:
+    columns = from_ddl("k STRING, m MAP<STRING, DOUBLE>, t TIMESTAMP_NTZ, u STRING")
+    frame = pd.DataFrame({"m": [{"a": 1.0}, {"b": 2.5}], "t": [datetime(2026, 1, 1)] * 2, "u": [ID, None]}, index=[7, 9])
+    rows, _ = returned_rows([frame, pa.table({"k": ["x"]})], RowRequirements(columns, Bounds()))
+    assert isinstance(rows, ArrowRows)
+    assert rows.to_pylist() == [
+        {"k": None, "m": [("a", 1.0)], "t": datetime(2026, 1, 1), "u": str(ID)},
+        {"k": None, "m": [("b", 2.5)], "t": datetime(2026, 1, 1), "u": None},
+        {"k": "x", "m": None, "t": None, "u": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (pd.DataFrame({"a": [pd.Timedelta("1s")]}), "The column 'a' has a Timedelta, which no column holds; return seconds"),
+        (pa.table({"a": [timedelta(1)]}), "The column 'a' has a timedelta, which no column holds; return seconds"),
+        (pa.table({"a": [[time(1)]]}), "The column 'a' has a time, which no column holds; return text"),
+        (pd.DataFrame({"a": pd.period_range("2026-01", periods=1)}), "The column 'a' has a Period, which no column holds"),
+        (pd.DataFrame({"a": [{1, 2}]}), r"The column 'a' has a set, which no column holds; return a list"),
+        (pd.DataFrame({"z": [ID]}), "an undeclared column 'z'"),
+        (pd.DataFrame({"a": [Color.RED, 5]}), "Column 'a' of a batch cannot be string"),
+    ],
+)
+def test_objects_that_no_column_holds_are_refused_with_the_columns_name(returned: Any, message: str) -> None:
+    for columns in (from_ddl("a STRING"), None) if message.startswith("The column") else (from_ddl("a STRING"),):
+        with pytest.raises(NotRowsError, match=message):
+            returned_rows(returned, RowRequirements(columns, Bounds()))
+
+
+def test_columns_of_extension_types_are_inferred_as_their_values() -> None:
+    ids = pa.array([ID.bytes], pa.binary(16)).cast(pa.uuid())
+    table = pa.table(
+        {
+            "u": ids,
+            "s": pa.StructArray.from_arrays([ids], ["x"]),
+            "b": pa.array([1], pa.int8()).cast(pa.bool8()),
+            "v": pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((1, 2))),
+        }
+    )
+    rows, _ = returned_rows(table, RowRequirements(None, Bounds()))
+    found = Inference()
+    found.add("a.txt", rows)
+    assert to_ddl(found.result().columns) == "u STRING, s STRUCT<x: STRING>, b BOOLEAN, v ARRAY<DOUBLE>"
+    rows, _ = returned_rows(table, RowRequirements(found.result().columns, Bounds()))
+    assert isinstance(rows, ArrowRows)
+    assert rows.to_pylist() == [{"u": str(ID), "s": {"x": str(ID)}, "b": True, "v": [1.0, 1.0]}]

@@ -99,7 +99,7 @@ def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
     try:
         return ArrowColumn(name, convert.array(values, kind))
     except (pa.ArrowException, OverflowError, TypeError, ValueError):  # of several types, or of one that Arrow lacks
-        return TypedColumn(name, values, of_arrow(kind, utc=True))
+        return TypedColumn(name, values, of_arrow(kind, utc=True, lossless=False))
 
 
 def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
@@ -225,7 +225,7 @@ class _Schema:
             raise self._refusal(f"more than {_MAX_TYPES:,} types")
         if isinstance(node, list):
             branches = [self._walk(one, within, many=many, level=level) for one in node if one != "null"]
-            return functools.reduce(widen, [of_arrow(kind, utc=True) for kind in branches], pa.null())
+            return functools.reduce(widen, [of_arrow(kind, utc=True, lossless=False) for kind in branches], pa.null())
         node = self._named.get(node, node) if isinstance(node, str) else node
         kind = node["type"] if isinstance(node, dict) else node
         if kind in ("record", "error", "fixed", "enum"):

@@ -138,7 +138,7 @@ class ArrowColumn:
 
     def kind(self) -> pa.DataType:
         """See :class:`FileColumn`."""
-        return of_arrow(self.values.type, utc=True)
+        return of_arrow(self.values.type, utc=True, lossless=False)
 
     def grown(self, kind: pa.DataType) -> pa.DataType:
         """See :class:`FileColumn`."""
@@ -153,7 +153,7 @@ class ArrowColumn:
             return Fitted(pa.nulls(len(values), kind), {})
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
-        own = of_arrow(values.type, utc=True)
+        own = of_arrow(values.type, utc=True, lossless=False)
         if pa.types.is_nested(values.type) or pa.types.is_duration(values.type):
             if own == kind:
                 with suppress(pa.ArrowException, OverflowError, ValueError):

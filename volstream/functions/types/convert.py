@@ -16,7 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.model.names import distinct
-from volstream.functions.types.kinds import MAX_DIGITS, has_views_of_lists, is_bytes, is_number, is_sequence, is_text, of_arrow
+from volstream.functions.types.kinds import (
+    MAX_DIGITS,
+    has_objects,
+    has_views_of_lists,
+    is_bytes,
+    is_number,
+    is_sequence,
+    is_text,
+    of_arrow,
+)
 
 #: The errors of values that do not fit a column.
 WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -74,6 +83,8 @@ def _is_alike(before: pa.DataType, after: pa.DataType) -> bool:
     """True if a cast stores what :func:`array` would, where it does not fail."""
     if pa.types.is_dictionary(before) or pa.types.is_run_end_encoded(before):
         before = before.value_type
+    if isinstance(before, pa.BaseExtensionType) and not has_objects(before):
+        before = before.storage_type
     if before == after or pa.types.is_null(before):
         return True
     if has_views_of_lists(before):

@@ -106,16 +106,17 @@ def _of_decimal(value: Decimal) -> pa.DataType:
     return pa.decimal128(MAX_DIGITS, max(min(scale, MAX_DIGITS - whole), 0))
 
 
-def of_arrow(kind: pa.DataType, *, utc: bool = False) -> pa.DataType:
+def of_arrow(kind: pa.DataType, *, utc: bool = False, lossless: bool = True) -> pa.DataType:
     """Returns the column type for values of an Arrow type.
 
     Args:
-        utc: the values are those of a file: times without a zone are in UTC, as in Spark, and types that Spark lacks, such as
-            times of day, become text, as do structs with names that Delta does not accept. False: such types stay as they are.
+        utc: times without a zone are in UTC, as in Spark.
+        lossless: types that Spark lacks, such as times of day, stay as they are. False: they become text, as do structs with
+            names that Delta does not accept.
     """
 
     def inner(nested: pa.DataType) -> pa.DataType:
-        return of_arrow(nested, utc=utc)
+        return of_arrow(nested, utc=utc, lossless=lossless)
 
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return inner(kind.value_type)
@@ -139,9 +140,9 @@ def of_arrow(kind: pa.DataType, *, utc: bool = False) -> pa.DataType:
         return pa.list_(inner(kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(inner(kind.key_type), inner(kind.item_type))
-    if pa.types.is_struct(kind) and not (utc and _has_odd_names(kind)):
+    if pa.types.is_struct(kind) and (lossless or not _has_odd_names(kind)):
         return pa.struct([pa.field(field.name, inner(field.type)) for field in kind])
-    return kind if not utc or kind in _NAMES or pa.types.is_null(kind) else pa.string()
+    return kind if lossless or kind in _NAMES or pa.types.is_null(kind) else pa.string()
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -163,6 +164,12 @@ def is_sequence(kind: pa.DataType) -> bool:
 def has_views_of_lists(kind: pa.DataType) -> bool:
     """True for lists whose places may overlap or be out of order, also inside of other values."""
     return _is_any(kind, *_VIEWS) or any(has_views_of_lists(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def has_objects(kind: pa.DataType) -> bool:
+    """True for types whose values Python has as objects that columns do not have: times of day, UUIDs; also inside of others."""
+    own = isinstance(kind, pa.UuidType | pa.Bool8Type) or _is_any(kind, pa.types.is_duration, pa.types.is_time)
+    return own or any(has_objects(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def is_number(kind: pa.DataType) -> bool:
