@@ -6,6 +6,7 @@ pydantic is never imported here: a function that returns its models has already 
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -78,8 +79,14 @@ def _deep(value: Any, name: object) -> Any:
 
 def hints_of_fields(kind: type) -> Mapping[str, Any]:
     """Returns the annotations of a row class's columns. Raises what resolving them raises."""
-    computed = {name: field.return_type for name, field in getattr(kind, "model_computed_fields", {}).items()}
-    return {**typing.get_type_hints(kind), **computed}
+    if not _is_model(kind):
+        return typing.get_type_hints(kind)
+    model: Any = kind
+    model.model_rebuild()
+    # As pydantic has them, without the variables of generic models.
+    given = {name: field.annotation for name, field in model.model_fields.items()}
+    computed = {name: field.return_type for name, field in model.model_computed_fields.items()}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=given | computed))
 
 
 def _is_named_tuple(kind: type) -> bool:

@@ -32,6 +32,10 @@ def inferred(*files: Any) -> InferredColumns:
         ([True], "BOOLEAN"),
         ([1, 2.5], "DOUBLE"),
         ([1, Decimal("2.5")], "DECIMAL(38,18)"),
+        ([Decimal("1.10"), Decimal("1" * 30)], "DECIMAL(38,8)"),
+        ([Decimal("0." + "1" * 25), Decimal(5)], "DECIMAL(38,25)"),
+        ([{"x": [Decimal("1.5")]}, {"x": [Decimal("1" * 37)]}], "STRUCT<x: ARRAY<DECIMAL(38,1)>>"),
+        ([{"a": Decimal("1.5")}, {"b": Decimal("1" * 36)}], "MAP<STRING,DECIMAL(38,2)>"),
         ([np.float32(1), np.int8(1)], "DOUBLE"),
         (["a", None], "STRING"),
         ([b"a"], "BINARY"),
@@ -49,6 +53,18 @@ def test_the_type_of_a_column_holds_all_values(values: list[Any], kind: str) -> 
     found = inferred(*({"c": value} for value in values))
     assert found.ddl == f"c {kind}"
     assert len(convert.array(values, found.columns.field("c").type)) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "types"),
+    [
+        (Decimal("1" * 30), Decimal("0." + "1" * 18), r"DECIMAL\(38,8\) in 0.txt, but DECIMAL\(38,18\) in 1.txt"),
+        (Decimal(2), 1.5, r"DECIMAL\(38,18\) in 0.txt, but DOUBLE in 1.txt"),
+    ],
+)
+def test_decimals_that_no_type_holds_together_are_an_error(one: Any, other: Any, types: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"'c' is {types}"):
+        inferred({"c": one}, {"c": other})
 
 
 def test_a_column_that_some_rows_lack_is_a_column() -> None:

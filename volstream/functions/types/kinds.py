@@ -88,7 +88,7 @@ def name_of(kind: pa.DataType) -> str:
 
 
 def of_scalar(value: Any) -> pa.DataType | None:
-    """Returns the type of a Python value that is not nested; None if there is none."""
+    """Returns the type of a Python value that is not nested, of a decimal its digits; None if there is none."""
     for cls in type(value).__mro__:
         if cls in BY_CLASS:
             kind = BY_CLASS[cls]
@@ -99,11 +99,25 @@ def of_scalar(value: Any) -> pa.DataType | None:
 
 
 def _of_decimal(value: Decimal) -> pa.DataType:
-    """Returns the usual type of decimals, or the one of most digits that holds a value that does not fit it."""
+    """Returns the digits of a value as a type of 256 bits, which only :func:`usual` makes a column's; at most 38."""
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int), "it is finite"
-    whole, scale = max(value.adjusted() + 1, 0), max(-exponent, 18)
-    return pa.decimal128(MAX_DIGITS, max(min(scale, MAX_DIGITS - whole), 0))
+    whole = min(max(value.adjusted() + 1, 0), MAX_DIGITS)
+    scale = min(max(-exponent, 0), MAX_DIGITS - whole)
+    return pa.decimal256(max(whole + scale, 1), scale)
+
+
+def usual(kind: pa.DataType) -> pa.DataType:
+    """Returns a type with the usual one of decimals in place of what :func:`of_scalar` says of them: as many digits as fit."""
+    if pa.types.is_list(kind):
+        return pa.list_(usual(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(usual(kind.key_type), usual(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(usual(field.type)) for field in kind])
+    if pa.types.is_decimal256(kind) and kind.precision <= MAX_DIGITS:
+        return pa.decimal128(MAX_DIGITS, min(max(kind.scale, 18), MAX_DIGITS - kind.precision + kind.scale))
+    return kind
 
 
 def of_arrow(kind: pa.DataType, *, utc: bool = False, lossless: bool = True) -> pa.DataType:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of
+from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of, usual
 from volstream.sql.text import quote_column
 
 
@@ -76,13 +76,14 @@ def _keyed(
 def _number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(one) or pa.types.is_floating(other):
         # A double has no exact fractions of ten.
-        exact = any(pa.types.is_decimal(kind) and kind.scale for kind in (one, other))
+        exact = any(pa.types.is_decimal256(kind) or (pa.types.is_decimal(kind) and kind.scale) for kind in (one, other))
         return None if exact else pa.float64()
     if pa.types.is_integer(one) and pa.types.is_integer(other):
         return max(one, other, key=lambda kind: kind.bit_width)
     scale = max(_scale(one), _scale(other))
     digits = max(_whole_digits(one), _whole_digits(other)) + scale
-    return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else None
+    of_values = any(map(pa.types.is_decimal256, (one, other)))
+    return (pa.decimal256 if of_values else pa.decimal128)(digits, scale) if digits <= MAX_DIGITS else None
 
 
 def _scale(kind: pa.DataType) -> int:
@@ -135,8 +136,8 @@ def _added(kind: pa.DataType, other: pa.DataType, path: str) -> Iterator[str]:
 
 
 def without_null(kind: pa.DataType) -> pa.DataType:
-    """Returns a type with STRING in place of whatever was always empty."""
-    return _with_null_as(kind, pa.string())
+    """Returns a type with STRING in place of whatever was always empty, and the usual type of decimals."""
+    return _with_null_as(usual(kind), pa.string())
 
 
 def of_values_only(kind: pa.DataType) -> pa.DataType:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -219,6 +219,25 @@ def test_numbers_are_no_times_and_ids_no_numbers() -> None:
 )
 def test_annotations_have_the_types_of_their_values(hint: Any, kind: str) -> None:
     assert to_ddl(from_declaration(dataclasses.make_dataclass("Row", [("c", hint)]))) == f"c {kind}"
+
+
+T = TypeVar("T")
+
+
+class Sites(pydantic.RootModel[list[Site]]):
+    pass
+
+
+class Box(pydantic.BaseModel, Generic[T]):
+    items: list[T]
+    count: pydantic.PositiveInt
+
+
+def test_generic_models_have_the_types_that_they_were_given() -> None:
+    assert to_ddl(from_declaration(Sites)) == "root ARRAY<STRUCT<url: STRING, color: STRING>>"
+    assert to_ddl(from_declaration(Box[Color])) == "items ARRAY<STRING>, count BIGINT"
+    assert taken(Box[Color](items=[Color.RED], count=1)) == [{"items": ["red"], "count": 1}]
+    assert taken(Sites([Site(url=pydantic.HttpUrl("https://a.b"))])) == [{"root": [{"url": "https://a.b/", "color": "red"}]}]
 
 
 @pytest.mark.parametrize(
