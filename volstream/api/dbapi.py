@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import pyarrow as pa
@@ -39,6 +40,35 @@ if TYPE_CHECKING:
 apilevel = "2.0"
 threadsafety = 2  # threads may share the module and connections, but not cursors
 paramstyle = "qmark"
+
+#: PEP 249's constructors of values; a ``time`` is none that a statement takes.
+Binary, Date, Time, Timestamp = bytes, date, time, datetime
+DateFromTicks, TimestampFromTicks = date.fromtimestamp, datetime.fromtimestamp
+
+
+def TimeFromTicks(ticks: float) -> time:  # noqa: N802  # PEP 249's name
+    """Returns the local time of day at a time in seconds since 1970."""
+    return datetime.fromtimestamp(ticks).time()
+
+
+class TypeObject:
+    """What PEP 249 compares the types of columns in a cursor's ``description`` with."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str) and other.partition("(")[0] in self._names)
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+
+STRING = TypeObject("string", "char", "varchar")
+BINARY = TypeObject("binary")
+NUMBER = TypeObject("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+DATETIME = TypeObject("date", "timestamp", "timestamp_ntz")
+ROWID = TypeObject()
 
 
 class Warning(VolstreamError):  # noqa: N818  # PEP 249's name
