@@ -17,12 +17,14 @@ from typing import Any, cast
 from sqlalchemy import URL, types
 from sqlalchemy.engine import Connection, Dialect, default
 from sqlalchemy.exc import NoSuchTableError
-from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer
+from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer, SQLCompiler
+from sqlalchemy.sql.elements import BinaryExpression
 
 from volstream.api import dbapi
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.errors import VolstreamError
 from volstream.ops.inspection.tables import missing
+from volstream.sql.parameters import literal_of
 from volstream.sql.text import literal
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
@@ -54,11 +56,27 @@ _WRITTEN = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
-class _Text(types.String):
-    """Texts, which a tool may write into its statement: a backslash is a character of its own to SQLAlchemy, and not to Spark."""
+class _Literal:
+    """Values that a tool may write into its statement, as Spark has them: a backslash in a text, bytes, times with their zone."""
 
-    def literal_processor(self, dialect: Dialect) -> Callable[[str], str]:
-        return literal
+    def literal_processor(self, dialect: Dialect) -> Callable[[Any], str]:
+        return literal_of
+
+
+class _Text(_Literal, types.String):
+    pass
+
+
+class _Bytes(_Literal, types.LargeBinary):
+    pass
+
+
+class _Day(_Literal, types.Date):
+    pass
+
+
+class _Moment(_Literal, types.DateTime):
+    pass
 
 
 class _Other(types.UserDefinedType[Any]):
@@ -89,14 +107,47 @@ class _TypeCompiler(GenericTypeCompiler):
         return written if word == "NUMERIC" and opening else _WRITTEN.get(word, written)
 
 
+class _Compiler(SQLCompiler):
+    """Writes operators as Spark does."""
+
+    def visit_floordiv_binary(self, binary: BinaryExpression[Any], operator: Any, **options: Any) -> str:
+        """Returns a quotient rounded down, as in Python. Spark divides whole numbers as doubles, which lack some of 64 bits."""
+        sides = (binary.left, binary.right)
+        texts = [self.process(one, **options) for one in sides]
+        if any(one.type._type_affinity is not types.Integer for one in sides):
+            return f"floor({' / '.join(texts)})"
+        return f"CAST(floor({' / '.join(f'CAST({text} AS DECIMAL(19, 0))' for text in texts)}) AS BIGINT)"
+
+    def visit_regexp_match_op_binary(self, binary: BinaryExpression[Any], operator: Any, **options: Any) -> str:
+        return self._regexp("{} RLIKE {}", binary, binary.right, **options)
+
+    def visit_not_regexp_match_op_binary(self, binary: BinaryExpression[Any], operator: Any, **options: Any) -> str:
+        return self._regexp("{} NOT RLIKE {}", binary, binary.right, **options)
+
+    def visit_regexp_replace_op_binary(self, binary: BinaryExpression[Any], operator: Any, **options: Any) -> str:
+        return self._regexp("regexp_replace({}, {}, {})", binary, *binary.right.clauses, **options)
+
+    def _regexp(self, written: str, binary: BinaryExpression[Any], *others: Any, **options: Any) -> str:
+        subject, pattern, *more = [self.process(one, **options) for one in (binary.left, *others)]
+        flags = binary.modifiers["flags"]
+        return written.format(subject, pattern if flags is None else f"concat({literal(f'(?{flags})')}, {pattern})", *more)
+
+
 class VolstreamDialect(default.DefaultDialect):
     """``volstream:///relative/home`` and ``volstream:////absolute/home``; with ``?schema=name``, names without one are in it."""
 
     name = "volstream"
     driver = "home"
+    statement_compiler = _Compiler
     type_compiler_cls = _TypeCompiler
     preparer = _Preparer  # type: ignore[assignment]  # a class with less arguments
-    colspecs = {types.String: _Text}  # noqa: RUF012  # as SQLAlchemy declares it
+    colspecs = {  # noqa: RUF012  # as SQLAlchemy declares it
+        types.String: _Text,
+        types.LargeBinary: _Bytes,
+        types.Date: _Day,
+        types.DateTime: _Moment,
+    }
+    div_is_floordiv = False
     default_paramstyle = "qmark"
     supports_statement_cache = True
     supports_native_boolean = True
@@ -112,6 +163,15 @@ class VolstreamDialect(default.DefaultDialect):
     def create_connect_args(self, url: URL) -> tuple[list[Any], dict[str, Any]]:
         """Returns the arguments of :func:`volstream.connect`."""
         return [], {"home": url.database, "read_only": True, **url.query}
+
+    def connect(self, *arguments: Any, **options: Any) -> Any:
+        """Returns a connection. Raises OperationalError, which SQLAlchemy expects, if there is no such home."""
+        try:
+            return super().connect(*arguments, **options)
+        except dbapi.Error:
+            raise
+        except VolstreamError as error:
+            raise dbapi.OperationalError(error.message, error.remedy) from error
 
     def initialize(self, connection: Connection) -> None:
         """Asks for nothing: a BI tool opens many connections."""
@@ -159,10 +219,30 @@ class VolstreamDialect(default.DefaultDialect):
         return []
 
     def get_foreign_keys(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
-        """Returns nothing, as the two below."""
+        """Returns nothing, as those below."""
         return []
 
     def get_indexes(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
+        """Returns nothing."""
+        return []
+
+    def get_unique_constraints(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
+        """Returns nothing."""
+        return []
+
+    def get_check_constraints(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
+        """Returns nothing."""
+        return []
+
+    def get_sequence_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
+        """Returns nothing."""
+        return []
+
+    def get_temp_table_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
+        """Returns nothing."""
+        return []
+
+    def get_temp_view_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
         """Returns nothing."""
         return []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 from sqlalchemy import column, func, literal_column, select, table, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from tests.integration.conftest import Home, read_only
@@ -91,11 +92,72 @@ def test_what_there_is_is_listed_and_described(filled: Home, engine: sqlalchemy.
     assert found.get_pk_constraint("Odd", schema)["constrained_columns"] == ["Id"]
     assert (found.get_indexes("Odd", schema), found.get_foreign_keys("Odd", schema)) == ([], [])
     assert found.get_table_comment("Odd", schema) == {"text": None}
+    assert (found.get_unique_constraints("Odd", schema), found.get_check_constraints("Odd", schema)) == ([], [])
+    assert (found.get_sequence_names(schema), found.get_temp_table_names(), found.get_temp_view_names()) == ([], [], [])
     metadata = sqlalchemy.MetaData()
     metadata.reflect(engine, schema=schema)
     assert {*metadata.tables} == {f"{schema}.odd", f"{schema}.other"}
     preparer = engine.dialect.identifier_preparer
     assert f"{preparer.quote_schema(schema)}.{preparer.quote('Odd')}" == f"{schema}.`Odd`"
+
+
+def test_a_home_that_is_not_there_is_an_error_of_sqlalchemy(home: Home) -> None:
+    engine = sqlalchemy.create_engine(f"volstream:///{home.session.home.settings.home}/nothing")
+    with pytest.raises(OperationalError, match="nothing"):
+        engine.connect()
+
+
+def test_operators_compute_what_they_compute_in_python(filled: Home, engine: sqlalchemy.Engine) -> None:
+    filled.sql("CREATE TABLE n$ (a BIGINT, b BIGINT, p DECIMAL(10, 2), s STRING)")
+    numbers = [(7, 2), (-7, 2), (7, -2), (9007199254740993, 1), (-(2**63), 3), (2**63 - 2, 2**63 - 1), (-1, 2**63 - 1)]
+    values = ", ".join(
+        f"({a}L, {b}L, 7.50, 'Ab')" if a > -(2**63) else f"(-{2**63 - 1}L - 1, {b}L, 7.50, 'Ab')" for a, b in numbers
+    )
+    filled.sql(f"INSERT INTO n$ VALUES {values}")
+    kinds: dict[str, Any] = {
+        "a": sqlalchemy.BigInteger,
+        "b": sqlalchemy.BigInteger,
+        "p": sqlalchemy.Numeric(10, 2),
+        "s": sqlalchemy.String,
+    }
+    n = table("n", *(column(name, kind) for name, kind in kinds.items()), schema=filled.schema)
+
+    def run(*expressions: Any) -> list[tuple[Any, ...]]:
+        query = select(n.c.a, n.c.b, *expressions)
+        found = filled.rows(str(query.compile(engine, compile_kwargs={"literal_binds": True})))
+        return sorted(tuple(row) for row in found)
+
+    # A remainder has the sign of the dividend, as in SQL.
+    assert run(n.c.a // n.c.b, n.c.a % n.c.b) == sorted(
+        (a, b, a // b, abs(a) % abs(b) * (1 if a > 0 else -1)) for a, b in numbers
+    )
+    of_decimals = run(n.c.p // Decimal("0.7"), n.c.p / 3, n.c.p % 2, n.c.a / n.c.b)[1]
+    assert of_decimals == (-7, 2, Decimal(10), Decimal("2.5"), Decimal("1.50"), -3.5)
+    texts = run(
+        n.c.s.regexp_match("^a"),
+        n.c.s.regexp_match("^a", flags="i"),
+        ~n.c.s.regexp_match("^a"),
+        n.c.s.regexp_replace("[a-z]", "-"),
+    )
+    assert texts[0][2:] == (False, True, True, "A-")
+
+
+@pytest.mark.long  # an engine of its own
+def test_bytes_and_times_are_parameters(filled: Home, engine: sqlalchemy.Engine) -> None:
+    filled.sql("CREATE TABLE v$ (id INT, b BINARY, d DATE, t TIMESTAMP)")
+    filled.sql("INSERT INTO v$ VALUES (1, X'00ff', DATE '2026-01-02', TIMESTAMP '2026-01-02 03:04:05Z'), (2, X'00', NULL, NULL)")
+    kinds: dict[str, Any] = {
+        "id": sqlalchemy.Integer,
+        "b": sqlalchemy.LargeBinary,
+        "d": sqlalchemy.Date,
+        "t": sqlalchemy.TIMESTAMP(timezone=True),
+    }
+    v = table("v", *(column(name, kind) for name, kind in kinds.items()), schema=filled.schema)
+    with engine.connect() as connection:
+        for condition in (v.c.b == b"\x00\xff", v.c.d == date(2026, 1, 2), v.c.t == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)):
+            assert [tuple(row) for row in connection.execute(select(v.c.id, v.c.b).where(condition))] == [(1, b"\x00\xff")]
+            assert _fetched(engine, select(v.c.id).where(condition))[1] == [(1,)]
+        assert connection.execute(select(v.c.id).where(v.c.id.in_([1, 3]))).scalars().all() == [1]
 
 
 @pytest.mark.long  # an engine of its own
