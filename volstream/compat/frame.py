@@ -14,6 +14,7 @@ from volstream.compat.writer import Writer
 from volstream.errors import InvalidValueError, in_brief
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
+from volstream.spark.session import whole_plans
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,7 +212,12 @@ class DataFrame:
 
     def explain(self) -> None:
         """Prints the plan that Spark makes."""
-        self._act(lambda frame: frame.explain())
+
+        def shown(frame: Any) -> None:
+            with whole_plans(frame.sparkSession):
+                frame.explain()
+
+        self._act(shown)
 
     def create_or_replace_temp_view(self, name: str) -> None:
         """Names the frame, for SQL of this session in the schema ``public``. Raises InvalidValueError for a frame of streams."""

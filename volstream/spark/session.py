@@ -48,10 +48,22 @@ _ON_OTHER_SERVERS = {
 }
 
 TIME_ZONE = "spark.sql.session.timeZone"
+_LONGEST_PLAN = "spark.sql.maxPlanStringLength"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 #: How many tasks Spark makes of a range by default: as many as there are slots.
 _SLOTS = re.compile(r"\bRange \(.*\bsplits=(\d+)")
+
+
+@contextmanager
+def whole_plans(session: SparkSession) -> Iterator[None]:
+    """Lets a session describe its plans in full, which the engine cuts because it describes each: for what explains one."""
+    before = str(session.conf.get(_LONGEST_PLAN))
+    session.conf.set(_LONGEST_PLAN, 1 << 30)
+    try:
+        yield
+    finally:
+        session.conf.set(_LONGEST_PLAN, before)
 
 
 class SparkGateway:

@@ -301,6 +301,7 @@ def test_a_frame_has_the_words_of_every_frame(compat: Compat, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert " |-- name: string (nullable = true)" in said
     assert "== Physical Plan ==" in said
+    assert "more characters" not in said
     described = {row["summary"]: row["id"] for row in frame.describe("id").collect()}
     assert (described["count"], described["max"]) == ("2", "2")
     empty = compat.session.createDataFrame([(1, None), (None, None), (3, "c")], "id INT, name STRING")

@@ -27,7 +27,7 @@ from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateEr
 from volstream.ingest.ending import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.guard import guarded
-from volstream.spark.session import TIME_ZONE
+from volstream.spark.session import TIME_ZONE, whole_plans
 from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar, names
 from volstream.sql.text import literal, pairs
@@ -152,7 +152,8 @@ class SparkStatements:
                 return self._drop(binding.spark, statement, text)
             case ["MERGE", _]:
                 text = adapt.insert_all_columns(text, self._columns_of_target(statement))
-        with nullcontext() if created is None else creating(self._home, created):
+        whole = whole_plans(binding.spark) if words[:1] == ["EXPLAIN"] else nullcontext()
+        with whole, nullcontext() if created is None else creating(self._home, created):
             run = partial(binding.spark.sql, text)
             frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
         if words[:2] in _LISTING:

@@ -33,6 +33,20 @@ def test_a_misspelt_relation_is_named_with_the_one_that_was_meant(home: Home) ->
     home.sql("DROP VIEW order")
 
 
+def test_an_explained_plan_is_whole_and_others_stay_short(home: Home) -> None:
+    home.tracked()
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 2)")
+    before = home.session.home.spark.conf.get("spark.sql.maxPlanStringLength")
+    for words in ("", "EXTENDED", "FORMATTED"):
+        [row] = home.sql(
+            f"EXPLAIN {words} SELECT name, count(*) AS n FROM t$ WHERE age > 1 AND name LIKE 'a%' GROUP BY name ORDER BY n"
+        )
+        assert "more characters" not in row["plan"]
+        assert "Scan parquet" in row["plan"]
+        assert len(row["plan"]) > 500
+    assert home.session.home.spark.conf.get("spark.sql.maxPlanStringLength") == before == "100"
+
+
 def test_a_statement_may_end_with_a_semicolon(home: Home) -> None:
     cursor = dbapi.Connection(dbapi._OpenHome(home.session)).cursor()
     assert cursor.execute("SELECT ? AS a; -- one", [3]).fetchall() == [(3,)]
