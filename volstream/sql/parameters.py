@@ -7,6 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -21,7 +22,7 @@ from volstream.sql.tokens import Token, only, tokenize, words_of
 
 def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> str:
     """Returns the statement with the literals of values in place of its placeholders outside of strings and comments: ``?`` or
-    ``%s`` for a sequence, ``:name`` or ``%(name)s`` for a mapping.
+    ``%s`` for a sequence, ``:name`` or ``%(name)s`` for a mapping. A list in ``IN (?)`` or ``IN ?`` is its elements.
 
     Raises:
         SqlError: the numbers of placeholders and values differ, or a value has no placeholder; the statement cannot be split
@@ -43,8 +44,21 @@ def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -
         marks = [(first, last, value) for (first, last), value in zip(places, values, strict=True)]
     text = statement
     for first, last, value in reversed(marks):
-        text = text[:first] + literal_of(value) + text[last + 1 :]
+        text = text[:first] + _written(statement, first, last, value) + text[last + 1 :]
     return text
+
+
+def _written(statement: str, first: int, last: int, value: Any) -> str:
+    """Returns the literal of the value of a placeholder; of a list alone behind IN, those of its elements."""
+    if not isinstance(value, list | tuple):
+        return literal_of(value)
+    tokens = tokenize(statement)
+    before = [token.text.upper() for token in tokens if token.end < first][-2:]
+    after = next((token.text for token in tokens if token.start > last), None)
+    elements = ", ".join(map(literal_of, value)) or "SELECT NULL WHERE FALSE"
+    if before[-1:] == ["IN"]:
+        return f"({elements})"
+    return elements if before == ["IN", "("] and after == ")" else literal_of(value)
 
 
 def _places(statement: str) -> list[tuple[int, int]]:
@@ -95,6 +109,8 @@ def literal_of(value: Any) -> str:
             )
         case str():
             return literal(value)
+        case UUID():
+            return literal(str(value))
         case bytes() | bytearray() | memoryview():
             return f"X'{bytes(value).hex()}'"
         case datetime() if value != value:

@@ -122,6 +122,8 @@ def test_placeholders_are_those_of_any_library(filled: Place) -> None:
     given: list[tuple[str, Any]] = [
         ("SELECT n FROM t WHERE n > ? AND _file_path = ?", [1, "b"]),
         ("SELECT n FROM t WHERE n > %s AND _file_path = %s", (1, "b")),
+        ("SELECT n FROM t WHERE n IN (?) AND _file_path IN ?", ([2, 3], ("a", "b"))),
+        ("SELECT n FROM t WHERE n NOT IN :other AND n NOT IN (:nothing)", {"other": [1], "nothing": []}),
         ("SELECT n FROM t WHERE n > :least AND _file_path = :path", {"least": 1, "path": "b"}),
         ("SELECT n FROM t WHERE n > %(least)s AND _file_path = %(path)s -- :no", {"least": 1, "path": "b"}),
     ]

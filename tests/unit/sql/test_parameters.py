@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from datetime import timedelta
+import enum
+import uuid
+from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,6 +40,10 @@ def test_names_without_a_schema_get_that_of_the_connection(statement: str, expec
     assert in_schema(statement, "s") == expected
 
 
+class Color(enum.StrEnum):
+    RED = "red"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -46,6 +53,11 @@ def test_names_without_a_schema_get_that_of_the_connection(statement: str, expec
         (np.float32(0.5), "DOUBLE('0.5')"),
         (np.int64(5), "5"),
         (np.bool_(True), "TRUE"),
+        (np.datetime64("2026-01-02T03:04", "ns"), "TIMESTAMP_NTZ '2026-01-02 03:04:00'"),
+        (np.datetime64("2026-01-02T03:04", "s"), "TIMESTAMP_NTZ '2026-01-02 03:04:00'"),
+        (np.datetime64("2026-01-02"), "DATE '2026-01-02'"),
+        (Color.RED, "'red'"),
+        (uuid.UUID(int=5), "'00000000-0000-0000-0000-000000000005'"),
         (pd.Timestamp("2026-01-01T00:00:00.000001Z"), "TIMESTAMP '2026-01-01 00:00:00.000001+00:00'"),
     ],
     ids=str,
@@ -55,7 +67,9 @@ def test_a_value_has_a_literal(value: object, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [pd.NaT, pd.Timestamp("2026-01-01T00:00:00.000000001Z"), "\ud800", ["\ud800"], timedelta(1), {1}], ids=ascii
+    "value",
+    [pd.NaT, pd.Timestamp("2026-01-01T00:00:00.000000001Z"), "\ud800", ["\ud800"], timedelta(1), np.timedelta64(1, "ns"), {1}],
+    ids=ascii,
 )
 def test_a_value_that_would_change_has_no_literal(value: object) -> None:
     with pytest.raises(InvalidValueError):
@@ -73,3 +87,31 @@ def test_a_named_parameter_may_follow_any_sign(statement: str) -> None:
 def test_a_path_into_json_is_no_parameter(path: str) -> None:
     with pytest.raises(SqlError, match="has no parameter :a"):
         with_parameters(f"SELECT {path}", {"a": 7})
+
+
+@pytest.mark.parametrize("mark", ["?", "%s", ":x", "%(x)s"])
+@pytest.mark.parametrize(
+    ("statement", "values", "expected"),
+    [
+        ("a IN (@)", [1, 2], "a IN (1, 2)"),
+        ("a in ( @ ) AND b", ("x", "it's"), "a in ( 'x', 'it\\'s' ) AND b"),
+        ("a IN @", [1], "a IN (1)"),
+        ("a NOT IN @", [date(2026, 1, 2)], "a NOT IN (DATE '2026-01-02')"),
+        ("a IN (@)", [], "a IN (SELECT NULL WHERE FALSE)"),
+        ("a IN @", (), "a IN (SELECT NULL WHERE FALSE)"),
+        ("a IN (@)", 5, "a IN (5)"),
+        ("a IN (@, 3)", [1, 2], "a IN (array(1, 2), 3)"),
+        ("array_contains(@, a)", [1, 2], "array_contains(array(1, 2), a)"),
+        ("a = @", [1, 2], "a = array(1, 2)"),
+    ],
+)
+def test_a_list_behind_in_is_its_elements(mark: str, statement: str, values: Any, expected: str) -> None:
+    given: Any = {"x": values} if "x" in mark else [values]
+    assert with_parameters(f"SELECT {statement.replace('@', mark)}", given) == f"SELECT {expected}"
+
+
+def test_other_parameters_stay_in_their_places_beside_a_list() -> None:
+    statement = "SELECT * FROM t WHERE a = ? AND b IN (?) AND c IN ? AND d = ?"
+    assert with_parameters(statement, [1, [2, 3], ["x"], uuid.UUID(int=1)]) == (
+        "SELECT * FROM t WHERE a = 1 AND b IN (2, 3) AND c IN ('x') AND d = '00000000-0000-0000-0000-000000000001'"
+    )

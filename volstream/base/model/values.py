@@ -14,4 +14,11 @@ def plain(value: Any) -> Any:
     if type(value) in _OWN:
         return value
     item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "shape", None) == () else value
+    if not callable(item) or getattr(value, "shape", None) != ():
+        return value
+    found = item()
+    if type(found) is int and value.dtype.kind in "mM":  # nanoseconds, as a number without its unit
+        import pandas as pd
+
+        return pd.Timestamp(value) if value.dtype.kind == "M" else pd.Timedelta(value)
+    return found
