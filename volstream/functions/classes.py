@@ -52,13 +52,21 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     elif _is_named_tuple(type(value)):
         row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
     elif dataclasses.is_dataclass(type(value)) or _is_model(type(value)):
-        row = {name: getattr(value, name) for name in fields_of(type(value))} | (getattr(value, "model_extra", None) or {})
+        row = {name: getattr(value, name) for name in fields_of(type(value))} | _extra(value)
     else:
         return None
     # Converting values recursively is ten times slower.
     if {*map(type, row), *map(type, row.values())} <= LEAVES:
         return row
     return {_deep(name, name): _deep(item, name) for name, item in row.items()}
+
+
+def _extra(value: Any) -> dict[str, Any]:
+    """Returns the fields that an instance of a class of pydantic has more than the class declares."""
+    if getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow":  # of a dataclass
+        declared = {field.name for field in dataclasses.fields(value)}
+        return {name: item for name, item in vars(value).items() if name not in declared}
+    return getattr(value, "model_extra", None) or {}
 
 
 def _deep(value: Any, name: object) -> Any:

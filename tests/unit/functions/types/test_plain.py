@@ -161,7 +161,7 @@ class Open(pydantic.BaseModel, extra="allow"):
     secret: str = pydantic.Field("x", exclude=True)
 
 
-@pydantic.dataclasses.dataclass
+@pydantic.dataclasses.dataclass(config=pydantic.ConfigDict(extra="allow"))
 class Excluding:
     a: int
     secret: str = pydantic.Field("x", exclude=True)
@@ -171,6 +171,7 @@ def test_extra_fields_of_models_are_columns_and_excluded_ones_are_none() -> None
     assert taken(Open(a=1, zz=ID, m={"k": Color.RED})) == [{"a": 1, "zz": str(ID), "m": {"k": "red"}}]  # type: ignore[call-arg]
     assert taken({"c": [Open(a=1, zz="extra")]}) == [{"c": [{"a": 1, "zz": "extra"}]}]  # type: ignore[call-arg]
     assert taken(Excluding(1, "y")) == [{"a": 1}]
+    assert taken(Excluding(a=1, secret="y", zz=ID)) == [{"a": 1, "zz": str(ID)}]  # type: ignore[call-arg]
     for declared in (Open, Excluding):
         assert to_ddl(from_declaration(declared)) == "a BIGINT"
 
