@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from volstream.tables.delta import native
 from volstream.tables.delta.native import NativeTable, TableSpec
+from volstream.tables.delta.places import SeenVersion
 
 
 def spec_at(path: Path) -> TableSpec:
@@ -34,7 +35,7 @@ def test_readers_share_a_view_until_anybody_commits_or_makes_the_table_again(tmp
     native._viewed.clear()  # as in another process, whose commits this one does not see being made
     other = NativeTable(spec)
     append(other, 2)
-    native._viewed[spec.location] = (first, native.SeenVersion.of(spec.location, 1))
+    native._viewed[spec.location] = (first, SeenVersion.of(spec.location, 1))
     second = spec.view()
     assert second is not None
     assert (second.version, second.rows, second.transactions) == (2, 2, {"app": 2})
