@@ -163,8 +163,10 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
     """
     state: dict[str, Any] = {"stream": str(stream.name), "note": None, "stale": False, "stale_after": None}
     try:
-        home.reader.pin(stream)
-        until = home.reader.stale_after(stream)
+        until = None
+        if not home.reader.is_at_end(stream):  # to look into thousands of directories takes seconds
+            home.reader.pin(stream)
+            until = home.reader.stale_after(stream)
     except CatalogError:
         raise
     except VolstreamError as error:
