@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from volstream.base.lifecycle.stop import Stop
 from volstream.spark.errors import FORGOTTEN, SESSION_ENDED
@@ -70,7 +71,9 @@ class Watch:
         silence = since_beat = 0.0
         before = time.monotonic()
         while True:
-            missing = self._address.missing()
+            missing = None
+            with suppress(OSError):  # such as of a process without descriptors: it is asked again
+                missing = self._address.missing()
             if missing is not None:
                 return missing
             if silence > self._stall:

@@ -69,7 +69,9 @@ class AnnouncedQueue:
 
     def depth(self) -> int | None:
         """See :meth:`EventQueue.depth`."""
-        return self._queue.depth()
+        waiting = self._queue.depth()
+        with self._changed:
+            return None if waiting is None else waiting + len(self._found)
 
     def is_settled(self) -> bool:
         """See :meth:`Settling.is_settled`."""

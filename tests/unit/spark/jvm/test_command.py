@@ -67,7 +67,7 @@ def test_the_users_spark_settings_win(settings: Settings) -> None:
     settings = settings.model_copy(update={"spark_conf": {"spark.sql.shuffle.partitions": "64", "spark.extra": "x"}})
     values = command.properties(settings, Files.of(settings), cores=2, port=1, token="")
     assert (values["spark.sql.shuffle.partitions"], values["spark.extra"]) == ("64", "x")
-    assert values["spark.master"] == "local[2]"
+    assert (values["spark.master"], values["spark.default.parallelism"]) == ("local[6]", "2"), "and slots for tasks that wait"
 
 
 def test_the_heap_and_the_users_jvm_options_are_on_the_command_line(settings: Settings) -> None:
