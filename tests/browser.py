@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.waiting import eventually
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -30,4 +32,10 @@ def browser() -> Iterator[Browser]:
 def visit(page: Page, url: str) -> None:
     """Opens a page, and returns once it has been seen: until then, the browser drops clicks."""
     page.goto(url)
-    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
+    wait_for(page, "performance.getEntriesByName('first-contentful-paint').length > 0")
+
+
+def wait_for(page: Page, expression: str) -> None:
+    """Returns once an expression is true on a page. If it is not so at once, Playwright's own way would evaluate it on the page,
+    whose policy forbids that."""
+    eventually(lambda: page.evaluate(expression))

@@ -19,7 +19,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import browser, visit
+from tests.browser import browser, visit, wait_for
 from tests.e2e.homes import Daemon, Home, patiently, write
 
 __all__ = ["browser"]
@@ -201,7 +201,7 @@ def test_each_page_fits_and_is_accessible(site: Site, browser: Browser, width: i
             visit(page, site.path(path))
             expect(page.locator("h1")).to_have_count(1)
             if path == "/jobs/sizes":
-                page.wait_for_function(_PAINTED)
+                wait_for(page, _PAINTED)
             check(page, path)
 
 
@@ -267,7 +267,7 @@ def test_the_reader_chooses_light_or_dark_for_all_pages(site: Site, browser: Bro
         page.get_by_role("button", name="Switch to dark colours").click()
         expect(body).not_to_have_css("background-color", light)
         dark = page.evaluate(background)
-        page.wait_for_function(_PAINTED)
+        wait_for(page, _PAINTED)
         visit(page, site.path("/"))
         expect(body).to_have_css("background-color", dark)
         page.get_by_role("button", name="Switch to light colours").click()
@@ -475,7 +475,7 @@ def test_screenshots(site: Site, browser: Browser, tmp_path: Path) -> None:
                 visit(page, site.path(path))
                 page.wait_for_load_state("load")
                 expect(page.locator(".live.on")).to_be_visible()
-                page.wait_for_function(_PAINTED)
+                wait_for(page, _PAINTED)
                 page.evaluate(_NAMELESS, str(site.home.folder))
                 page.screenshot(path=folder / f"console-{name}-{scheme}.png")
                 painted[name] = page.locator("canvas").count()
