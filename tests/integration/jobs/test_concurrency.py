@@ -192,7 +192,6 @@ def test_each_worker_sees_its_own_gpus(place: Place, monkeypatch: pytest.MonkeyP
     assert len(place.rows(f"SELECT DISTINCT n, p FROM {place.at}")) == 2
 
 
-@pytest.mark.long
 def test_what_a_function_counts_is_summed_up_by_batch_run_and_job(place: Place) -> None:
     code = (
         "def f(file):\n    file.count('tokens', 1000 * file.size)\n    file.count('calls')\n"

@@ -118,7 +118,6 @@ def test_files_that_failed_are_told_and_tried_again_with_other_code(run: Run, ho
     assert run(lambda file: {"n": 5})[0] == [("a", 1), ("bad", 5)]
 
 
-@pytest.mark.long
 def test_a_job_that_paused_itself_goes_on_with_the_next_call(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
 

@@ -143,7 +143,6 @@ def test_a_set_is_held_back_until_it_is_complete_and_its_rows_go_when_it_no_long
     assert place.session.jobs.failures("j") == []
 
 
-@pytest.mark.long
 def test_a_set_that_has_just_changed_is_held_back_until_it_is_quiet(place: Place) -> None:
     put(place, a_1="x")
     place.refresh()

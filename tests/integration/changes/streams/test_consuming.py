@@ -258,7 +258,6 @@ def test_a_failed_block_gets_the_same_rows_again_under_the_same_id(filled: Home)
     assert unread(filled) == 0
 
 
-@pytest.mark.long
 def test_a_consumption_can_be_discarded(filled: Home) -> None:
     """Rule R-20 of docs/streams.md."""
     filled.session.streams.advance(filled.name("s"))

@@ -91,7 +91,6 @@ def test_a_dynamic_table_that_got_expressions_is_not_refreshed(home: Home) -> No
         home.session.jobs.run(home.name("d"))
 
 
-@pytest.mark.long
 def test_a_users_own_table_keeps_its_constraints(home: Home) -> None:
     home.sql("CREATE TABLE t$ (n INT); ALTER TABLE t$ ADD CONSTRAINT small CHECK (n < 9); INSERT INTO t$ VALUES (1)")
     assert home.rows("SELECT * FROM t$") == [(1,)]
