@@ -108,7 +108,10 @@ def of_landing(home: Home, job: str, landing: Landing, *, archives: bool) -> Ite
     yield from _told(job, "the file is still there", [text[:40] for text in left])
     yield from _told(job, "the bad file was taken away", [text[:40] for text in bad - replaced - {*landing.contents().values()}])
     if archives:
-        yield from _told(job, "the archive is another one", [text[:40] for text in texts.keys() ^ {*landing.archived()}])
+        archived = {*landing.archived()}
+        yield from _told(job, "there is no row of what is archived", [text[:40] for text in archived - texts.keys()])
+        # What was replaced between its commit and its move is gone by the upload, as its documentation says.
+        yield from _told(job, "it is not archived", [text[:40] for text in texts.keys() - archived - replaced])
 
 
 def of_sets(home: Home, job: str, files: Files, incomplete: Path) -> Iterator[str]:
