@@ -110,7 +110,7 @@ def of_landing(home: Home, job: str, landing: Landing, *, archives: bool) -> Ite
     if archives:
         archived = {*landing.archived()}
         yield from _told(job, "there is no row of what is archived", [text[:40] for text in archived - texts.keys()])
-        # What was replaced between its commit and its move is gone by the upload, as its documentation says.
+        # An upload may overwrite a file after its commit and before its move; docs/guides/loading.md says so.
         yield from _told(job, "it is not archived", [text[:40] for text in texts.keys() - archived - replaced])
 
 

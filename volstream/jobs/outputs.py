@@ -376,8 +376,7 @@ def _aside(output: Output) -> str:
 
 def _set_aside(store: TakesOutputs, output: Output) -> None:
     """Moves a local file that was loaded aside, where nobody replaces it, unless a later version is at its path."""
-    now = cast("ObjectStore", store).head(output.path)
-    if isinstance(store, HasLocalPaths) and now is not None and now.version == output.etag:
+    if isinstance(store, HasLocalPaths) and _is_there(cast("ObjectStore", store), output):
         with suppress(StorageError):  # it is looked for there, and not found
             store.move(output.path, _aside(output))
 

@@ -30,6 +30,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.errors import InterruptedByUserError
 from volstream.functions import worker
+from volstream.jobs.staging import encoded
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -42,7 +43,7 @@ _GROWTH_BYTES = 512 << 20
 #: The first byte of an answer's parts: rows; the end; an error, with its text.
 _ROWS, _END, _ERROR = b"r", b"e", b"x"
 
-#: Another session is opened once so many tasks have failed, each of which lasted less than this.
+#: A new session is opened after this many tasks have failed, each within this time.
 _FAILURES, _LASTING_SECONDS = 3, 5.0
 
 #: What SO_PEERCRED tells: process, user, group.
@@ -122,21 +123,20 @@ class Residents:
                     self._accept(server.accept()[0])
 
     def end(self) -> None:
-        """Ends the tasks. Idempotent."""
+        """Ends the tasks; those that work, after their answer. Idempotent."""
         self._ended.set()
         self._wanted.set()
         with self._lock:
             if self._server is not None:
                 with suppress(OSError):
                     self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-            for one in [*self._idle, *(one for busy in self._busy.values() for one in busy)]:
-                one.close()
-            self._idle.clear()
+            while self._idle:
+                self._idle.pop().close()
 
     def _take(self, about: str, count: int) -> Sequence[_Resident]:
         self._wanted.set()
         with self._lock:
-            if self._ended or count > len(self._idle):
+            if self._ended or not 0 < count <= len(self._idle):
                 return ()
             # The last one that worked: what it imported is in the processor's caches, and it has the most instances.
             taken = [self._idle.pop() for _ in range(count)]
@@ -167,11 +167,11 @@ class Residents:
 
     def _accept(self, connection: socket.socket) -> None:
         process, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        if user != os.getuid():
-            connection.close()
-            return
         with self._lock:
-            self._idle.insert(0, _Resident(Connection(connection.detach()), process))
+            if user != os.getuid() or self._ended:
+                connection.close()
+            else:
+                self._idle.insert(0, _Resident(Connection(connection.detach()), process))
 
     def _keep(self, path: str) -> None:
         """Keeps the tasks in one session, whose workers are forked from one process, and in another one if that is of no use."""
@@ -223,11 +223,8 @@ class _Resident:
 
     def ask(self, called: bytes, rows: pa.Table) -> None:
         """Raises OSError if it has ended."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
         self._connection.send_bytes(called)
-        self._connection.send_bytes(sink.getvalue())
+        self._connection.send_bytes(encoded(rows))
 
     def answer(self) -> Iterator[pa.Table]:
         """Yields the rows of its answer. Raises EOFError or OSError if it ends, RuntimeError if the function raises."""
@@ -256,10 +253,11 @@ def serve(path: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     for _ in batches:
         pass
     began = psutil.Process().memory_info().rss
-    with socket.socket(socket.AF_UNIX) as raw, _near(path) as near, suppress(EOFError, ConnectionError, FileNotFoundError):
-        raw.connect(near)
-        with Connection(os.dup(raw.fileno())) as connection:
-            raw.close()
+    with suppress(EOFError, ConnectionError, FileNotFoundError):
+        with socket.socket(socket.AF_UNIX) as raw, _near(path) as near:
+            raw.connect(near)
+            to_daemon = raw.detach()
+        with Connection(to_daemon) as connection:
             leaves = False
             while not leaves:
                 called, rows = connection.recv_bytes(), connection.recv_bytes()
@@ -275,10 +273,7 @@ def _do(connection: Connection, called: bytes, rows: bytes) -> None:
         function = pickle.loads(called)
         with closing(function(pa.ipc.open_stream(rows))) as replies:
             for reply in replies:
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, reply.schema) as writer:
-                    writer.write_batch(reply)
-                connection.send_bytes(_ROWS + sink.getvalue().to_pybytes())
+                connection.send_bytes(_ROWS + encoded(reply))
     except ConnectionError:
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, a call of Spark shows it

@@ -129,7 +129,7 @@ class _Rows:
     def end(self) -> Iterator[pa.RecordBatch]:
         """Yields the reply's end: the rows, or the files with them."""
         if self._held and not self._in_files:
-            yield _reply(inline=pa.array([_encoded(pa.concat_tables(self._held))], pa.binary()))
+            yield _reply(inline=pa.array([encoded(pa.concat_tables(self._held))], pa.binary()))
             return
         if self._held:
             self._write()
@@ -177,8 +177,9 @@ def _reply(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=REPLY)
 
 
-def _encoded(rows: pa.Table) -> bytes:
+def encoded(rows: pa.Table | pa.RecordBatch) -> bytes:
+    """Returns rows in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
+        writer.write(rows)
     return bytes(sink.getvalue())

@@ -27,6 +27,13 @@ def load(place: Place, after_load: str, **options: object) -> None:
     place.session.jobs.load("j", "v", "t", schema="n INT", write="append", after_load=after_load, **options)  # type: ignore[arg-type]  # options of one test each
 
 
+def check_nothing_else_reads(place: Place, volume: str) -> None:
+    with pytest.raises(ObjectInUseError, match=f"The job j takes the files of the volume {volume} away"):
+        place.session.streams.create("s", volume=volume)
+    with pytest.raises(ObjectInUseError, match=f"The job j takes the files of the volume {volume} away"):
+        place.session.jobs.load("k", volume, "u", schema="n INT")
+
+
 def test_files_are_archived_once_their_rows_are_committed_and_their_rows_stay(place: Place) -> None:
     for name, text in {"a.csv": "n\n1\n", "d/b.csv": "n\n2\n", "bad.csv": "# x\nn,m\n1,2\n", "c.txt": "?"}.items():
         place.put(name, text)
@@ -123,10 +130,7 @@ def test_jobs_that_would_lose_files_or_rows_are_refused(place: Place) -> None:
         load(place, "delete")
     place.session.streams.drop("s")
     load(place, "delete")
-    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume v away"):
-        place.session.streams.create("s", volume="v")
-    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume v away"):
-        place.session.jobs.load("k", "v", "t2", schema="n INT")
+    check_nothing_else_reads(place, "v")
     load(place, "archive:.done", or_replace=True)
     place.session.jobs.alter("j", after_load="keep")
     place.session.streams.create("s", volume="v")
@@ -183,7 +187,4 @@ def test_a_volume_that_shares_files_with_another_is_as_the_same(place: Place, fo
         load(place, "delete")
     place.session.streams.drop("s")
     load(place, "delete")
-    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume w away"):
-        place.session.streams.create("s", volume="w")
-    with pytest.raises(ObjectInUseError, match="The job j takes the files of the volume w away"):
-        place.session.jobs.load("k", "w", "u", schema="n INT")
+    check_nothing_else_reads(place, "w")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from volstream.api.statements.metastore import SESSION_CATALOG
 from volstream.catalog import facts
 from volstream.errors import DependencyError
 from volstream.functions.types.kinds import BY_PYTHON
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 #: The schemas of these relations; an existing table of the same name takes precedence.
 SCHEMA, STANDARD = "volstream", "information_schema"
-
-#: The only catalog, as Spark calls it.
-CATALOG = "spark_catalog"
 
 _TABLE = {"table_catalog": str, "table_schema": str, "table_name": str}
 
@@ -61,7 +59,7 @@ def write(home: Home, name: Name) -> str:
 def _of_tables(home: Home, relation: str) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yields the rows of a relation of standard SQL, table by table; those whose log cannot be read are left out."""
     for table in table_names(home):
-        row: dict[str, Any] = {"table_catalog": CATALOG, "table_schema": table.schema, "table_name": table.name}
+        row: dict[str, Any] = {"table_catalog": SESSION_CATALOG, "table_schema": table.schema, "table_name": table.name}
         if relation == "tables":
             yield [{**row, "table_type": "BASE TABLE"}]
             continue

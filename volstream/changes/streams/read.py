@@ -17,7 +17,6 @@ from volstream.changes.changelog import process
 from volstream.changes.changelog.base import CHANGE_TYPE, NO_TIME, OLD_KINDS, Deduplication, quoted, struct_of
 from volstream.changes.directory import table
 from volstream.changes.streams.source import ChangeSource, images, source_of
-from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import StreamStaleError
 from volstream.spark.frames import relation
 from volstream.spark.jvm.codegen import compile_in
@@ -237,12 +236,11 @@ class StreamReader:
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
 
     def _source(self, stream: Stream) -> ChangeSource:
-        if stream.source_kind is not SourceKind.VOLUME:
-            return source_of(self._catalog, self._warehouse, stream)
-        volume = self._catalog.volumes.by_id(stream.source_id)
-        if volume is None:
+        is_volume = stream.source_kind is SourceKind.VOLUME
+        volume = self._catalog.volumes.by_id(stream.source_id) if is_volume else None
+        if is_volume and volume is None:
             raise _stale(stream, f"its volume {stream.source_name} was dropped or replaced")
-        return VolumeSource(self._catalog, self._warehouse, volume.id, volume)
+        return source_of(self._catalog, self._warehouse, stream, volume)
 
 
 _UNLISTED = pa.schema(

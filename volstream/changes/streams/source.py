@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from volstream.base.definitions import SourceKind, Stream
+from volstream.base.definitions import SourceKind, Stream, Volume
 from volstream.base.model.names import Name
 from volstream.base.model.text import like
 from volstream.base.model.units import local
@@ -436,10 +436,10 @@ def spark_reads(schema: Schema) -> bool:
     return not (schema.is_mapped or (schema.partitions and not whole))
 
 
-def source_of(catalog: Catalog, warehouse: str, stream: Stream) -> ChangeSource:
-    """Returns the source of a stream."""
+def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume | None = None) -> ChangeSource:
+    """Returns the source of a stream; ``volume``, if it has just been read."""
     if stream.source_kind is SourceKind.VOLUME:
-        return VolumeSource(catalog, warehouse, stream.source_id)
+        return VolumeSource(catalog, warehouse, stream.source_id, volume)
     location = folders.table_location(warehouse, stream.source_name)
     return TableSource(stream.source_name, location, tuple(stream.identity))
 

@@ -38,7 +38,7 @@ NO_BUCKET = "Create the bucket, or correct its name; until then its files are ke
 
 
 def is_private(url: str) -> bool:
-    """True if nobody between this host and a server can read what is sent to it."""
+    """True if the connection to a server is encrypted, or does not leave this host."""
     place = urlsplit(url)
     return place.scheme == "https" or place.hostname in LOOPBACK
 

@@ -232,18 +232,18 @@ class NativeTable:
             elif DeltaLog(self.spec.location).has_newer(self._handle.version()):
                 self._handle.update_incremental()
             if self._view is None or self._view.version != self._handle.version():
-                transactions = {app_id: self.transaction(app_id) for app_id in self.spec.app_ids}
-                self._view = _view(self._handle, self.spec, transactions)
+                self._view = self._shown()
                 durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
 
-    def _show(self) -> None:
-        """Keeps a view of what was just committed for the next :meth:`open`, and for readers of this process."""
+    def _shown(self) -> View:
+        """Returns a view of the handle's version, which readers of this process share."""
         handle = self._handle
         assert handle is not None, "opened before"
         seen = None if is_remote(self.spec.location) else SeenVersion.of(self.spec.location, handle.version())
-        self._view = _view(handle, self.spec, {app_id: self.transaction(app_id) for app_id in self.spec.app_ids})
-        _keep_view(self._view, seen)
+        view = _view(handle, self.spec, {app_id: self.transaction(app_id) for app_id in self.spec.app_ids})
+        _keep_view(view, seen)
+        return view
 
     def transaction(self, app_id: str) -> int | None:
         """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
@@ -321,7 +321,7 @@ class NativeTable:
         if handle.version() == view.version + 1:
             make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
             durable.made(view.table_id, handle.version())
-            self._show()
+            self._view = self._shown()
         else:
             durable.sync(self.spec.location, view.table_id, handle.version())
 
