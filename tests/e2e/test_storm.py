@@ -164,11 +164,11 @@ def _bad_gone(folder: Path, _: list[str]) -> None:
         (lambda _, texts: texts.append("good 1"), ["the file is there twice: 1, such as good 1"]),
         (
             lambda _, texts: texts.remove("good 1"),
-            ["the file is lost: 1, such as good 1", "the archive is another one: 1, such as good 1"],
+            ["the file is lost: 1, such as good 1", "there is no row of what is archived: 1, such as good 1"],
         ),
         (_again, ["the file is still there: 1, such as good 1"]),
         (_bad_gone, ["the bad file was taken away: 1, such as bad 4"]),
-        (_archive_lost, ["the archive is another one: 1, such as good 1"]),
+        (_archive_lost, ["it is not archived: 1, such as good 1"]),
     ],
 )
 def test_a_storm_detects_files_that_are_lost_or_loaded_twice(
