@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Select, exists, select
+from sqlalchemy import bindparam, exists, select
 
 from volstream.base.definitions import Job
 from volstream.base.model.groups import groups
@@ -14,7 +14,7 @@ from volstream.base.model.work import PlanState
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.definitions import Copies, Definitions
-from volstream.catalog.failures import earliest_try
+from volstream.catalog.failures import earliest_try, times
 from volstream.catalog.tables import conditions, jobs, plans, streams, volumes
 
 
@@ -40,11 +40,16 @@ class Marks:
     next_try: datetime | None
     has_condition: bool
 
+    @property
+    def has_news(self) -> bool:
+        """True if the volume was refreshed since the stream was read."""
+        return self.newest is not None and self.newest > (self.offset or 0)
+
     def may_have_work(self, now: datetime) -> bool:
         """False if there is certainly nothing to do, but for rows of files that left the volume unseen."""
         return (
             self.newest is None
-            or self.newest > (self.offset or 0)
+            or self.has_news
             or bool(self.initial and self.offset is not None)
             or self.has_plan
             or self.is_due(now)
@@ -78,7 +83,8 @@ class Agenda:
             return set()
         if self._copies.follow() or len(self.jobs) != len(self._copies.all):
             self.jobs = sorted(self._copies.all.values(), key=lambda job: -job.priority)
-        before, self.marks = self.marks, {marks.id: marks for marks in self._database.all(_query(), Marks)}
+        found = self._database.all(_MARKS, Marks, **times(datetime.now(UTC)))
+        before, self.marks = self.marks, {marks.id: marks for marks in found}
         self._version = version
         self._of_volumes = {}
         for marks in self.marks.values():
@@ -89,27 +95,32 @@ class Agenda:
     def look(self, ids: Set[str]) -> None:
         """Looks at some jobs. Raises CatalogError."""
         for some in groups(ids, MAX_BOUND):
-            for marks in self._database.all(_query().where(jobs.c.id.in_(some)), Marks):
+            for marks in self._database.all(_SOME_MARKS, Marks, some=some, **times(datetime.now(UTC))):
                 self.marks[marks.id] = marks
+
+    def is_outdated(self, job_id: str) -> bool:
+        """Returns whether a job in ``jobs`` was changed since it was read, as far as is known."""
+        marks = self.marks.get(job_id)
+        return marks is not None and marks.revision != self._copies.revisions.get(job_id)
 
     def of_volumes(self, ids: Set[str]) -> Set[str]:
         """Returns the ids of the jobs that read some volumes."""
         return {job_id for volume_id in ids for job_id in self._of_volumes.get(volume_id, ())}
 
 
-def _query() -> Select[tuple[object, ...]]:
-    return (
-        select(
-            jobs.c.id,
-            jobs.c.revision,
-            streams.c.offset,
-            streams.c.initial,
-            volumes.c.id.label("source_id"),
-            volumes.c.refresh_count.label("newest"),
-            exists().where(plans.c.stream_id == jobs.c.stream_id, plans.c.state == PlanState.OPEN).label("has_plan"),
-            earliest_try(datetime.now(UTC), jobs.c.id).scalar_subquery().label("next_try"),
-            exists().where(conditions.c.about == ConditionKind.JOB, conditions.c.subject == jobs.c.id).label("has_condition"),
-        )
-        .outerjoin(streams, streams.c.id == jobs.c.stream_id)
-        .outerjoin(volumes, volumes.c.id == streams.c.source_id)
+_MARKS = (
+    select(
+        jobs.c.id,
+        jobs.c.revision,
+        streams.c.offset,
+        streams.c.initial,
+        volumes.c.id.label("source_id"),
+        volumes.c.refresh_count.label("newest"),
+        exists().where(plans.c.stream_id == jobs.c.stream_id, plans.c.state == PlanState.OPEN).label("has_plan"),
+        earliest_try(jobs.c.id).scalar_subquery().label("next_try"),
+        exists().where(conditions.c.about == ConditionKind.JOB, conditions.c.subject == jobs.c.id).label("has_condition"),
     )
+    .outerjoin(streams, streams.c.id == jobs.c.stream_id)
+    .outerjoin(volumes, volumes.c.id == streams.c.source_id)
+)
+_SOME_MARKS = _MARKS.where(jobs.c.id.in_(bindparam("some", expanding=True)))

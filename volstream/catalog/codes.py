@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from volstream.base.model.groups import groups
 from volstream.base.model.work import Batch
@@ -55,6 +55,11 @@ class BatchCode:
         return self.carried.get(path, self.code)
 
 
+_NUMBER = select(code_versions.c.number).where(
+    code_versions.c.job_id == bindparam("job"), code_versions.c.digest == bindparam("digest")
+)
+
+
 class Codes:
     """Rows of ``code_versions``, and the versions in ``batches`` and ``forgotten_batches``."""
 
@@ -68,10 +73,7 @@ class Codes:
 
     def number_of(self, version: CodeVersion) -> int:
         """Returns the number of a version, which is recorded if it is new."""
-        same = select(code_versions.c.number).where(
-            code_versions.c.job_id == version.job_id, code_versions.c.digest == version.digest
-        )
-        present = self._database.value(same)
+        present = self._database.value(_NUMBER, job=version.job_id, digest=version.digest)
         if present is not None:
             return int(present)
         with self._database.transaction() as transaction:

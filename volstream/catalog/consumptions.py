@@ -12,7 +12,21 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, insert, select, union_all, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.definitions import JobState, SourceKind, Stream
@@ -99,13 +113,13 @@ class Consumptions:
                 row = self._locked(transaction, stream.id)
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
                     raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
-                other = _one(transaction, _open_plan(stream.id), Plan)
+                other = _one(transaction, _OPEN_PLAN, Plan, stream=stream.id)
                 if other is not None:
                     raise StreamBusyError(
                         f"Another consumption of stream {stream.name} is open: plan {other.id} of {local(other.created_on)}.",
                         "Wait for it, or run its job to the end.",
                     )
-                transaction.execute(insert(plans).values(**to_row(plan)))
+                transaction.execute(insert(plans), to_row(plan))
                 transaction.execute(insert(batches), [to_row(batch) for batch in slices])
 
     def open_plan(self, stream_id: str) -> Plan | None:
@@ -115,14 +129,7 @@ class Consumptions:
 
     def next_batch(self, plan: Plan) -> Batch | None:
         """Returns the first uncommitted batch of an open plan, or None."""
-        mine = batches.c.plan_id == plan.id
-        number = func.min(batches.c.number)
-        # One index lookup for each state, regardless of the number of committed batches.
-        firsts = union_all(
-            *(select(number.label("number")).where(mine, batches.c.state == state) for state in UNFINISHED)
-        ).subquery()
-        first = select(func.min(firsts.c.number)).scalar_subquery()
-        return self._database.one(select(batches).where(mine, batches.c.number == first), Batch)
+        return self._database.one(_NEXT_BATCH, Batch, plan=plan.id)
 
     def following(self, batch: Batch) -> Batch | None:
         """Returns a batch's successor in its plan if no attempt at that was ever begun, else None."""
@@ -163,7 +170,7 @@ class Consumptions:
         replaced = and_(_planned(plan), batches.c.number >= slices[0].number)
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
-            open_plan = _one(transaction, _open_plan(plan.stream_id), Plan)
+            open_plan = _one(transaction, _OPEN_PLAN, Plan, stream=plan.stream_id)
             kept = select(func.max(batches.c.number), func.max(batches.c.until_path)).where(
                 batches.c.plan_id == plan.id, ~replaced
             )
@@ -223,7 +230,7 @@ class Consumptions:
         self, transaction: Transaction, batch: Batch, first: Intent | None, owner: str, targets: Sequence[Target]
     ) -> Intent:
         row = self._waiting(transaction, batch)
-        if _has(transaction, _open_intent(batch.stream_id)):
+        if _has(transaction, _OPEN_INTENT, stream=batch.stream_id):
             raise StreamBusyError(f"Another attempt at a batch of stream {row.name} is open.")
         number = row.sequence + 1
         intent = Intent(
@@ -237,8 +244,8 @@ class Consumptions:
             marker_sequence=number if first is None else first.marker_sequence,
             started_on=datetime.now(UTC),
         )
-        transaction.execute(update(streams).where(streams.c.id == batch.stream_id).values(sequence=number))
-        transaction.execute(insert(intents).values(**to_row(intent), state="intent"))
+        transaction.execute(_CHANGE_STREAM, {"this": batch.stream_id, "sequence": number})
+        transaction.execute(insert(intents), {**to_row(intent), "state": "intent"})
         transaction.execute(
             update(batches)
             .where(batches.c.id == batch.id)
@@ -248,7 +255,7 @@ class Consumptions:
 
     def open_intent(self, stream_id: str) -> Intent | None:
         """Returns the stream's INTENT that is neither committed nor aborted, or None."""
-        return self._database.one(_open_intent(stream_id), Intent)
+        return self._database.one(_OPEN_INTENT, Intent, stream=stream_id)
 
     def commit(self, intent: Intent, outcome: BatchOutcome) -> None:
         """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the offset.
@@ -292,8 +299,8 @@ class Consumptions:
         """
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
-            current = _one(transaction, _open_plan(plan.stream_id), Plan)
-            if current is None or current.id != plan.id or _has(transaction, _open_intent(plan.stream_id)):
+            current = _one(transaction, _OPEN_PLAN, Plan, stream=plan.stream_id)
+            if current is None or current.id != plan.id or _has(transaction, _OPEN_INTENT, stream=plan.stream_id):
                 raise FencedError(f"The plan {plan.id} has ended, or is being worked on by another process.")
             waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
             transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
@@ -311,7 +318,7 @@ class Consumptions:
             row = self._locked(transaction, stream.id)
             if row is None or (row.offset, row.initial) != (stream.offset, stream.initial):
                 raise FencedError(f"The stream {stream.name} was moved by another process meanwhile.")
-            plan = _one(transaction, _open_plan(stream.id), Plan)
+            plan = _one(transaction, _OPEN_PLAN, Plan, stream=stream.id)
             if plan is not None:
                 raise StreamBusyError(
                     f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {local(plan.created_on)}.",
@@ -331,7 +338,7 @@ class Consumptions:
         """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already."""
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
-            if row is not None and row.offset == stream.offset and not _has(transaction, _open_plan(stream.id)):
+            if row is not None and row.offset == stream.offset and not _has(transaction, _OPEN_PLAN, stream=stream.id):
                 values = {"offset": to, "initial": False, "table_id": table_id}
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
 
@@ -350,12 +357,12 @@ class Consumptions:
         return [row.id for row in self._database.rows(select(plans.c.id).where(plans.c.state == PlanState.OPEN))]
 
     def _locked(self, transaction: Transaction, stream_id: str) -> Row[Any] | None:
-        return transaction.execute(select(streams).where(streams.c.id == stream_id).with_for_update()).one_or_none()
+        return transaction.execute(_LOCKED, {"stream": stream_id}).one_or_none()
 
     def _waiting(self, transaction: Transaction, batch: Batch) -> Row[Any]:
         """Returns the locked stream of a batch that waits. Raises FencedError."""
         row = self._locked(transaction, batch.stream_id)
-        state = transaction.execute(select(batches.c.state).where(batches.c.id == batch.id)).scalar_one_or_none()
+        state = transaction.execute(_STATE, {"batch": batch.id}).scalar_one_or_none()
         if row is None or state != BatchState.PLANNED:
             raise FencedError(f"The batch {batch.id} is no longer waiting (it is {state or 'deleted'}).")
         return row
@@ -371,21 +378,18 @@ class Consumptions:
         return ended
 
     def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
-        transaction.execute(
-            update(batches)
-            .where(batches.c.id == batch.id)
-            .values(
-                state=BatchState.COMMITTED,
-                committed_on=datetime.now(UTC),
-                succeeded=outcome.succeeded,
-                failed=outcome.failed,
-                rows=outcome.rows,
-                seconds=outcome.seconds,
-                counted=outcome.counted or None,
-                files_per_call=outcome.files_per_call,
-                code=outcome.code,
-            )
-        )
+        ended = {
+            "state": BatchState.COMMITTED,
+            "committed_on": datetime.now(UTC),
+            "succeeded": outcome.succeeded,
+            "failed": outcome.failed,
+            "rows": outcome.rows,
+            "seconds": outcome.seconds,
+            "counted": outcome.counted or None,
+            "files_per_call": outcome.files_per_call,
+            "code": outcome.code,
+        }
+        transaction.execute(_CHANGE_BATCH, {"this": batch.id, **ended})
         if batch.job_id is not None:
             sums = {
                 "job_id": batch.job_id,
@@ -397,7 +401,7 @@ class Consumptions:
             }
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=TOTALS)
             self._count(transaction, batch.job_id, outcome.counted)
-        plan = from_row(Plan, transaction.execute(select(plans).where(plans.c.id == batch.plan_id)).one()._mapping)
+        plan = from_row(Plan, transaction.execute(_PLAN_BY_ID, {"plan": batch.plan_id}).one()._mapping)
         if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say little about the job
             self._count_failed(transaction, batch, outcome)
         self._finish(transaction, plan)
@@ -420,22 +424,21 @@ class Consumptions:
         """Counts consecutive batches in which every file failed, and pauses the job at its limit."""
         if not outcome.succeeded + outcome.failed:
             return
-        job = transaction.execute(select(jobs).where(jobs.c.id == batch.job_id)).one()
+        job = transaction.execute(_PAUSING, {"this": batch.job_id}).one()
         values: dict[str, Any] = {"failed_batches": job.failed_batches + 1 if outcome.succeeded == 0 else 0}
         if job.pause_after and values["failed_batches"] >= job.pause_after:
             reason = f"every file failed in {counted(values['failed_batches'], 'batch', 'batches')} in a row"
             values = {"failed_batches": 0, "state": JobState.PAUSED, "state_reason": reason}
-        transaction.execute(update(jobs).where(jobs.c.id == batch.job_id).values(**values))
+        transaction.execute(_CHANGE_JOB, {"this": batch.job_id, **values})
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
         """Closes the plan and moves the offset once no batch is left."""
-        unfinished = select(batches.c.id).where(batches.c.plan_id == plan.id, batches.c.state.in_(UNFINISHED))
-        if _has(transaction, unfinished.limit(1)):
+        if _has(transaction, _UNFINISHED, plan=plan.id):
             return
-        transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DONE))
+        transaction.execute(_CHANGE_PLAN, {"this": plan.id, "state": PlanState.DONE})
         if plan.kind in (PlanKind.STREAM, PlanKind.STATEMENT):
             moved = {"offset": plan.to_version, "table_id": plan.table_id, "initial": False}
-            transaction.execute(update(streams).where(streams.c.id == plan.stream_id).values(**moved))
+            transaction.execute(_CHANGE_STREAM, {"this": plan.stream_id, **moved})
 
 
 def _planned(plan: Plan) -> ColumnElement[bool]:
@@ -445,19 +448,37 @@ def _planned(plan: Plan) -> ColumnElement[bool]:
 
 _OPEN_PLANS = select(plans).where(plans.c.state == PlanState.OPEN)
 
+# The statements of every run are made once: to make one takes as long as to execute it.
+_STREAM: BindParameter[str] = bindparam("stream")
+_PLAN: BindParameter[str] = bindparam("plan")
+_OPEN_PLAN = _OPEN_PLANS.where(plans.c.stream_id == _STREAM)
+_OPEN_INTENT = select(intents).where(intents.c.stream_id == _STREAM, intents.c.state == "intent")
+_LOCKED = select(streams).where(streams.c.id == _STREAM).with_for_update()
+_STATE = select(batches.c.state).where(batches.c.id == bindparam("batch"))
+_PLAN_BY_ID = select(plans).where(plans.c.id == _PLAN)
+_THIS: BindParameter[str] = bindparam("this")
+_PAUSING = select(jobs.c.failed_batches, jobs.c.pause_after).where(jobs.c.id == _THIS)
+_CHANGE_BATCH, _CHANGE_PLAN, _CHANGE_STREAM, _CHANGE_JOB = (
+    update(table).where(table.c.id == _THIS) for table in (batches, plans, streams, jobs)
+)
+_UNFINISHED = select(batches.c.id).where(batches.c.plan_id == _PLAN, batches.c.state.in_(UNFINISHED)).limit(1)
 
-def _open_plan(stream_id: str) -> Select[Any]:
-    return _OPEN_PLANS.where(plans.c.stream_id == stream_id)
+#: One index lookup for each state, regardless of the number of committed batches.
+_firsts = union_all(
+    *(
+        select(func.min(batches.c.number).label("number")).where(batches.c.plan_id == _PLAN, batches.c.state == state)
+        for state in UNFINISHED
+    )
+).subquery()
+_NEXT_BATCH = select(batches).where(
+    batches.c.plan_id == _PLAN, batches.c.number == select(func.min(_firsts.c.number)).scalar_subquery()
+)
 
 
-def _open_intent(stream_id: str) -> Select[Any]:
-    return select(intents).where(intents.c.stream_id == stream_id, intents.c.state == "intent")
+def _has(transaction: Transaction, query: Select[Any], **values: object) -> bool:
+    return transaction.execute(query, values).first() is not None
 
 
-def _has(transaction: Transaction, query: Select[Any]) -> bool:
-    return transaction.execute(query).first() is not None
-
-
-def _one(transaction: Transaction, query: Select[Any], cls: type[T]) -> T | None:
-    row = transaction.execute(query).one_or_none()
+def _one(transaction: Transaction, query: Select[Any], cls: type[T], **values: object) -> T | None:
+    row = transaction.execute(query, values).one_or_none()
     return None if row is None else from_row(cls, row._mapping)

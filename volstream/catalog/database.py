@@ -7,8 +7,8 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +17,11 @@ from sqlalchemy import (
     URL,
     ColumnElement,
     Connection,
+    CursorResult,
     Executable,
     Select,
     Table,
+    bindparam,
     create_engine,
     event,
     inspect,
@@ -51,7 +53,8 @@ MAX_BOUND = 500
 #: Maximum wait for another process's transaction; volstream's take milliseconds.
 _BUSY_SECONDS = 30
 
-_READ_ONLY = "volstream_read_only"
+#: How SQLite begins a transaction; None: a single query needs none.
+_BEGIN = "volstream_begin"
 
 #: PostgreSQL's code for numbers that are too large.
 _OUT_OF_RANGE = "22003"
@@ -107,9 +110,16 @@ class Database:
             raise InvalidValueError(f"catalog_url cannot be used: {error}.") from None
         if self.is_embedded:
             event.listen(self._engine, "connect", _configure_sqlite)
-            event.listen(self._engine, "begin", _begin_immediately)
+            event.listen(self._engine, "begin", _begin)
+        self._reading = self._engine.execution_options(**{_BEGIN: "begin"})
+        alone = {_BEGIN: None} if self.is_embedded else {"isolation_level": "AUTOCOMMIT"}
+        self._querying = self._engine.execution_options(**alone)
         self._migrated = False
         self._local = threading.local()
+        self._inserts: dict[tuple[str, ...], Any] = {}  # to make a statement takes as long as to execute it
+        self._of_value: dict[int, Select[Any]] = {}  # queries of :meth:`rows_of`, by the id of the constant
+        # SQLite has one writer; others look up to 100 ms apart whether it has ended. Threads of one process wait here instead.
+        self._writing = threading.RLock() if self.is_embedded else nullcontext()
         self._looking: PoolProxiedConnection | None = None
 
     @contextmanager
@@ -121,7 +131,7 @@ class Database:
         """
         with self._mapped():
             self._migrate_once()
-            with self._engine.begin() as connection:
+            with self._writing, self._engine.begin() as connection:
                 yield connection
 
     @contextmanager
@@ -133,17 +143,25 @@ class Database:
             return
         with self._mapped():
             self._migrate_once()
-            with self._engine.connect().execution_options(**{_READ_ONLY: True}) as connection, connection.begin():
+            with self._reading.begin() as connection:
                 yield connection
 
-    def rows(self, query: Select[Any], **values: object) -> Sequence[Any]:
+    def _execute(self, query: Executable, values: Mapping[str, object], fetch: Callable[[CursorResult[Any]], T]) -> T:
+        """Runs one query, without the cost of a transaction, which is half of the query's."""
+        if self.moment is not None:
+            return fetch(self.moment.connection.execute(query, values))
+        with self._mapped():
+            self._migrate_once()
+            with self._querying.connect() as connection:
+                return fetch(connection.execute(query, values))
+
+    def rows(self, query: Executable, **values: object) -> Sequence[Any]:
         """Returns the rows of one query: tuples with an attribute for each column. Raises CatalogError.
 
         Args:
             values: of the query's parameters.
         """
-        with self.reading() as transaction:
-            return transaction.execute(query, values).all()
+        return self._execute(query, values, lambda result: result.all())
 
     def rows_of(self, query: Select[Any], column: ColumnElement[Any], value: object) -> Sequence[Any]:
         """Returns the rows of a constant query whose column has a value; inside of :meth:`one_moment` it runs once, for all.
@@ -151,10 +169,11 @@ class Database:
         Raises:
             CatalogError: the database failed.
         """
-        moment = self.moment
+        moment, key = self.moment, id(query)
         if moment is None:
-            return self.rows(query.where(column == value))
-        key = id(query)
+            if key not in self._of_value:
+                self._of_value[key] = query.where(column == bindparam("of_value"))
+            return self.rows(self._of_value[key], of_value=value)
         if key not in moment.rows:
             by_value: dict[object, list[Any]] = {}
             for row in self.rows(query.add_columns(column.label("of_value"))):
@@ -162,23 +181,22 @@ class Database:
             moment.rows[key] = by_value
         return moment.rows[key].get(value, ())
 
-    def all(self, query: Select[Any], cls: type[T]) -> list[T]:
+    def all(self, query: Select[Any], cls: type[T], **values: object) -> list[T]:
         """Returns the rows of one query as objects (:func:`from_row`). Raises CatalogError."""
-        return [from_row(cls, row._mapping) for row in self.rows(query)]
+        return [from_row(cls, row._mapping) for row in self.rows(query, **values)]
 
-    def one(self, query: Select[Any], cls: type[T]) -> T | None:
+    def one(self, query: Select[Any], cls: type[T], **values: object) -> T | None:
         """Returns the first row of one query as an object, or None. Raises CatalogError."""
-        return next(iter(self.all(query, cls)), None)
+        return next(iter(self.all(query, cls, **values)), None)
 
-    def value(self, query: Select[Any]) -> Any:
+    def value(self, query: Select[Any], **values: object) -> Any:
         """Returns the first column of the first row of one query; None: there is no row. Raises CatalogError."""
-        with self.reading() as transaction:
-            return transaction.execute(query).scalar()
+        return self._execute(query, values, lambda result: result.scalar())
 
-    def write(self, statement: Executable) -> int:
+    def write(self, statement: Executable, **values: object) -> int:
         """Runs one statement in a transaction; returns the number of rows that it changed. Raises CatalogError."""
         with self.transaction() as transaction:
-            return transaction.execute(statement).rowcount
+            return transaction.execute(statement, values).rowcount
 
     @property
     def _file(self) -> Path | None:
@@ -203,9 +221,9 @@ class Database:
         """Runs one read-only transaction that sees all tables as of the start of the block. Raises CatalogError."""
         with self._mapped():
             self._migrate_once()
-            with self._engine.connect() as connection:
+            with self._reading.connect() as connection:
                 level = {} if self.is_embedded else {"isolation_level": "REPEATABLE READ"}
-                reading = connection.execution_options(**{_READ_ONLY: True}, **level)
+                reading = connection.execution_options(**level)
                 with reading.begin():
                     reading.execute(text("SELECT version_num FROM alembic_version"))  # fixes the snapshot
                     yield reading
@@ -254,9 +272,11 @@ class Database:
 
     def add_missing(self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:
         """Inserts rows whose ``key`` is free, safely against concurrent inserts; returns how many were inserted."""
-        statement = self._insert(table).on_conflict_do_nothing(index_elements=key)
+        known = (table.name, *key)
+        if known not in self._inserts:
+            self._inserts[known] = self._insert(table).on_conflict_do_nothing(index_elements=key)
         counted = {"preserve_rowcount": True}  # without it psycopg reports -1 for an INSERT
-        return sum(connection.execute(statement.values(**row), execution_options=counted).rowcount for row in rows)
+        return sum(connection.execute(self._inserts[known], row, execution_options=counted).rowcount for row in rows)
 
     def add_up(
         self,
@@ -271,10 +291,13 @@ class Database:
         """Inserts rows; if the ``key`` exists, adds to the columns in ``sums`` and replaces those in ``latest``."""
         if not rows:
             return
-        statement = self._insert(table)
-        excluded = statement.excluded
-        changed = {name: table.c[name] + excluded[name] for name in sums} | {name: excluded[name] for name in latest}
-        connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed), rows)
+        known = (table.name, *key, *sums, *latest)
+        if known not in self._inserts:
+            statement = self._insert(table)
+            excluded = statement.excluded
+            changed = {name: table.c[name] + excluded[name] for name in sums} | {name: excluded[name] for name in latest}
+            self._inserts[known] = statement.on_conflict_do_update(index_elements=key, set_=changed)
+        connection.execute(self._inserts[known], rows)
 
     def _insert(self, table: Table) -> Any:
         """Returns an INSERT with conflict clauses, whose methods are the same for both databases."""
@@ -391,7 +414,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own BEGIN is deferred, so two writers would fail instead of waiting. See _begin_immediately.
+    # The driver's own BEGIN is deferred. See _begin.
     connection.isolation_level = None
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
@@ -415,5 +438,8 @@ def _make_file(path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _begin_immediately(connection: Connection) -> None:
-    connection.exec_driver_sql("begin" if connection.get_execution_options().get(_READ_ONLY) else "begin immediate")
+def _begin(connection: Connection) -> None:
+    # Immediately: of two that began to read before they write, one would fail instead of waiting.
+    how = connection.get_execution_options().get(_BEGIN, "begin immediate")
+    if how is not None:
+        connection.exec_driver_sql(how)

@@ -166,21 +166,22 @@ class Copies(Generic[T]):
 
     Attributes:
         all: by id, in the order of their names.
+        revisions: with which they were read, by id.
     """
 
     def __init__(self, objects: Definitions[T]) -> None:
         self.all: Mapping[str, T] = {}
+        self.revisions: Mapping[str, int] = {}
         self._objects = objects
-        self._revisions: Mapping[str, int] = {}
 
     def follow(self) -> Sequence[T]:
         """Reads what has changed since the last look, and returns it. Raises CatalogError."""
-        revisions, before = self._objects.revisions(), self._revisions
+        revisions, before = self._objects.revisions(), self.revisions
         changed = self._objects.by_ids([identity for identity in revisions if revisions[identity] != before.get(identity)])
         found = {**self.all, **{one.id: one for one in changed}}
         self.all = {identity: found[identity] for identity in revisions if identity in found}
         # One that changed again before it was read has a newer revision, by which it is read once more.
-        self._revisions = revisions
+        self.revisions = revisions
         return changed
 
 
@@ -232,15 +233,18 @@ def sources(database: Database) -> Definitions[Source]:
     return Definitions(database, "source", tables.sources, [Source], replaceable=False)
 
 
+_CHANGE_JOB = update(tables.jobs).where(tables.jobs.c.id == bindparam("this"))
+
+
 def note_begun(database: Database, job: Job) -> None:
     """Records that a run of a job began. The previous run's outcome stays until this run ends."""
     values = {"last_started": datetime.now(UTC), "last_ended": None}
-    database.write(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
+    database.write(_CHANGE_JOB, this=job.id, **values)
 
 
 def note_ended(database: Database, job: Job, outcome: str | None, failed: str | None = None) -> None:
     """Records that a run of a job ended, with a one-line outcome and, if it failed as a whole, the reason."""
     with database.transaction() as transaction:
         values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
-        transaction.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
+        transaction.execute(_CHANGE_JOB, {"this": job.id, **values})
         conditions.note(transaction, conditions.ConditionKind.JOB, job.id, failed)

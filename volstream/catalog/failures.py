@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, case, delete, func, insert, literal, select, update
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.model.groups import groups
@@ -153,14 +153,7 @@ class Failures:
 
         Failures recorded or postponed while a clock was ahead are due at once, because the time of their retry is wrong, too.
         """
-        due = (failures.c.next_try <= now) | _ahead(now)
-        query = (
-            select(failures)
-            .where(failures.c.job_id == job_id, failures.c.state.in_(DUE), due)
-            .order_by(failures.c.next_try, failures.c.path)
-            .limit(limit)
-        )
-        return self._database.all(query, Failure)
+        return self._database.all(_DUE, Failure, job=job_id, most=limit, **times(now))
 
     def next_due(self, job_id: str) -> datetime | None:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
@@ -168,7 +161,7 @@ class Failures:
             counts = self._database.rows_of(_COUNTS, failures.c.job_id, job_id)
             if not any(row.state in DUE for row in counts):
                 return None
-        due: datetime | None = self._database.value(earliest_try(datetime.now(UTC), job_id))
+        due: datetime | None = self._database.value(_FIRST_DUE, job=job_id, **times(datetime.now(UTC)))
         return due
 
     def counts(self, job_id: str) -> dict[str, int]:
@@ -223,33 +216,63 @@ class Failures:
                 )
 
 
-def earliest_try(now: datetime, job_id: str | ColumnElement[str]) -> Select[tuple[datetime | None]]:
-    """Returns the query for the time at which the first failure of a job is due."""
-    when = case((_ahead(now), literal(now, failures.c.next_try.type)), else_=failures.c.next_try)
+def earliest_try(job_id: ColumnElement[str]) -> Select[tuple[datetime | None]]:
+    """Returns the query for the time at which the first failure of a job is due; its parameters are :func:`times`."""
+    when = case((_AHEAD, bindparam("now", type_=_TIME)), else_=failures.c.next_try)
     return select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(DUE))
 
 
-def _ahead(now: datetime) -> ColumnElement[bool]:
-    """Is true for failures of which the clock was ahead when they were recorded or postponed."""
-    postponed = (failures.c.state == FailureState.WAITING) & failures.c.kind.not_in(WAITING)
-    return (failures.c.failed_on > now + CLOCK_SKEW) | (postponed & (failures.c.next_try > now + _LATE + CLOCK_SKEW))
+def times(now: datetime) -> dict[str, datetime]:
+    """Returns the parameters of the queries for what is due."""
+    return {"now": now, "skewed": now + CLOCK_SKEW, "farthest": now + _LATE + CLOCK_SKEW}
+
+
+_TIME = failures.c.next_try.type
+
+#: The clock was ahead when the failure was recorded or postponed.
+_AHEAD = (failures.c.failed_on > bindparam("skewed", type_=_TIME)) | (
+    (failures.c.state == FailureState.WAITING)
+    & failures.c.kind.not_in(WAITING)
+    & (failures.c.next_try > bindparam("farthest", type_=_TIME))
+)
+
+_JOB: BindParameter[str] = bindparam("job")
+_FIRST_DUE = earliest_try(_JOB)
+_DUE = (
+    select(failures)
+    .where(failures.c.job_id == _JOB, failures.c.state.in_(DUE), (failures.c.next_try <= bindparam("now", type_=_TIME)) | _AHEAD)
+    .order_by(failures.c.next_try, failures.c.path)
+    .limit(bindparam("most"))
+)
+
+#: The steps of :func:`activate`.
+_OLD = (failures.c.job_id == _JOB) & failures.c.state.in_(ACTIVE)
+_NEWER = failures.alias()
+_DROP_REPLACED = delete(failures).where(
+    _OLD,
+    failures.c.path_digest.in_(
+        select(_NEWER.c.path_digest).where(_NEWER.c.attempt == bindparam("ended"), _NEWER.c.state == FailureState.PENDING)
+    ),
+)
+_ACTIVATE = (
+    update(failures)
+    .where(failures.c.attempt == bindparam("ended"), failures.c.state == FailureState.PENDING)
+    .values(
+        state=case(
+            (failures.c.kind.in_(WAITING), FailureState.WAITING.value),
+            (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
+            else_=FailureState.QUARANTINED.value,
+        )
+    )
+)
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
     """Activates an attempt's pending failures, which replace earlier ones of the same files."""
-    pending = (failures.c.attempt == attempt) & (failures.c.state == FailureState.PENDING)
-    old = (failures.c.job_id == job_id) & failures.c.state.in_(ACTIVE)
     for chunk in groups(superseded, MAX_BOUND):
-        transaction.execute(delete(failures).where(old, _among(chunk)))
-    again = failures.alias()
-    newer = select(again.c.path_digest).where(again.c.attempt == attempt, again.c.state == FailureState.PENDING)
-    transaction.execute(delete(failures).where(old, failures.c.path_digest.in_(newer)))
-    state = case(
-        (failures.c.kind.in_(WAITING), FailureState.WAITING.value),
-        (failures.c.next_try.is_not(None), FailureState.RETRYING.value),
-        else_=FailureState.QUARANTINED.value,
-    )
-    transaction.execute(update(failures).where(pending).values(state=state))
+        transaction.execute(delete(failures).where(_OLD, _among(chunk)), {"job": job_id})
+    transaction.execute(_DROP_REPLACED, {"job": job_id, "ended": attempt})
+    transaction.execute(_ACTIVATE, {"ended": attempt})
 
 
 def drop_pending(transaction: Transaction, attempt: str) -> None:

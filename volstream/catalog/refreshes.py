@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
-from sqlalchemy import and_, delete, exists, func, select, update
+from sqlalchemy import BindParameter, and_, bindparam, delete, exists, func, select, union_all, update
 
 from volstream.base.definitions import SourceKind
 from volstream.base.model.hints import Rejection, unusable
@@ -43,6 +43,18 @@ _began = (
 )
 _NEWEST = select(reconciles).join(
     _began, and_(_began.c.volume_id == reconciles.c.volume_id, _began.c.began_on == reconciles.c.began_on)
+)
+
+_VOLUME: BindParameter[str] = bindparam("volume")
+_LAST = select(refreshes).where(refreshes.c.volume_id == _VOLUME).order_by(refreshes.c.number.desc()).limit(1)
+
+#: The oldest offset, and the oldest start of an open plan. A read from the beginning uses the directory at the end of the range.
+_mine = and_(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == _VOLUME)
+_NEEDED_AFTER = union_all(
+    select(func.min(func.nullif(streams.c.offset, 0))).where(_mine),
+    select(func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version)))
+    .join(streams, streams.c.id == plans.c.stream_id)
+    .where(_mine, plans.c.state == PlanState.OPEN),
 )
 
 #: The numbers of files and of distinct rejected messages, by volume.
@@ -96,18 +108,12 @@ class Refreshes:
 
     def needed_after(self, volume_id: str) -> int | None:
         """Returns the oldest refresh of a volume that a stream or one of its open plans still reads from, or None."""
-        mine = and_(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
-        # A read from the beginning uses the directory at the end of the range.
-        offsets = select(func.min(func.nullif(streams.c.offset, 0))).where(mine)
-        begun = func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version))
-        opened = select(begun).join(streams, streams.c.id == plans.c.stream_id).where(mine, plans.c.state == PlanState.OPEN)
-        oldest = [self._database.value(query) for query in (offsets, opened)]
+        oldest = [row[0] for row in self._database.rows(_NEEDED_AFTER, volume=volume_id)]
         return min((int(offset) for offset in oldest if offset is not None), default=None)
 
     def last(self, volume_id: str) -> Refresh | None:
         """Returns the newest refresh, or None."""
-        query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(1)
-        return self._database.one(query, Refresh)
+        return self._database.one(_LAST, Refresh, volume=volume_id)
 
     def last_arrival(self, volume_id: str) -> datetime | None:
         """Returns when a file was last new or changed; None: never, or the history of that time is deleted."""

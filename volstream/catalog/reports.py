@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Select, cast, extract, func, select, tuple_
+from sqlalchemy import Integer, Select, bindparam, cast, extract, func, select, tuple_
 
 from volstream.base.model.groups import groups
 from volstream.base.model.work import Batch, BatchState, Load, Plan, PlanKind
@@ -47,6 +47,13 @@ class Work:
 #: The uncommitted load by job.
 _LOAD: Sequence[Any] = [func.count(), *(func.sum(batches.c[field.name]) for field in dataclasses.fields(Load)[1:])]
 _WAITING = select(*_LOAD).where(batches.c.state.in_(UNFINISHED)).group_by(batches.c.job_id)
+
+_MEASURED = (
+    select(batches)
+    .where(batches.c.job_id == bindparam("job"), batches.c.seconds.is_not(None))
+    .order_by(batches.c.committed_on.desc(), batches.c.number.desc())
+    .limit(bindparam("most"))
+)
 
 #: When the oldest change of a batch's plan was found: of a stream's first plan, and of a replay, when it was planned.
 _OLDEST_CHANGE = func.coalesce(refreshes.c.committed_on, plans.c.created_on)
@@ -101,15 +108,8 @@ class Reports:
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
         """Returns the newest batches with a known duration, of a job or of one of its plans."""
-        query = (
-            select(batches)
-            .where(batches.c.job_id == job_id, batches.c.seconds.is_not(None))
-            .order_by(batches.c.committed_on.desc(), batches.c.number.desc())
-            .limit(limit)
-        )
-        if plan_id is not None:
-            query = query.where(batches.c.plan_id == plan_id)
-        return self._database.all(query, Batch)
+        query = _MEASURED if plan_id is None else _MEASURED.where(batches.c.plan_id == plan_id)
+        return self._database.all(query, Batch, job=job_id, most=limit)
 
     def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
         """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""

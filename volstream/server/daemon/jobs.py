@@ -76,6 +76,7 @@ class Scheduler:
         self._looks_at = 0.0  # at all jobs (monotonic)
         self._stirred: set[str] = set()  # ids of jobs that may have work: of others it is known that they have none
         self._idle: dict[str, Marks | None] = {}  # the marks with which a job was found without work
+        self._begun: dict[str, Marks] = {}  # the marks with which a job was last begun, because they promised work
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
         self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
         self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
@@ -149,7 +150,7 @@ class Scheduler:
         for job_id in self._running.keys() - self._agenda.marks.keys():
             if self._running[job_id].done():
                 del self._running[job_id]
-        for known in (self._idle, self._rests, self._verified, self._failures, self._not_before, self._not_run):
+        for known in (self._idle, self._begun, self._rests, self._verified, self._failures, self._not_before, self._not_run):
             for job_id in known.keys() - self._agenda.marks.keys():
                 del known[job_id]
 
@@ -241,6 +242,12 @@ class Scheduler:
             return by_clock <= now and self._serves(job)
         if job.trigger.kind is not TriggerKind.ON_CHANGE or not self._may_have_work(job, now) or not self._serves(job):
             return False
+        marks = self._agenda.marks.get(job.id)
+        if marks is not None and marks.has_news and self._begun.get(job.id) != marks:
+            self._begun[job.id] = marks  # if the run finds nothing, its tables are asked the next time
+            return True
+        if self._agenda.is_outdated(job.id):
+            return False  # until the next look
         if self._runner_of(job).has_work():
             return True
         clear(self._catalog, job)

@@ -51,8 +51,8 @@ _FOLLOW_SECONDS, _GATHER_SECONDS = 0.05, 1.0
 #: Attempts to refresh single folders, before all is listed instead.
 _PATIENCE = 5
 
-#: The directory's tables are maintained after this idle time, or at the latest after this many commits.
-_IDLE_SECONDS, _BUSY_COMMITS = 10.0, 20
+#: The directory's tables are maintained in idle time after some commits, or at the latest after more of them.
+_IDLE_SECONDS, _IDLE_COMMITS, _BUSY_COMMITS = 10.0, 10, 20
 
 
 class VolumeWorker(Leased):
@@ -230,7 +230,7 @@ class _Turn:
         self._arms_at = float("-inf")
         self._gathers_until: float | None = None
         self._receives_at = float("inf")  # again, after the queue failed
-        self._commits = 1  # the number before this turn is unknown
+        self._commits = _IDLE_COMMITS  # the number before this turn is unknown
         self._committed = float("-inf")
 
     def finish(self) -> None:
@@ -258,7 +258,7 @@ class _Turn:
             self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
             self._acknowledge()
             idle = time.monotonic() - self._committed >= _IDLE_SECONDS
-            if self._commits >= (1 if idle else _BUSY_COMMITS):
+            if self._commits >= (_IDLE_COMMITS if idle else _BUSY_COMMITS):
                 self._keeper.maintain(idle=idle)
                 self._commits = 0
             self._keeper.check_store()
@@ -277,7 +277,7 @@ class _Turn:
         ]
         if self._listing is None:
             dues.append(self._listed + self._settings.listing_seconds)
-        if self._commits:
+        if self._commits >= _IDLE_COMMITS:
             dues.append(self._committed + _IDLE_SECONDS)
         return max(0.0, min(dues) - now)
 
