@@ -64,25 +64,28 @@ class Agenda:
     """The jobs of a catalog, and which of them may have new work. For use by one thread.
 
     Attributes:
-        jobs: as of the last look, those of high priority first.
+        jobs: by id, as of the last look at all.
         marks: by the jobs' ids, as of the last look at each.
     """
 
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
-        self.jobs: Sequence[Job] = ()
+        self.jobs: Mapping[str, Job] = {}
         self.marks: dict[str, Marks] = {}
+        self._ranks: Mapping[str, int] = {}
         self._database = database
         self._copies = Copies(definitions)
         self._of_volumes: Mapping[str, set[str]] = {}
-        self._version: int | None = None
+        self._version: int | str | None = None
 
     def changed(self) -> Set[str]:
         """Looks at all jobs, if there was a commit. Returns the ids of those that may have new work. Raises CatalogError."""
         version = self._database.version()
-        if version is not None and version == self._version:
+        if version == self._version:
             return set()
         if self._copies.follow() or len(self.jobs) != len(self._copies.all):
-            self.jobs = sorted(self._copies.all.values(), key=lambda job: -job.priority)
+            self.jobs = self._copies.all
+            order = sorted(self.jobs, key=lambda job_id: -self.jobs[job_id].priority)
+            self._ranks = {job_id: rank for rank, job_id in enumerate(order)}
         found = self._database.all(_MARKS, Marks, **times(datetime.now(UTC)))
         before, self.marks = self.marks, {marks.id: marks for marks in found}
         self._version = version
@@ -97,6 +100,10 @@ class Agenda:
         for some in groups(ids, MAX_BOUND):
             for marks in self._database.all(_SOME_MARKS, Marks, some=some, **times(datetime.now(UTC))):
                 self.marks[marks.id] = marks
+
+    def by_priority(self, ids: Set[str]) -> Sequence[Job]:
+        """Returns the jobs with these ids, those of high priority first."""
+        return [self.jobs[job_id] for job_id in sorted(ids & self._ranks.keys(), key=self._ranks.__getitem__)]
 
     def is_outdated(self, job_id: str) -> bool:
         """Returns whether a job in ``jobs`` was changed since it was read, as far as is known."""

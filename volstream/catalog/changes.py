@@ -34,7 +34,7 @@ class Changes:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._version: int | None = None
+        self._version: int | str | None = None
         self._marks: Mapping[str, object] = {}
 
     def since_last(self) -> set[str]:
@@ -45,7 +45,7 @@ class Changes:
             CatalogError: the database failed.
         """
         version = self._database.version()
-        if version is not None and version == self._version:
+        if version == self._version:
             return set()
         with self._database.reading() as transaction:
             marks = _marks(transaction)

@@ -56,6 +56,8 @@ _BUSY_SECONDS = 30
 #: How SQLite begins a transaction; None: a single query needs none.
 _BEGIN = "volstream_begin"
 
+_SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
+
 #: PostgreSQL's code for numbers that are too large.
 _OUT_OF_RANGE = "22003"
 
@@ -248,16 +250,16 @@ class Database:
             finally:
                 self._local.moment = None
 
-    def version(self) -> int | None:
-        """Returns, within microseconds, a number that changes with every process's commits; None if the database has none.
+    def version(self) -> int | str:
+        """Returns, at little cost, what changes with every process's commits: equal versions mean that there was none.
 
         Must always be called from the same thread.
 
         Raises:
             CatalogError: the database failed.
         """
-        if not self.is_embedded:
-            return None
+        if not self.is_embedded:  # which transactions are visible; those of the server's other databases count, too
+            return str(self._execute(_SNAPSHOT, {}, lambda result: result.scalar()))
         with self._mapped():
             self._migrate_once()
             if self._looking is None:  # for each connection, SQLite counts the commits of the others

@@ -155,6 +155,18 @@ def test_a_file_that_is_not_a_database_is_a_catalog_error(tmp_path: Path) -> Non
     broken.close()
 
 
+def test_a_database_tells_commits_of_any_process_by_its_version(catalog: Catalog, url: str) -> None:
+    watched = database.Database(url)
+    before = watched.version()
+    catalog.volumes.list()
+    assert watched.version() == before
+    catalog.leases.acquire("name", "owner", "test", 1.0)
+    after = watched.version()
+    assert after != before
+    assert watched.version() == after
+    watched.close()
+
+
 def test_a_database_that_fails_between_two_version_checks_is_a_catalog_error(sqlite_template: Path) -> None:
     catalog = Catalog(f"sqlite:///{sqlite_template.parent}/version.db")
     assert catalog.database.version() is not None

@@ -24,9 +24,6 @@ from volstream.tables.delta.places import reached
 #: Interval of looks at streams, which read the logs of tables.
 _STREAM_SECONDS = 60.0
 
-#: Interval of looks at a database that does not tell whether it changed.
-_BLIND_SECONDS = 5.0
-
 #: Failures read at once.
 _FAILURES = 5000
 
@@ -56,9 +53,8 @@ class AlertEvaluator:
         self._pace = Pace(timedelta(seconds=settings.alert_after_seconds), timedelta(seconds=settings.alert_repeat_seconds))
         # A database of its own, because each tells its version to one thread.
         self._watched = Database(settings.database_url)
-        self._version: int | None = None
-        self._looked = -math.inf  # monotonic
-        self._streams_looked = -math.inf
+        self._version: int | str | None = None
+        self._streams_looked = -math.inf  # monotonic
         self._due: datetime | None = None
         self._engine_reason: object = None
         self._counts: Mapping[str, int] = {}  # of failures by job's id, at the last look
@@ -74,14 +70,13 @@ class AlertEvaluator:
             CatalogError: the catalog is unavailable.
         """
         version, reason, now = self._watched.version(), self._engine().get("reason"), time.monotonic()
-        blind = version is None and now - self._looked >= _BLIND_SECONDS
         due = self._due is not None and datetime.now(UTC) >= self._due
         streams = now - self._streams_looked >= _STREAM_SECONDS
-        if not (blind or due or streams or version != self._version or reason != self._engine_reason):
+        if not (due or streams or version != self._version or reason != self._engine_reason):
             return False
         with reached(self._settings.warehouse_path):
             changed = self._decide(streams=streams)
-        self._version, self._engine_reason, self._looked = version, reason, now
+        self._version, self._engine_reason = version, reason
         if streams:
             self._streams_looked = now
         return changed

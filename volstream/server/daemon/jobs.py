@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from volstream.base.config import Settings
@@ -28,6 +30,9 @@ _log = get("scheduler")
 
 #: Interval of checks of the schedule if nothing wakes the scheduler; also the delay until other processes' commits are seen.
 _LOOK_SECONDS = 0.5
+
+#: The longest time between two looks at a job, because clocks may be set.
+_FARTHEST_LOOK_SECONDS = 30.0
 
 #: A job's table is looked after once the job has rested this long, and again when files that its last commits replaced may go.
 _REST_SECONDS = (60.0, 4000.0)
@@ -74,7 +79,8 @@ class Scheduler:
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._agenda = Agenda(catalog.database, catalog.jobs)
         self._looks_at = 0.0  # at all jobs (monotonic)
-        self._stirred: set[str] = set()  # ids of jobs that may have work: of others it is known that they have none
+        self._stirred: set[str] = set()  # ids of jobs of which something has changed
+        self._look_at: dict[str, float] = {}  # by job: when it is looked at although nothing has changed (monotonic)
         self._idle: dict[str, Marks | None] = {}  # the marks with which a job was found without work
         self._begun: dict[str, Marks] = {}  # the marks with which a job was last begun, because they promised work
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
@@ -106,8 +112,7 @@ class Scheduler:
             run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff(), survives=lambda _: True)
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
-        """Records finished runs, starts due ones, and waits for the next check. Looks at all jobs from time to time, and at those
-        that may have work at once."""
+        """Records finished runs, starts due ones, and waits for the next check."""
         self._wake.clear()
         jobs = self._look()
         if self._engine_is_up():
@@ -116,42 +121,43 @@ class Scheduler:
                     break
                 if job.id not in self._running:
                     self._begin_if_due(pool, job)
-        if jobs is self._agenda.jobs:
-            self._keep_one_light(pool, jobs)
+        self._keep_one_light(pool, jobs)
         self._wake.wait(_LOOK_SECONDS)
 
     def _look(self) -> Sequence[Job]:
         """Collects the results of runs, and notes what has changed. Returns the jobs that may be due, by priority."""
+        now = time.monotonic()
         volumes = {self._committed.popleft() for _ in range(len(self._committed))}
-        ended = [job for job in self._agenda.jobs if job.id in self._running and self._running[job.id].done()]
-        looks = time.monotonic() >= self._looks_at
+        ended = {job_id for job_id, future in self._running.items() if future.done()}
+        looks = now >= self._looks_at
         if looks:
+            self._looks_at = now + _LOOK_SECONDS
+            before = self._agenda.jobs
             self._stirred |= self._agenda.changed()
-            self._looks_at = time.monotonic() + _LOOK_SECONDS
-        stirred = {*self._agenda.of_volumes(volumes), *(job.id for job in ended)}
+            if self._agenda.jobs is not before:
+                self._forget()
+        stirred = self._agenda.of_volumes(volumes) | ended
         if stirred and not looks:
             self._agenda.look(stirred)
         self._stirred |= stirred
-        for job in ended:
+        for job in self._agenda.by_priority(ended):
             self._collect(job)
+        for dropped in ended - self._agenda.jobs.keys():
+            del self._running[dropped]
         if looks:
-            self._forget()
-            return self._agenda.jobs
-        if not self._stirred:
-            return ()
+            return self._agenda.by_priority(self._stirred | {job_id for job_id, at in self._look_at.items() if at <= now})
         # Of others it is not known yet when they ran last.
-        return [job for job in self._agenda.jobs if job.id in self._stirred and job.trigger.kind is TriggerKind.ON_CHANGE]
+        return [job for job in self._agenda.by_priority(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE]
 
     def _forget(self) -> None:
         """Forgets what is known of dropped jobs."""
-        names = {str(job.name) for job in self._agenda.jobs}
-        for name in self.unrecorded.keys() - names:
+        jobs = self._agenda.jobs
+        for name in self.unrecorded.keys() - {str(job.name) for job in jobs.values()}:
             del self.unrecorded[name]
-        for job_id in self._running.keys() - self._agenda.marks.keys():
-            if self._running[job_id].done():
-                del self._running[job_id]
-        for known in (self._idle, self._begun, self._rests, self._verified, self._failures, self._not_before, self._not_run):
-            for job_id in known.keys() - self._agenda.marks.keys():
+        self._stirred &= jobs.keys()
+        by_job: tuple[dict[str, Any], ...] = (self._look_at, self._idle, self._begun, self._rests, self._verified)
+        for known in (*by_job, self._failures, self._not_before, self._not_run):
+            for job_id in known.keys() - jobs.keys():
                 del known[job_id]
 
     def _begin_if_due(self, pool: ThreadPoolExecutor, job: Job) -> None:
@@ -161,12 +167,38 @@ class Scheduler:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
             self._failed(job, error)
-            return
+            act = None
         if act is not None:
             self._begin(pool, job, act)
+            return
+        if not self._agenda.is_outdated(job.id):
+            self._stirred.discard(job.id)
+        self._look_at[job.id] = self._next_look(job)
+
+    def _next_look(self, job: Job) -> float:
+        """Returns when a job that is not due may be, if nothing changes until then (monotonic)."""
+        at, now = time.monotonic(), datetime.now(UTC)
+        times = [at + _FARTHEST_LOOK_SECONDS]
+        if isinstance(job, FileJob) and self._serves(job):
+            rests = self._rests.setdefault(job.id, [at + seconds for seconds in _REST_SECONDS])
+            times += rests[:1]
+            if job.verify_every is not None:
+                times.append(at + self._seconds_to_verification(job, job.verify_every))
+        if job.state is not JobState.PAUSED:
+            by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
+            if by_clock is not None:
+                times.append(at + (by_clock - now).total_seconds())
+            elif job.trigger.kind is TriggerKind.ON_CHANGE:
+                marks = self._agenda.marks.get(job.id)
+                if self._may_have_work(job, now):
+                    times.append(self._not_before.get(job.id, at))
+                elif marks is not None and marks.next_try is not None:
+                    times.append(at + (marks.next_try - now).total_seconds())
+        return min(times)
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
         self._stirred.discard(job.id)
+        self._look_at[job.id] = math.inf  # its end is noticed
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
 
@@ -209,9 +241,8 @@ class Scheduler:
         """Returns whether the job's table is to be looked after now. A job that is new to this daemon counts as having run."""
         if not isinstance(job, FileJob):
             return False
-        now = time.monotonic()
-        due = self._rests.setdefault(job.id, [now + seconds for seconds in _REST_SECONDS])
-        if not due or now < due[0] or not self._serves(job):
+        due = self._rests.get(job.id)  # set when it was found not to be due
+        if not due or time.monotonic() < due[0] or not self._serves(job):
             return False
         del due[0]
         return True
@@ -220,20 +251,22 @@ class Scheduler:
         """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
         if not isinstance(job, FileJob) or job.verify_every is None or not self._serves(job):
             return False
-        last, tried = job.verified_on or job.created_on, self._verified.get(job.id)
-        if (datetime.now(UTC) - last).total_seconds() < job.verify_every:
-            return False
-        if tried is not None and time.monotonic() - tried < job.verify_every:
+        if self._seconds_to_verification(job, job.verify_every) > 0:
             return False
         stream = self._catalog.streams.by_id(job.stream_id)
         return stream is not None and stream.offset is not None and not stream.initial  # its first run has ended
+
+    def _seconds_to_verification(self, job: FileJob, every: float) -> float:
+        since = (datetime.now(UTC) - (job.verified_on or job.created_on)).total_seconds()
+        tried = self._verified.get(job.id)
+        return every - (since if tried is None else min(since, time.monotonic() - tried))
 
     def _has_room(self) -> bool:
         """Returns whether a run could begin at once. None waits for another: a job of higher priority goes first."""
         return len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
-        # Check first what needs no query: the scheduler asks this of every job twice a second.
+        # What needs no query comes first.
         if job.state is JobState.PAUSED or time.monotonic() < self._not_before.get(job.id, 0.0):
             return False
         now = datetime.now(UTC)
@@ -252,8 +285,7 @@ class Scheduler:
             return True
         clear(self._catalog, job)
         self.unrecorded.pop(str(job.name), None)
-        self._stirred.discard(job.id)
-        self._idle[job.id] = self._agenda.marks.get(job.id)
+        self._idle[job.id] = marks
         return False
 
     def _may_have_work(self, job: Job, now: datetime) -> bool:
@@ -262,11 +294,9 @@ class Scheduler:
         marks = self._agenda.marks.get(job.id)
         if marks is None or not isinstance(job, FileJob):
             return True
-        is_known = self._idle.get(job.id) == marks and not marks.is_due(now)
-        if not is_known and (marks.may_have_work(now) or job.may_have_strays or job.unended or marks.has_condition):
-            return True
-        self._stirred.discard(job.id)
-        return False
+        if self._idle.get(job.id) == marks and not marks.is_due(now):
+            return False
+        return marks.may_have_work(now) or job.may_have_strays or job.unended or marks.has_condition
 
     def _collect(self, job: Job) -> None:
         """Records the result of a run that has ended."""

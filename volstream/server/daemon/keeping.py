@@ -62,7 +62,7 @@ class VolumeKeeping:
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
         self._volumes = Copies(self.catalog.volumes)
         self._watched = Database(self.settings.database_url)
-        self._seen: int | None = None  # the catalog's version at the last look
+        self._seen: int | str | None = None  # the catalog's version at the last look
         self._workers: dict[str, VolumeWorker] = {}
 
     @property
@@ -107,7 +107,7 @@ class VolumeKeeping:
 
     def _look(self) -> None:
         version = self._watched.version()
-        if version is None or version != self._seen:
+        if version != self._seen:
             self._take_note()
             self._seen = version
         self._share.divide(len(self._workers), self._members.count())
