@@ -81,6 +81,8 @@ class RemoteQueue:
         self._unanswered: VolstreamError | None = None  # why the most recent request failed
         self._broken: BaseException | None = None
         self._ready: Callable[[float], None] = lambda _: None
+        self._held_seconds = self._visibility  # how long the provider hides a message that it delivers
+        self._is_keeping = False
         self._arrived = 0
         self._waiting = 0
         self._counted = float("-inf")
@@ -89,17 +91,15 @@ class RemoteQueue:
         """See :meth:`EventQueue.start`."""
         if self._stopping is not None:
             return
-        visibility = self._service.open()
+        self._held_seconds = self._service.open()
         stopping = Stop()
         with self._changed:
             self._received = ReceivedMessages(self._parse)
             self._failure = self._unanswered = self._broken = None
             self._stopping = stopping
-        parts: list[Callable[[], None]] = [lambda: self._poll(stopping, visibility)] * self._pollers
-        parts.append(lambda: self._keep(stopping, min(visibility, self._visibility)))
-        for part in parts:
-            # Daemon threads, never joined: a request that waits for messages cannot be interrupted.
-            threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
+            self._is_keeping = False
+        for _ in range(self._pollers):
+            self._spawn(stopping, self._poll)
 
     def stop(self) -> None:
         """See :meth:`EventQueue.stop`. Returns unacknowledged messages to the provider."""
@@ -180,7 +180,11 @@ class RemoteQueue:
         """See :meth:`SelfDescribing.describe`."""
         return self._service.describe()
 
-    def _poll(self, stopping: Stop, visibility: float) -> None:
+    def _spawn(self, stopping: Stop, part: Callable[[Stop], None]) -> None:
+        # Daemon threads, never joined: a request that waits for messages cannot be interrupted.
+        threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
+
+    def _poll(self, stopping: Stop) -> None:
         """Runs one thread: requests messages while there is room for them."""
         backoff, failures = Backoff(cap_seconds=30.0), 0
         while (room := self._await_room(stopping)) > 0:
@@ -193,7 +197,7 @@ class RemoteQueue:
                 stopping.wait(backoff.delay(failures))
                 continue
             failures, self._unanswered = 0, None
-            if deliveries and not self._take(stopping, deliveries, time.monotonic() + visibility):
+            if deliveries and not self._take(stopping, deliveries, time.monotonic() + self._held_seconds):
                 self._hand_back([delivery.handle for delivery in deliveries])
 
     def _await_room(self, stopping: Stop) -> int:
@@ -215,13 +219,19 @@ class RemoteQueue:
             self._arrived += len(deliveries)
             self._waiting = max(0, self._waiting - len(deliveries))
             self._changed.notify_all()
+            starts, self._is_keeping = not self._is_keeping, True
+        if starts:
+            self._spawn(stopping, self._keep)
         self._ready(time.monotonic())
         return True
 
-    def _keep(self, stopping: Stop, visibility: float) -> None:
-        """Runs one thread: extends the visibility of all held messages, each once half of its time has passed."""
-        while not stopping.wait(visibility / 4):
+    def _keep(self, stopping: Stop) -> None:
+        """Runs one thread as long as messages are held: extends their visibility, each once half of its time has passed."""
+        while not stopping.wait(min(self._held_seconds, self._visibility) / 4):
             with self._changed:
+                if not len(self._received):
+                    self._is_keeping = False
+                    return
                 ending = self._received.ending(time.monotonic() + self._visibility / 2)
             try:
                 for receipts in _batches(ending, self._service.batch):
@@ -269,9 +279,9 @@ class RemoteQueue:
             self._changed.notify_all()
         self._ready(time.monotonic())
 
-    def _guarded(self, stopping: Stop, part: Callable[[], None]) -> None:
+    def _guarded(self, stopping: Stop, part: Callable[[Stop], None]) -> None:
         try:
-            part()
+            part(stopping)
         except BaseException as exc:  # noqa: BLE001 - a thread's exception is lost unless it is kept here
             with self._changed:
                 if stopping:

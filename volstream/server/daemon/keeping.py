@@ -31,7 +31,7 @@ _log = get("daemon")
 _LOOK_SECONDS = 0.5
 
 #: Threads for the steps of volumes, and for listings; they are started when they are needed.
-_STEPPING, _LISTING = 16, 32
+_STEPPING, _LISTING = 12, 24
 
 
 @dataclass
