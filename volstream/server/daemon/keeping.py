@@ -3,6 +3,7 @@ has something to do, in a few threads for all."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,9 @@ _log = get("daemon")
 
 #: Interval of looks at the catalog.
 _LOOK_SECONDS = 0.5
+
+#: Interval of counts of the cluster's daemons.
+_DIVIDE_SECONDS = 3.0
 
 #: Threads for the steps of volumes, and for listings; they are started when they are needed.
 _STEPPING, _LISTING = 12, 24
@@ -63,6 +67,7 @@ class VolumeKeeping:
         self._volumes = Copies(self.catalog.volumes)
         self._watched = Database(self.settings.database_url)
         self._seen: int | str | None = None  # the catalog's version at the last look
+        self._divides_at = 0.0
         self._workers: dict[str, VolumeWorker] = {}
 
     @property
@@ -107,10 +112,12 @@ class VolumeKeeping:
 
     def _look(self) -> None:
         version = self._watched.version()
-        if version != self._seen:
+        changed, self._seen = version != self._seen, version
+        if changed:
             self._take_note()
-            self._seen = version
-        self._share.divide(len(self._workers), self._members.count())
+        if changed or time.monotonic() >= self._divides_at:  # a daemon that was killed makes no commit
+            self._share.divide(len(self._workers), self._members.count())
+            self._divides_at = time.monotonic() + _DIVIDE_SECONDS
         kept = self.kept
         for worker in kept[self._share.maximum :]:
             worker.hand_over()

@@ -121,8 +121,14 @@ def bodies(messages: Sequence[Message]) -> list[str]:
 def test_messages_are_delivered_once_and_deleted_when_acknowledged(start: Start) -> None:
     provider = Provider(count=7)
     queue = start(provider)
-    eventually(lambda: queue.depth() == 7)
-    messages = queue.receive(10, 0)
+    assert queue.depth() == 7
+    messages: list[Message] = []
+
+    def all_received() -> bool:
+        messages.extend(queue.receive(10, 0.1))
+        return len(messages) >= 7
+
+    eventually(all_received)
     assert bodies(messages) == [f"m{number}" for number in range(7)]
     assert not queue.receive(10, 0)
     queue.acknowledge(messages)
@@ -293,6 +299,8 @@ def test_threads_end_with_the_queue(start: Start) -> None:
     before = {*threading.enumerate()}
     provider = Provider()
     queue = start(provider, QueueSettings(pollers=2))
+    provider.send("m")
+    assert queue.receive(1, 5.0)  # a thread looks after what is held
     own = [thread for thread in {*threading.enumerate()} - before if thread.name == "queue"]
     assert len(own) == 3
     queue.stop()
