@@ -76,6 +76,7 @@ _console = Console(width=100)
 @click.option("--rows", "sizes", multiple=True, type=int, help="For scale, tables, directory, inventory, listing and cluster.")
 @click.option("--messages", multiple=True, type=int, help="For queues: 100 and 1000.")
 @click.option("--queue", "kinds", multiple=True, type=click.Choice([*queues.KINDS]), help="For queues: both.")
+@click.option("--place", type=click.Choice([*many.PLACES]), default="folders", show_default=True, help="For many: the volumes'.")
 @click.option("--refreshes", type=int, help="Again after so many: for scale none, for directory 500; for soak in all, 1000000.")
 @click.option("--commits", type=int, default=growth.COMMITS, show_default=True, help="For growth.")
 @click.option("--save", is_flag=True, help="Keep results and chart in benchmarks/, as the README shows them.")
@@ -88,6 +89,7 @@ def main(
     sizes: tuple[int, ...],
     messages: tuple[int, ...],
     kinds: tuple[str, ...],
+    place: str,
     refreshes: int | None,
     commits: int,
     save: bool,
@@ -114,7 +116,7 @@ def main(
         if _GROWTH in parts:
             _measure_growth(home, commits)
         if _MANY in parts:
-            _measure_many(scratch / "many", given or many.NUMBERS)
+            _measure_many(scratch / "many", given or many.NUMBERS, place)
         if _INVENTORY in parts:
             _measure_bucket(home, _INVENTORY, inventory.measure, sizes or (1_000_000,))
         if _LISTING in parts:
@@ -240,10 +242,10 @@ def _measure_growth(home: Path, commits: int) -> None:
         _console.print(growth.table(costs))
 
 
-def _measure_many(scratch: Path, numbers: tuple[int, ...]) -> None:
+def _measure_many(scratch: Path, numbers: tuple[int, ...], place: str) -> None:
     costs: list[many.Cost] = []
     try:
-        for cost in many.run(scratch, sorted(numbers)):
+        for cost in many.run(scratch, sorted(numbers), place):
             _say(f"{cost.number:,} volumes and jobs")
             costs.append(cost)
     finally:

@@ -6,12 +6,15 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 from rich.table import Table as Shown
 
+from benchmarks import queues
 from benchmarks.contenders import function_named
 from benchmarks.processes import command, daemon
 from benchmarks.scenarios import WrongRowsError
@@ -70,10 +73,74 @@ _COLUMNS: Mapping[str, Callable[[Cost], str]] = {
 }
 
 
-def run(folder: Path, numbers: Sequence[int]) -> Iterator[Cost]:
+class Folders:
+    """A folder for each volume."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def volume(self, at: int) -> Mapping[str, Any]:
+        """Returns the options of a volume, with its first files."""
+        for name in range(_FILES):
+            self.write(at, str(name))
+        return {"location": str(self._folder / str(at))}
+
+    def write(self, at: int, name: str) -> None:
+        """Writes a file of a volume."""
+        path = self._folder / str(at) / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{at} {name}")
+
+
+class Prefixes(Folders):
+    """Prefixes of one bucket, whose queue tells of changes in all of them."""
+
+    def __init__(self, cloud: queues.Place) -> None:
+        self._cloud = cloud
+
+    def volume(self, at: int) -> Mapping[str, Any]:
+        for name in range(_FILES):
+            self._cloud.put(f"v{at}/{name}.txt")
+        location = f"s3://{queues.BUCKET}/v{at}/"
+        return {"location": location, "connection": "cloud", "queue_type": "sqs", "queue_name": self._queue(at)}
+
+    def write(self, at: int, name: str) -> None:
+        self._cloud.put(f"v{at}/{name}.txt")
+
+    def _queue(self, at: int) -> str:  # noqa: ARG002  # one queue for all
+        return self._cloud.heard
+
+
+class Queues(Prefixes):
+    """Prefixes of one bucket with a queue for each."""
+
+    def write(self, at: int, name: str) -> None:
+        super().write(at, name)
+        self._cloud.send(self._queue(at), [self._cloud.body(f"v{at}/{name}.txt")])
+
+    def _queue(self, at: int) -> str:
+        return f"q{at}"
+
+    def volume(self, at: int) -> Mapping[str, Any]:
+        self._cloud.make(self._queue(at))
+        return super().volume(at)
+
+
+#: Where the volumes are.
+PLACES: Mapping[str, type[Folders]] = {"folders": Folders, "prefixes": Prefixes, "queues": Queues}
+
+
+def run(folder: Path, numbers: Sequence[int], place: str) -> Iterator[Cost]:
     """Measures daemons with so many volumes and jobs, each on a home of its own. Raises WrongRowsError."""
     for number in numbers:
-        yield _measure(folder / str(number), number)
+        with ExitStack() as resources:
+            kind, inside = PLACES[place], folder / str(number)
+            if issubclass(kind, Prefixes):
+                cloud = resources.enter_context(queues.KINDS["sqs"]())
+                os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+                yield _measure(inside, number, kind(cloud), cloud.access.endpoint)
+            else:
+                yield _measure(inside, number, kind(inside / "files"))
 
 
 def table(costs: Sequence[Cost]) -> Shown:
@@ -100,16 +167,15 @@ def draw(costs: Sequence[Cost], target: Path) -> None:
     chart.savefig(target, dpi=150)
 
 
-def _measure(folder: Path, number: int) -> Cost:
-    home, files = folder / "home", [folder / f"files-{at}" for at in range(number)]
+def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = None) -> Cost:
+    home = folder / "home"
     command(home, "init")
     with Session(home) as session:
+        if endpoint is not None:
+            session.connections.create("cloud", "s3", region="us-east-1", endpoint=endpoint)
         began = time.perf_counter()
-        for at, inside in enumerate(files):
-            inside.mkdir(parents=True)
-            for name in range(_FILES):
-                (inside / f"{name}.txt").write_text(f"{at} {name}")
-            session.volumes.create(f"v{at}", str(inside))
+        for at in range(number):
+            session.volumes.create(f"v{at}", **place.volume(at))
             session.jobs.create(f"j{at}", function_named("summarise"), f"t{at}", volume=f"v{at}", on_change=True)
         create = time.perf_counter() - began
         tables = [Path(session.home.warehouse, "tables", "public", f"t{at}") for at in range(number)]
@@ -125,7 +191,7 @@ def _measure(folder: Path, number: int) -> Cost:
         threads, memory = process.num_threads(), process.memory_info().rss
         waits: list[float] = []
         for at in itertools.islice(itertools.cycle(range(0, number, max(1, number // _CHANGES))), _CHANGES):
-            (files[at] / f"one {len(waits)}.txt").write_text("one")
+            place.write(at, f"one {len(waits)}")
             changed = time.perf_counter()
             counts[tables[at]] += 1
             _await({tables[at]: counts[tables[at]]}, 0.005)
@@ -135,15 +201,15 @@ def _measure(folder: Path, number: int) -> Cost:
         command(home, "status")
         status = time.perf_counter() - began
         began = time.perf_counter()
-        for inside in files:
-            (inside / "burst.txt").write_text("burst")
-        _await({place: count + 1 for place, count in counts.items()})
+        for at in range(number):
+            place.write(at, "burst")
+        _await({path: count + 1 for path, count in counts.items()})
         burst = time.perf_counter() - began
     command(home, "engine", "stop", "--now")
-    for place, count in counts.items():
-        paths = queried(str(place), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
+    for path, count in counts.items():
+        paths = queried(str(path), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
         if len(paths) != count + 1 or len({*paths}) != len(paths):
-            raise WrongRowsError(f"{place.name} has {len(paths)} rows instead of {count + 1}.")
+            raise WrongRowsError(f"{path.name} has {len(paths)} rows instead of {count + 1}.")
     each = 1000 / number
     return Cost(
         number,

@@ -42,7 +42,7 @@ from volstream.server.daemon.keeping import VolumeKeeping
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
 #: Created by ``up.py``: a bucket, and a queue that is notified of its changes.
-_BUCKET, _HEARD = "demo", "demo-events"
+BUCKET, _HEARD = "demo", "demo-events"
 
 _PATIENCE_SECONDS = 300.0
 _KEYS = Keys("test", "test")
@@ -122,7 +122,7 @@ def table(figures: Figures) -> Table:
 
 def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> float:
     """Returns the seconds from the start of a queue to the deletion of its last message."""
-    location = f"{place.access.provider}://{_BUCKET}/in"
+    location = f"{place.access.provider}://{BUCKET}/in"
     settings = QueueSettings(pollers=pollers, wait_seconds=1)
     queue = open_queue(place.kind, QueueSpec(location, settings=settings, name=name, access=place.access))
     volume = _volume(location, place.kind)
@@ -164,7 +164,7 @@ def _committed(session: Session, place: Place, round_: int, count: int) -> float
     session.connections.create(
         str(place.kind), access.provider, region=access.region, endpoint=access.endpoint, credentials="static", if_not_exists=True
     )
-    location = f"{access.provider}://{_BUCKET}/{name}"
+    location = f"{access.provider}://{BUCKET}/{name}"
     volume = session.volumes.create(
         name, location, connection=str(place.kind), queue_type=place.kind, queue_name=place.heard, virtual_cluster=name
     )
@@ -209,7 +209,7 @@ def _sqs() -> Iterator[Place]:
             return name
 
         def body(key: str) -> str:
-            return json.dumps({"Records": [{"s3": {"bucket": {"name": _BUCKET}, "object": {"key": key.replace(" ", "+")}}}]})
+            return json.dumps({"Records": [{"s3": {"bucket": {"name": BUCKET}, "object": {"key": key.replace(" ", "+")}}}]})
 
         def send(name: str, bodies: Sequence[str]) -> None:
             for some in _batches(bodies, 10):
@@ -232,8 +232,8 @@ def _sqs() -> Iterator[Place]:
             body,
             send,
             drain,
-            lambda key: s3.put_object(Bucket=_BUCKET, Key=key, Body=b"x"),
-            lambda key: s3.head_object(Bucket=_BUCKET, Key=key),
+            lambda key: s3.put_object(Bucket=BUCKET, Key=key, Body=b"x"),
+            lambda key: s3.head_object(Bucket=BUCKET, Key=key),
             _HEARD,
         )
 
@@ -259,7 +259,7 @@ def _mns() -> Iterator[Place]:
             return f"{url}/queues/{name}"
 
         def body(key: str) -> str:
-            told = {"bucket": {"name": _BUCKET}, "object": {"key": key}}
+            told = {"bucket": {"name": BUCKET}, "object": {"key": key}}
             return json.dumps({"events": [{"eventName": "ObjectCreated:PutObject", "oss": told}]})
 
         def send(name: str, bodies: Sequence[str]) -> None:
@@ -273,7 +273,7 @@ def _mns() -> Iterator[Place]:
                 count -= len(given)
 
         signed = oss2.AuthV4(_KEYS.id, _KEYS.secret)
-        bucket = oss2.Bucket(signed, access.endpoint, _BUCKET, region=access.region)
+        bucket = oss2.Bucket(signed, access.endpoint, BUCKET, region=access.region)
         yield Place(
             QueueType("mns"),
             access,

@@ -143,7 +143,7 @@ def volume_health(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
 def stream_status(home: Home, stream: Stream) -> dict[str, Any]:
     """Returns how far a stream is behind its source."""
     state = stream_health(home, stream)
-    unread = None if state["note"] else home.reader.has_data(stream)
+    unread = None if state["note"] else not home.reader.is_at_end(stream) and home.reader.has_data(stream)
     rows, size = (home.reader.lag(stream) or (None, None)) if unread else (0, 0)
     return {
         **state,
