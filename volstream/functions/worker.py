@@ -182,16 +182,18 @@ class Work:
     def _called(self, worker: Worker, groups: Iterator[list[FileTask]], calls: Calls) -> Iterator[FileOutcome]:
         ahead: deque[list[FileTask]] = deque()
         held = files = 0
+        upcoming = next(groups, None)
         while True:
-            while calls.free and (not ahead or (worker.fetch_ahead and held < self.ahead_bytes and files < _AHEAD_FILES)):
-                group = next(groups, None)
-                if group is None:
+            while calls.free and upcoming is not None:
+                fits = worker.fetch_ahead and held + _size(upcoming) <= self.ahead_bytes and files < _AHEAD_FILES
+                if ahead and not fits:
                     break
-                ahead.append(group)
-                held += _size(group)
-                files += len(group)
-                if worker.fetch_ahead and held <= self.ahead_bytes and group[0].held is None:
-                    worker.fetch(group)
+                if fits and upcoming[0].held is None:
+                    worker.fetch(upcoming)
+                ahead.append(upcoming)
+                held += _size(upcoming)
+                files += len(upcoming)
+                upcoming = next(groups, None)
             if ahead and calls.free:
                 group = ahead.popleft()
                 held -= _size(group)
