@@ -8,12 +8,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, Protocol
 
 from volstream.base.model import counts
 from volstream.base.model.files import FileInfo
@@ -47,6 +46,13 @@ _counting = threading.Lock()
 _LONGEST_NAME = 255
 
 
+class Fetched(Protocol):
+    """A content fetched ahead of the function."""
+
+    def result(self) -> bytes:
+        """Waits for the content."""
+
+
 class File:
     """One version of one file of a volume. Its content is read on demand.
 
@@ -61,7 +67,7 @@ class File:
         counted: see :meth:`count`.
     """
 
-    def __init__(self, store: ObjectStore, info: FileInfo, fetched: Future[bytes] | None = None) -> None:
+    def __init__(self, store: ObjectStore, info: FileInfo, fetched: Fetched | None = None) -> None:
         self.relative_path = info.relative_path
         self.size = info.size
         self.last_modified_time: datetime = info.last_modified_time
@@ -72,7 +78,13 @@ class File:
         self.counted: dict[str, float] = {}
         self._store = store
         self._fetched = fetched
+        self._used = self._asked = False
         self._resources = ExitStack()
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether the function got the fetched content, and asked the store for nothing else."""
+        return self._used and not self._asked
 
     @property
     def url(self) -> str:
@@ -124,8 +136,8 @@ class File:
         if start < 0 or length < 0:
             raise ValueError(f"read_range({start}, {length}): neither can be negative.")
         self.was_read = True
-        if self._fetched is not None:
-            return self._fetched.result()[start : start + length]
+        if (content := self._ahead()) is not None:
+            return content[start : start + length]
         length = min(length, self.size - start)
         return self._details_store.read_range(self.relative_path, start, length) if length > 0 else b""
 
@@ -190,13 +202,22 @@ class File:
 
     @property
     def _details_store(self) -> HasDetails:
+        self._asked = True
         if not isinstance(self._store, HasDetails):
             raise NotImplementedError(f"The store of {self.url} has no further details of its objects.")
         return self._store
 
     def _content(self) -> BinaryIO:
         self.was_read = True
-        return self._store.open(self.relative_path) if self._fetched is None else io.BytesIO(self._fetched.result())
+        return self._store.open(self.relative_path) if (content := self._ahead()) is None else io.BytesIO(content)
+
+    def _ahead(self) -> bytes | None:
+        """Returns the content, if it was fetched."""
+        if self._fetched is None:
+            return None
+        content = self._fetched.result()
+        self._used = True
+        return content
 
     def __repr__(self) -> str:
         return f"File({self.relative_path!r}, size={self.size})"
@@ -217,6 +238,11 @@ class FileSet(list[File]):
     def was_read(self) -> bool:
         """See :class:`File`."""
         return any(file.was_read for file in self)
+
+    @property
+    def is_fetched(self) -> bool:
+        """See :class:`File`."""
+        return all(file.is_fetched for file in self)
 
     @property
     def counted(self) -> Mapping[str, float]:

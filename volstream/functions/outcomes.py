@@ -62,6 +62,7 @@ class FileOutcome:
         memory: peak of the memory that the call needed, in bytes; None: not measured.
         types: of the columns of the rows, if they are to be inferred and there are rows.
         outputs: the files that the rows name.
+        confirmed: the function has read the planned version, as the store said with the content.
     """
 
     task: FileTask
@@ -81,6 +82,7 @@ class FileOutcome:
     memory: int | None = None
     types: Mapping[str, pa.DataType] | None = None
     outputs: Sequence[StagedOutput] = ()
+    confirmed: bool = False
 
     def after(self, earlier: FileOutcome) -> FileOutcome:
         """Returns this outcome with what an earlier call for the same file printed and counted."""

@@ -4,20 +4,25 @@ file at a time. Runs on executors.
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from volstream.base.model.files import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
-from volstream.files.storage.base import HasLocalPaths, ObjectStore
+from volstream.files.storage.base import HasLocalPaths, HasParts, ObjectStore
 from volstream.functions.failed import failed
-from volstream.functions.file import File, FileSet
+from volstream.functions.file import Fetched, File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
 
 #: Concurrent requests of each kind, which wait for the network, not for a processor.
 _AT_ONCE = 32
+
+#: Larger contents are fetched in parts of this size, each by a request of its own.
+_PART_BYTES = 8 << 20
 
 
 class Fetcher:
@@ -32,13 +37,17 @@ class Fetcher:
         self._store = store
         self._near = isinstance(store, HasLocalPaths)
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")  # starts threads on demand
-        self._contents: dict[str, Future[bytes]] = {}
+        self._contents: dict[str, Fetched] = {}
 
     def fetch(self, tasks: Iterable[FileTask]) -> None:
         """Starts reading the contents of upcoming files."""
         for info in (info for task in tasks for info in task.files):
-            path = info.relative_path
-            self._contents[path] = self._pool.submit(self._read, path)
+            path, store = info.relative_path, self._store
+            if isinstance(store, HasParts):
+                with suppress(MemoryError):  # of the function's limit: the call reads it
+                    self._contents[path] = Parts(store, info, self._pool)
+            else:
+                self._contents[path] = self._pool.submit(self._read, path)
 
     def files(self, tasks: Sequence[FileTask]) -> list[File | FileSet]:
         """Returns the files or sets for one call of the function, with their fetched contents."""
@@ -50,9 +59,11 @@ class Fetcher:
     def _file(self, info: FileInfo) -> File:
         return File(self._store, info, self._contents.pop(info.relative_path, None))
 
-    def learn(self, files: Iterable[File | FileSet]) -> None:
-        """Records whether the function requested the contents of its files."""
+    def learn(self, files: Sequence[File | FileSet], outcomes: Iterable[FileOutcome]) -> None:
+        """Records whether the function requested the contents of its files, and whether these confirm its outcomes."""
         self.useful = not self._near and any(file.was_read for file in files)
+        for file, outcome in zip(files, outcomes, strict=True):
+            outcome.confirmed = isinstance(self._store, HasParts) and file.is_fetched
 
     def close(self) -> None:
         """Ends the threads without waiting for running requests."""
@@ -63,10 +74,31 @@ class Fetcher:
             return content.read()
 
 
+class Parts:
+    """The content of a version of a file, which threads fetch in parts. It is in memory once."""
+
+    def __init__(self, store: HasParts, info: FileInfo, pool: Executor) -> None:
+        self._content = io.BytesIO(bytes(info.size))
+        self._store, self._info = store, info
+        self._parts = [pool.submit(self._fill, start) for start in range(0, info.size or 1, _PART_BYTES)]
+
+    def result(self) -> bytes:
+        """Waits for all parts. Raises what :meth:`HasParts.open_part` does."""
+        for part in self._parts:
+            part.result()
+        return self._content.getvalue()
+
+    def _fill(self, start: int) -> None:
+        rest = self._content.getbuffer()[start : start + _PART_BYTES]
+        with self._store.open_part(self._info, start, start + len(rest)) as part:
+            while count := part.readinto(rest):
+                rest = rest[count:]
+
+
 def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[FileOutcome]:
     """Yields the outcomes in order; those of files that have changed since become failures.
 
-    A result counts only if the file still has the planned version after the function has read it.
+    A result counts only if the function had the planned version: the store said so with the contents, or still has it afterwards.
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
@@ -80,7 +112,8 @@ def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[F
     waiting: deque[tuple[FileOutcome, list[Future[FileOutcome | None]]]] = deque()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="confirm") as pool:
         for outcome in outcomes:
-            checks = [pool.submit(_moved, store, outcome.task, info) for info in outcome.task.files]
+            files = () if outcome.confirmed else outcome.task.files
+            checks = [pool.submit(_moved, store, outcome.task, info) for info in files]
             waiting.append((outcome, checks))
             if len(waiting) > 2 * _AT_ONCE:
                 yield _settled(*waiting.popleft())

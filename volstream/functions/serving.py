@@ -45,7 +45,7 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
         def call(group: Sequence[FileTask]) -> list[FileOutcome]:
             files = fetcher.files(group)
             outcomes = caller(list(zip(group, files, strict=True)))
-            fetcher.learn(files)
+            fetcher.learn(files, outcomes)
             if any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes) and is_blocked():
                 # Its parent kills it: for a single call as for one that cannot be interrupted, among many now.
                 many.wait()

@@ -274,7 +274,7 @@ class InProcessWorker:
             return self._instead.call(group)
         files = self._fetcher.files(group)
         outcomes = self._caller(list(zip(group, files, strict=True)))
-        self._fetcher.learn(files)
+        self._fetcher.learn(files, outcomes)
         timed_out = any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes)
         if timed_out and is_blocked():
             with self._one_child:

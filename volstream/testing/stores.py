@@ -14,7 +14,7 @@ from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
 from volstream.errors import StorageError
 from volstream.files.storage import open_store
-from volstream.files.storage.base import HasDetails, ObjectStore, TakesOutputs
+from volstream.files.storage.base import HasDetails, HasParts, ObjectStore, TakesOutputs
 from volstream.files.storage.bucket_store import PART_BYTES
 
 ALL = Selection(ignores=())
@@ -95,6 +95,28 @@ class StoreContract:
         assert set(listed(place.store, selection=Selection(patterns=("*.png",)))) == {"keep.png", "in/keep.png"}
         assert set(listed(place.store, selection=Selection(recursive=False))) == {"keep.png", "skip.txt"}
         assert listed(place.store, "in/", Selection(recursive=False)) == {}
+
+    def test_parts_are_of_the_listed_version_and_of_no_other(self, place: Place) -> None:
+        content = bytes(range(256))
+        for path in ("a b/c+ü.bin", "empty"):
+            place.put(path, content if path != "empty" else b"")
+        store = place.store
+        if not isinstance(store, HasParts):
+            pytest.skip("the store reads no parts")
+        infos = listed(store)
+        info = infos["a b/c+ü.bin"]
+        for start, end in ((0, 256), (0, 100), (100, 200), (200, 256)):
+            with store.open_part(info, start, end) as part:
+                assert part.read() == content[start:end]
+        with store.open_part(infos["empty"], 0, 0) as part:
+            assert part.read() == b""
+        place.put(info.relative_path, content[::-1])
+        for start, end in ((0, 256), (100, 200), (200, 256)):
+            with pytest.raises(StorageError, match="changed"):
+                store.open_part(info, start, end)
+        place.delete(info.relative_path)
+        with pytest.raises(FileNotFoundError):
+            store.open_part(info, 0, 256)
 
     def test_what_a_store_knows_of_an_object_is_fetched(self, place: Place) -> None:
         content = bytes(range(256))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
@@ -76,6 +77,19 @@ class HasDetails(Protocol):
 
         Raises:
             InvalidValueError: the store has no such URLs.
+        """
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """A store whose answers with content say of which version it is."""
+
+    def open_part(self, info: FileInfo, start: int, end: int) -> RawIOBase:
+        """Returns the content of this version from ``start`` to ``end``, in one request.
+
+        Raises:
+            StorageError: the object has another version; so do reads.
+            FileNotFoundError: it no longer exists.
         """
 
 

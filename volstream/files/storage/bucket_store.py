@@ -21,7 +21,7 @@ from volstream.base.model.selection import Selection
 from volstream.errors import StorageDeniedError
 from volstream.files.providers.access import Access
 from volstream.files.storage.bucket import BucketPlace
-from volstream.files.storage.ranged import Content, ranged
+from volstream.files.storage.ranged import Content, Ranged, ranged
 
 #: An object of a listing: key, size, time of the last change, etag and, if listings of the store have it, version id.
 Listed = tuple[str, int, datetime, str] | tuple[str, int, datetime, str, str]
@@ -104,6 +104,12 @@ class BucketStore(ABC):
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
         return ranged(self._place.name(path), partial(self._fetch, path), partial(self._errors, path))
+
+    def open_part(self, info: FileInfo, start: int, end: int) -> Ranged:
+        """See :meth:`HasParts.open_part`."""
+        path, last = info.relative_path, None if end == info.size else end - 1
+        fetch = partial(self._fetch, path, last=last)
+        return Ranged(self._place.name(path), fetch, partial(self._errors, path), start, (info.version, end))
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """See :meth:`HasDetails.read_range`."""

@@ -10,12 +10,15 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias, cast
 
 from volstream.errors import StorageError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+Fetch: TypeAlias = "Callable[[int], Content]"
+Errors: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 _BUFFER = 256 << 10
 
@@ -41,16 +44,17 @@ class Content:
     """A response with content.
 
     Attributes:
-        size: size of the whole object.
+        end: where the requested part ends in the object.
+        etag: the version's, as in :attr:`FileInfo.version`; may be in quotes.
         body: the requested part.
     """
 
-    size: int
+    end: int
     etag: str
     body: Body
 
 
-def ranged(what: str, fetch: Callable[[int], Content], errors: Callable[[], AbstractContextManager[None]]) -> BinaryIO:
+def ranged(what: str, fetch: Fetch, errors: Errors) -> BinaryIO:
     """Returns a file over ``fetch``, which requests the content from a position on. Makes the first request immediately.
 
     Args:
@@ -61,16 +65,22 @@ def ranged(what: str, fetch: Callable[[int], Content], errors: Callable[[], Abst
         The errors of ``fetch``; a read raises StorageError if the object has changed.
     """
     # Typeshed does not declare BufferedReader as a BinaryIO.
-    return cast("BinaryIO", io.BufferedReader(_Ranged(what, fetch, errors), _BUFFER))
+    return cast("BinaryIO", io.BufferedReader(Ranged(what, fetch, errors), _BUFFER))
 
 
-class _Ranged(io.RawIOBase):
-    def __init__(self, what: str, fetch: Callable[[int], Content], errors: Callable[[], AbstractContextManager[None]]) -> None:
+class Ranged(io.RawIOBase):
+    """See :func:`ranged`. Unbuffered.
+
+    Args:
+        start: where to begin.
+        expected: the only version to read, and where ``fetch`` ends; None: those that the first request finds.
+    """
+
+    def __init__(self, what: str, fetch: Fetch, errors: Errors, start: int = 0, expected: tuple[str, int] | None = None) -> None:
         self._what, self._fetch, self._errors = what, fetch, errors
-        first = fetch(0)
-        self._size, self._etag = first.size, first.etag
-        self._body: Body | None = first.body
-        self._position = self._body_position = 0
+        self._expected = expected
+        self._position = start
+        self._body: Body | None = self._request()
 
     def readable(self) -> bool:
         return True
@@ -82,7 +92,7 @@ class _Ranged(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
         if start + offset < 0:
             raise ValueError(f"negative seek position {start + offset}")
         self._position = start + offset
@@ -90,13 +100,13 @@ class _Ranged(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        data = self._read(len(view))
+        data = self._read(min(len(view), _BUFFER))  # beside the buffer, so little that it does not count
         view[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
         parts: list[bytes] = []
-        while data := self._read(self._size - self._position):
+        while data := self._read(self._end - self._position):
             parts.append(data)
         return b"".join(parts)
 
@@ -106,7 +116,7 @@ class _Ranged(io.RawIOBase):
         super().close()
 
     def _read(self, amount: int) -> bytes:
-        if amount <= 0 or self._position >= self._size:
+        if amount <= 0 or self._position >= self._end:
             return b""
         failed: StorageError | None = None
         for _ in range(_TRIES):
@@ -129,11 +139,7 @@ class _Ranged(io.RawIOBase):
         ahead = self._position - self._body_position
         if self._body is None or not 0 <= ahead <= _SKIP:
             self._drop()
-            response = self._fetch(self._position)
-            if response.etag != self._etag:
-                response.body.close()
-                raise StorageError(f"{self._what} changed while it was being read.", "It will be read again.")
-            self._body, self._body_position = response.body, self._position
+            self._body = self._request()
             return self._body
         try:
             with self._errors():
@@ -145,6 +151,16 @@ class _Ranged(io.RawIOBase):
         except StorageError:
             return None
         return self._body
+
+    def _request(self) -> Body:
+        response = self._fetch(self._position)
+        found = response.etag.strip('"'), response.end
+        self._expected = self._expected or found
+        if found != self._expected:
+            response.body.close()
+            raise StorageError(f"{self._what} changed while it was being read.", "It will be read again.")
+        self._end, self._body_position = response.end, self._position
+        return response.body
 
     def _drop(self) -> None:
         if self._body is not None:
