@@ -15,6 +15,7 @@ from benchmarks import (
     chart,
     cluster,
     directories,
+    far,
     growth,
     ingest,
     inventory,
@@ -44,11 +45,11 @@ _SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues",
 
 #: So do these, which need no engine.
 _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
-_INVENTORY, _LISTING, _MANY = "inventory", "listing", "many"
+_INVENTORY, _LISTING, _MANY, _FAR = "inventory", "listing", "many", "far"
 
 _OWN = (
     *(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER),
-    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING, _MANY),
+    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING, _MANY, _FAR),
 )
 
 _console = Console(width=100)
@@ -133,6 +134,8 @@ def main(
             _measure_scale(home, sizes or (10_000, 100_000, 1_000_000), rounds, refreshes or 0)
         if _TABLES in parts:
             _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
+        if _FAR in parts:
+            _measure_far(home, rounds)
         if _QUEUES in parts:
             _measure_queues(home, kinds or tuple(queues.KINDS), messages or (100, 1_000), rounds)
         if not parts or {*parts} - {*_OWN}:
@@ -326,6 +329,16 @@ def _measure_tables(home: Path, sizes: tuple[int, ...], rounds: int) -> None:
         finally:
             _console.print(scale.scale_table(figures))
             report.write(figures, home.parent / "tables.json")
+
+
+def _measure_far(home: Path, rounds: int) -> None:
+    figures = Figures()
+    with Session.builder.configs({"home": home, "credentials": far.CREDENTIALS}).create() as session:
+        try:
+            far.measure(session, rounds, figures)
+        finally:
+            _console.print(figures.table())
+            report.write(figures, home.parent / "far.json")
 
 
 def _measure_queues(home: Path, kinds: tuple[str, ...], counts: tuple[int, ...], rounds: int) -> None:

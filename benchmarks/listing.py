@@ -48,9 +48,9 @@ def measure(session: Session, _: Path, rows: int, figures: Figures) -> None:
 
 
 @contextmanager
-def bucket(rows: int) -> Iterator[str]:
+def bucket(*numbers: int, module: str = __name__) -> Iterator[str]:
     """Runs the server; yields its URL."""
-    with subprocess.Popen([sys.executable, "-m", __name__, str(rows)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-m", module, *map(str, numbers)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
@@ -63,7 +63,7 @@ class Pages(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # header and page in one packet, for which the client need not wait
-    rows = 0
+    rows, size = 0, 1000
 
     def do_GET(self) -> None:
         """Sends a page of a listing."""
@@ -96,7 +96,7 @@ class Pages(BaseHTTPRequestHandler):
             else:
                 found.append(
                     f"<Contents><Key>{key}</Key><LastModified>2026-01-31T12:00:00.000Z</LastModified>"
-                    f"<ETag>&quot;{at:032x}&quot;</ETag><Size>1000</Size><StorageClass>STANDARD</StorageClass></Contents>"
+                    f"<ETag>&quot;{at:032x}&quot;</ETag><Size>{self.size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
                 )
                 at += 1
         more = f"<NextContinuationToken>{at}</NextContinuationToken>" if at < end else ""
@@ -111,9 +111,20 @@ class Pages(BaseHTTPRequestHandler):
         return f"{number * _FOLDERS // self.rows:02d}/{directories.path_of(number)}"
 
 
-if __name__ == "__main__":
-    Pages.rows = int(sys.argv[1])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+def serve(pages: type[Pages], rows: int) -> None:
+    """Serves ``rows`` objects; says where."""
+    pages.rows = rows
+    server = Server(("127.0.0.1", 0), pages)
     sys.stdout.write(f"http://127.0.0.1:{server.server_port}\n")
     sys.stdout.flush()
     server.serve_forever()
+
+
+class Server(ThreadingHTTPServer):
+    """A server that takes many connections at once."""
+
+    request_queue_size = 256
+
+
+if __name__ == "__main__":
+    serve(Pages, int(sys.argv[1]))
