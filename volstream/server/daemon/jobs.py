@@ -37,6 +37,9 @@ _FARTHEST_LOOK_SECONDS = 30.0
 #: A job's table is looked after once the job has rested this long, and again when files that its last commits replaced may go.
 _REST_SECONDS = (60.0, 4000.0)
 
+#: Of many tables, one is looked after in this time.
+_LIGHT_SECONDS = 1.0
+
 
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
@@ -86,6 +89,7 @@ class Scheduler:
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
         self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
         self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
+        self._keeps_light_at = 0.0  # the next table (monotonic)
         self._kept_light: str | None = None  # the job whose table is, or was last, looked after
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
@@ -121,7 +125,7 @@ class Scheduler:
                     break
                 if job.id not in self._running:
                     self._begin_if_due(pool, job)
-        self._keep_one_light(pool, jobs)
+        self._keep_one_light(pool)
         self._wake.wait(_LOOK_SECONDS)
 
     def _look(self) -> Sequence[Job]:
@@ -179,10 +183,9 @@ class Scheduler:
         """Returns when a job that is not due may be, if nothing changes until then (monotonic)."""
         at, now = time.monotonic(), datetime.now(UTC)
         times = [at + _FARTHEST_LOOK_SECONDS]
-        if isinstance(job, FileJob) and self._serves(job):
-            rests = self._rests.setdefault(job.id, [at + seconds for seconds in _REST_SECONDS])
-            times += rests[:1]
-            if job.verify_every is not None:
+        if isinstance(job, FileJob):  # one that is new to this daemon counts as having run
+            self._rests.setdefault(job.id, [at + seconds for seconds in _REST_SECONDS])
+            if job.verify_every is not None and self._serves(job):
                 times.append(at + self._seconds_to_verification(job, job.verify_every))
         if job.state is not JobState.PAUSED:
             by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
@@ -222,12 +225,16 @@ class Scheduler:
             _log.warning("table_wrong", job=str(job.name), found=found.text)
         return RunReport()
 
-    def _keep_one_light(self, pool: ThreadPoolExecutor, jobs: Sequence[Job]) -> None:
+    def _keep_one_light(self, pool: ThreadPoolExecutor) -> None:
         """Looks after the table of a job that rests: of one at a time, and only if no job that is due needs the room."""
-        if self._kept_light in self._running or not self._has_room():
+        now = time.monotonic()
+        if now < self._keeps_light_at or self._kept_light in self._running or not self._has_room():
             return
-        for job in jobs:
-            if job.id not in self._running and self._rests_enough(job):
+        self._keeps_light_at = now + _LIGHT_SECONDS
+        rested = {job_id for job_id, times in self._rests.items() if times and times[0] <= now} - self._running.keys()
+        for job in self._agenda.by_priority(rested):
+            if self._serves(job):
+                del self._rests[job.id][0]
                 self._kept_light = job.id
                 self._begin(pool, job, self._compact)
                 return
@@ -236,16 +243,6 @@ class Scheduler:
         runner = self._runner_of(job)
         assert isinstance(runner, FileRunner), "only these rest"
         runner.compact(self._stop)
-
-    def _rests_enough(self, job: Job) -> bool:
-        """Returns whether the job's table is to be looked after now. A job that is new to this daemon counts as having run."""
-        if not isinstance(job, FileJob):
-            return False
-        due = self._rests.get(job.id)  # set when it was found not to be due
-        if not due or time.monotonic() < due[0] or not self._serves(job):
-            return False
-        del due[0]
-        return True
 
     def _verifies(self, job: Job) -> bool:
         """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
