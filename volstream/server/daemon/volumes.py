@@ -40,7 +40,7 @@ T = TypeVar("T")
 _RECEIVE = 1000
 
 #: The number of idle volumes that are looked at in a second.
-_LOOKS_A_SECOND = 20
+_LOOKS_A_SECOND = 10
 
 #: Interval of looks at requested checks that are not due yet.
 _ASK_SECONDS = 0.5
