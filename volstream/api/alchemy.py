@@ -214,37 +214,12 @@ class VolstreamDialect(default.DefaultDialect):
         """Returns the primary key of a table."""
         return {"constrained_columns": list(self._schema(connection, table_name, schema).primary_key), "name": None}
 
-    def get_view_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
-        """Returns nothing: a home has no views."""
+    def _none(self, connection: Connection, *_: Any, **__: Any) -> list[Any]:
+        """Returns nothing: a home has no views, no constraints but primary keys, no indexes or sequences, nothing temporary."""
         return []
 
-    def get_foreign_keys(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
-        """Returns nothing, as those below."""
-        return []
-
-    def get_indexes(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
-        """Returns nothing."""
-        return []
-
-    def get_unique_constraints(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
-        """Returns nothing."""
-        return []
-
-    def get_check_constraints(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> list[Any]:
-        """Returns nothing."""
-        return []
-
-    def get_sequence_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
-        """Returns nothing."""
-        return []
-
-    def get_temp_table_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
-        """Returns nothing."""
-        return []
-
-    def get_temp_view_names(self, connection: Connection, schema: str | None = None, **_: Any) -> list[str]:
-        """Returns nothing."""
-        return []
+    get_view_names = get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _none
+    get_sequence_names = get_temp_table_names = get_temp_view_names = _none
 
     def get_table_comment(self, connection: Connection, table_name: str, schema: str | None = None, **_: Any) -> Any:
         """Returns no comment."""

@@ -484,8 +484,3 @@ def _no_user(error: RuntimeError, name: str) -> InvalidValueError:
 def environment(*names: str) -> str | None:
     """Returns the first of these environment variables that is set and not empty; for variables that are not volstream's own."""
     return next((value for name in names if (value := os.environ.get(name))), None)
-
-
-def java_home() -> str | None:
-    """Returns ``JAVA_HOME``, or None if it is not set."""
-    return environment("JAVA_HOME")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import select
 
-from volstream.base.definitions import Job, Stream
+from volstream.base.definitions import Job, Stream, Volume
 from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
@@ -12,6 +15,7 @@ from volstream.catalog.codes import Codes
 from volstream.catalog.conditions import Conditions
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
+from volstream.catalog.definitions import Definitions
 from volstream.catalog.failures import Failures
 from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
@@ -22,7 +26,11 @@ from volstream.catalog.reports import Reports
 
 
 class Catalog:
-    """Opens nothing until first use. One database can be used by several catalogs, in one process or many."""
+    """Opens nothing until first use. One database can be used by several catalogs, in one process or many.
+
+    Attributes:
+        by_kind: the objects that users define, by the singular noun of their kind.
+    """
 
     def __init__(self, url: str) -> None:
         self.database = Database(url)
@@ -32,6 +40,10 @@ class Catalog:
         self.jobs = definitions.jobs(self.database)
         self.functions = definitions.functions(self.database)
         self.sources = definitions.sources(self.database)
+        objects: Sequence[Definitions[Any]] = (
+            *(self.connections, self.volumes, self.streams, self.jobs, self.functions, self.sources),
+        )
+        self.by_kind = {one.kind: one for one in objects}
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.codes = Codes(self.database)
@@ -54,6 +66,11 @@ class Catalog:
     def job_of(self, stream: Stream) -> Job | None:
         """Returns the job that consumes the stream, or None. A stream serves at most one job."""
         return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
+
+    def volume_of(self, job: Job) -> Volume | None:
+        """Returns the volume whose files a job reads first; None: it reads a table, or the volume was dropped."""
+        stream = self.streams.by_id(job.stream_id)
+        return None if stream is None else self.volumes.by_id(stream.source_id)
 
     def close(self) -> None:
         """Closes the database's connections."""

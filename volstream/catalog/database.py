@@ -384,12 +384,9 @@ class Database:
             raise InvalidValueError(
                 "A text contains half a character (a lone surrogate), which the catalog cannot store."
             ) from None
-        except DBAPIError as error:
-            raise CatalogError(f"The catalog {self.describe()} failed: {error.orig}.") from error
-        except sqlite3.Error as error:  # from the connection that bypasses SQLAlchemy
-            raise CatalogError(f"The catalog {self.describe()} failed: {error}.") from error
-        except SQLAlchemyError as error:
-            raise CatalogError(f"The catalog {self.describe()} failed: {error}.") from error
+        except (SQLAlchemyError, sqlite3.Error) as error:  # the latter is from the connection that bypasses SQLAlchemy
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            raise CatalogError(f"The catalog {self.describe()} failed: {cause}.") from error
         except OSError as error:
             raise CatalogError(f"The catalog {self.describe()} cannot be opened: {error}.", "Choose another --home.") from error
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from volstream.catalog.definitions import Definitions
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -20,8 +17,7 @@ def names_of(kind: str | None = None) -> Completer:
         kind: of these objects; None: of those that the command's argument KIND says.
     """
 
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        del param
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
             names = _names(ctx.params.get("home"), kind or ctx.params.get("kind", ""))
         except Exception:  # noqa: BLE001  # a shell has no place for errors: it then completes nothing
@@ -39,15 +35,7 @@ def _names(home: Any, kind: str) -> Sequence[str]:
     if not settings.is_made:
         return []
     catalog = Catalog(settings.database_url)
-    collections: Mapping[str, Definitions[Any]] = {
-        "connection": catalog.connections,
-        "volume": catalog.volumes,
-        "stream": catalog.streams,
-        "job": catalog.jobs,
-        "function": catalog.functions,
-        "source": catalog.sources,
-    }
     try:
-        return [str(definition.name) for definition in collections[kind].list()]
+        return [str(definition.name) for definition in catalog.by_kind[kind].list()]
     finally:
         catalog.close()

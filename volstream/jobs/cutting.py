@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from volstream.base.definitions import FileJob
-from volstream.base.model.work import Batch, BatchState, Plan, PlanKind, PlanState
+from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.changes.streams.read import Range
 from volstream.jobs.plan import MOVE, REMOVE, REPLACE
 from volstream.jobs.sizing import Limits
@@ -39,7 +39,6 @@ def cut(
     plan = Plan(
         id=plan_id,
         kind=kind,
-        state=PlanState.OPEN,
         job_id=job.id,
         stream_id=job.stream_id,
         table_id=covered.table_id,
@@ -48,8 +47,6 @@ def cut(
         initial=covered.initial,
         location=location,
         where=where,
-        files=0,
-        bytes=0,
         created_on=datetime.now(UTC),
     )
     batches = list(_cut(plan, 1, None, first or limits, limits))
@@ -71,28 +68,18 @@ def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limi
             job_id=plan.job_id,
             stream_id=plan.stream_id,
             number=number,
-            state=BatchState.PLANNED,
             after_path=after,
-            until_path=group.until,
-            files=group.files,
-            replaced=group.replaced,
-            removals=group.removals,
-            moves=group.moves,
-            bytes=group.bytes,
-            sequence=None,
-            attempts=0,
-            succeeded=0,
-            failed=0,
-            rows=0,
             created_on=now,
-            committed_on=None,
+            **vars(group),
         )
-        after, number = group.until, number + 1
+        after, number = group.until_path, number + 1
 
 
 @dataclass
 class _Group:
-    until: str = ""
+    """What is counted of the rows of a batch, in its attributes."""
+
+    until_path: str = ""
     files: int = 0
     replaced: int = 0
     removals: int = 0
@@ -114,16 +101,16 @@ def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None
     for row in rows:
         working = 0 if row.action in (REMOVE, MOVE) else row.size
         full = group.files + group.removals >= maximum.files or (group.files and group.bytes + working > maximum.bytes)
-        if full and group.until:
+        if full and group.until_path:
             yield group
             group, maximum = _Group(), limits
-        group.until = row.path
+        group.until_path = row.path
         group.files += row.action != REMOVE
         group.replaced += row.action == REPLACE
         group.removals += row.action == REMOVE
         group.moves += row.old_path is not None
         group.bytes += working
-    if group.until:
+    if group.until_path:
         yield group
 
 

@@ -207,9 +207,9 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
         )
     elif changes.keys() & {"arguments", "environment"}:
         declared_by(equip(code_of(job)), arguments, columns=False)
+    stream = catalog.streams.by_id(job.stream_id)
+    assert stream is not None, "a job's stream cannot be dropped before the job"
     if changes.keys() & {"returns", "environment"}:
-        stream = catalog.streams.by_id(job.stream_id)
-        assert stream is not None, "a job's stream cannot be dropped before the job"
         columns = from_ddl(changes.get("returns", job.returns))
         check_outputs(catalog, dataclasses.replace(job, environment=environment), columns, stream)
     renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (loads(job) and "arguments" in changes)
@@ -217,8 +217,6 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     _check_expected(dataclasses.replace(job, **changes))
     if "after_load" in changes:
-        stream = catalog.streams.by_id(job.stream_id)
-        assert stream is not None, "a job's stream cannot be dropped before the job"
         check_landing(catalog, dataclasses.replace(job, **changes), [stream], job)
     changed = catalog.jobs.change(job, **changes)
     retried = FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)

@@ -82,8 +82,7 @@ def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Seq
     for other in catalog.jobs.list(statement=None):
         if not isinstance(other, FileJob) or other.name == job.name or other.outputs_to is None:
             continue
-        stream = catalog.streams.by_id(other.stream_id)
-        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        volume = catalog.volume_of(other)
         target = catalog.volumes.find(Name.parse(other.outputs_to))
         if volume is not None and target is not None:
             others.append((other, volume, _place_of(target, other.outputs_prefix)))

@@ -48,7 +48,7 @@ def cut(rows: list[PlanRow], limits: Limits) -> list[list[PlanRow]]:
     batches: list[list[PlanRow]] = []
     position = 0
     for group in cutting._groups(rows, limits):
-        end = next(index for index, row in enumerate(rows) if row.path == group.until) + 1
+        end = next(index for index, row in enumerate(rows) if row.path == group.until_path) + 1
         batches.append(rows[position:end])
         position = end
     assert position == len(rows)

@@ -586,14 +586,13 @@ class Jobs(Collection[Job]):
         from volstream.functions.schema import of_job
         from volstream.jobs.infer import ColumnInference
 
-        catalog, volume = self._home.catalog, None
-        if isinstance(job, FileJobSpec) and job.volume is not None:
+        catalog = self._home.catalog
+        if isinstance(job, FileJob):
+            volume = catalog.volume_of(job)
+        elif job.volume is not None:
             volume = catalog.volumes.get(job.volume)
         else:
-            stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
-            if isinstance(job, FileJobSpec) and job.stream is not None:
-                stream = catalog.streams.get(job.stream)
-            volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+            volume = catalog.volumes.by_id(catalog.streams.get(job.stream).source_id) if job.stream is not None else None
         if volume is None:
             raise InvalidValueError(
                 "The columns cannot be inferred: the stream is not on a volume.", "Give the job a stream on a volume."
@@ -627,11 +626,9 @@ class Jobs(Collection[Job]):
 
     def _meant(self, job: Job, path: str, known: Sequence[str] = ()) -> str:
         """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
-        catalog = self._home.catalog
         if isinstance(job, FileJob) and job.group_by is not None:
             return f"{like(path, known)}The job processes sets of files: give keys of sets, not paths. "
-        stream = catalog.streams.by_id(job.stream_id) if isinstance(job, FileJob) else None
-        volume = None if stream is None else catalog.volumes.by_id(stream.source_id)
+        volume = self._home.catalog.volume_of(job) if isinstance(job, FileJob) else None
         return "" if volume is None else meant(volume.location, path, known)
 
     def _set_state(self, name: str, state: FailureState, paths: Sequence[str] | None, wanted: FailureFilter) -> Sequence[str]:

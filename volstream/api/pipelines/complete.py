@@ -51,8 +51,7 @@ def complete(kind: Kind, written: str, values: Mapping[str, Any], given: Collect
     return completed if finish is None else {**completed, **finish(written, completed, given, folder)}
 
 
-def _volume(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del given
+def _volume(written: str, values: Mapping[str, Any], _given: Collection[str], folder: Path) -> dict[str, Any]:
     from volstream.files.storage import normalise_location
 
     place = values["location"]
@@ -70,16 +69,14 @@ def default_queue(name: str, location: str, values: Mapping[str, Any]) -> QueueT
     return queue_type_of(VolumeSpec(name=Name.parse(name), location=location, **queue), location)
 
 
-def _function(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del written, given
+def _function(_written: str, values: Mapping[str, Any], _given: Collection[str], folder: Path) -> dict[str, Any]:
     from volstream.functions.finding import absolute
     from volstream.functions.scalar import sql_type
 
     return {"function": absolute(values["function"], folder), "returns": sql_type(values["returns"])}
 
 
-def _source(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del folder
+def _source(written: str, values: Mapping[str, Any], given: Collection[str], _folder: Path) -> dict[str, Any]:
     kind: DefinableSource = values["kind"]
     for key in sorted(given):
         if key not in ("kind", "comment", *_OF_SOURCE[kind]):
@@ -95,8 +92,7 @@ def _source(written: str, values: Mapping[str, Any], given: Collection[str], fol
     return {"topic": values["topic"] or as_written(written), "format": values["format"] or "json"}
 
 
-def _table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del written, given, folder
+def _table(_written: str, values: Mapping[str, Any], _given: Collection[str], _folder: Path) -> dict[str, Any]:
     from volstream.api.pipelines.columns import parse_columns
     from volstream.changes.streams.source import kept_days, tracking
 
@@ -116,15 +112,13 @@ def _table(written: str, values: Mapping[str, Any], given: Collection[str], fold
     return {"columns": values["columns"].strip(), "properties": properties}
 
 
-def _stream(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del written, given, folder
+def _stream(_written: str, values: Mapping[str, Any], _given: Collection[str], _folder: Path) -> dict[str, Any]:
     if (values["volume"] is None) == (values["table"] is None):
         raise InvalidValueError("A stream is on a volume or on a table.", "Write one of volume and table.")
     return {}
 
 
-def _job(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del written
+def _job(_written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
     forms = [form for form in FORMS if values[form] is not None]
     if len(forms) != 1:
         raise InvalidValueError("A job has a function, a statement or load.", "Write one of them.")
@@ -156,8 +150,7 @@ def _columns(text: str | None) -> str | None:
     return as_declared(from_ddl(text))
 
 
-def _dynamic_table(written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    del written, given, folder
+def _dynamic_table(_written: str, values: Mapping[str, Any], _given: Collection[str], _folder: Path) -> dict[str, Any]:
     return {"query": values["query"].strip()}
 
 

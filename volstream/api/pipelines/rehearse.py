@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from volstream.api.pipelines.order import RELATIONS, relations
 from volstream.api.pipelines.read import located
 from volstream.base.definitions import DynamicJobSpec
 from volstream.base.model.names import Name
-from volstream.catalog.definitions import Definitions
 from volstream.errors import EngineError, NotFoundError, VolstreamError
 from volstream.functions.inferred import InferredColumns
 from volstream.functions.schema import from_ddl
@@ -153,19 +152,10 @@ def _named(plan: PipelinePlan) -> Iterator[Name]:
 
 
 def _copy_definitions(home: Home, scratch: Home) -> None:
-    there, here = home.catalog, scratch.catalog
-    kinds: Sequence[tuple[Definitions[Any], Definitions[Any]]] = [
-        (there.connections, here.connections),
-        (there.volumes, here.volumes),
-        (there.streams, here.streams),
-        (there.jobs, here.jobs),
-        (there.functions, here.functions),
-        (there.sources, here.sources),
-    ]
-    with here.database.transaction() as transaction:
-        for stored, copied in kinds:
+    with scratch.catalog.database.transaction() as transaction:
+        for kind, stored in home.catalog.by_kind.items():
             for definition in stored.list():
-                copied.add(transaction, definition)
+                scratch.catalog.by_kind[kind].add(transaction, definition)
 
 
 def _copy_table(home: Home, scratch: Home, name: Name) -> None:

@@ -35,14 +35,20 @@ def is_alive(pid: int, started: float) -> bool:
 
 def listens(pid: int, port: int) -> bool:
     """True if the process ``pid``, of this user, listens on this TCP port itself; another process may have taken the port."""
+    return _has_connection(pid, port, psutil.CONN_LISTEN)
+
+
+def is_connected(pid: int, port: int) -> bool:
+    """True if there is a connection to this TCP port of the process ``pid``, of this user."""
+    return _has_connection(pid, port, psutil.CONN_ESTABLISHED)
+
+
+def _has_connection(pid: int, port: int, status: str) -> bool:
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
-    return any(
-        connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
-        for connection in connections
-    )
+    return any(one.status == status and one.laddr and one.laddr.port == port for one in connections)
 
 
 def start_time(pid: int) -> float:

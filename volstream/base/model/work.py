@@ -79,7 +79,7 @@ class PlanState(StrEnum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """One consumption of a stream: by a job, divided into batches, or by a statement, as one batch.
 
@@ -95,17 +95,17 @@ class Plan:
 
     id: str
     kind: PlanKind
-    state: PlanState
+    state: PlanState = PlanState.OPEN
     job_id: str | None
     stream_id: str
     table_id: str
     from_version: int | None
     to_version: int
     initial: bool
-    location: str
-    where: str | None
-    files: int
-    bytes: int
+    location: str = ""
+    where: str | None = None
+    files: int = 0
+    bytes: int = 0
     created_on: datetime
 
 
@@ -118,7 +118,7 @@ class BatchState(StrEnum):
     DROPPED = "dropped"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """A slice of a plan: files with ``after_path < path <= until_path`` in UTF-8 byte order; for a statement, all files.
 
@@ -142,21 +142,21 @@ class Batch:
     job_id: str | None
     stream_id: str
     number: int
-    state: BatchState
-    after_path: str | None
-    until_path: str | None
-    files: int
-    replaced: int
-    removals: int
-    moves: int
-    bytes: int
-    sequence: int | None
-    attempts: int
-    succeeded: int
-    failed: int
-    rows: int
+    state: BatchState = BatchState.PLANNED
+    after_path: str | None = None
+    until_path: str | None = None
+    files: int = 0
+    replaced: int = 0
+    removals: int = 0
+    moves: int = 0
+    bytes: int = 0
+    sequence: int | None = None
+    attempts: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    rows: int = 0
     created_on: datetime
-    committed_on: datetime | None
+    committed_on: datetime | None = None
     seconds: float | None = None
     counted: Mapping[str, float] | None = None
     files_per_call: int | None = None

@@ -34,7 +34,6 @@ class Changelog(Protocol):
     """The changes of one table. Text in, text out: a scan is SQL that the engine runs when rows are read.
 
     Attributes:
-        name: name for messages.
         columns: the data columns, in order.
         contains_carryover_rows: a scan may have a delete and an insert of a row that a commit only rewrote.
         contains_intermediate_changes: a scan may have several changes of one row.
@@ -46,9 +45,6 @@ class Changelog(Protocol):
         row_time: SQL for the time of that commit; NULL: the commit's version leads to it.
         compared: data columns whose difference is a change of content.
     """
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def columns(self) -> Sequence[str]: ...

@@ -53,11 +53,6 @@ class ChangeFeed:
     stored_id = ()
 
     @property
-    def name(self) -> str:
-        """The name in messages."""
-        return f"change feed of {self.location}"
-
-    @property
     def row_id(self) -> Sequence[str]:
         """The key's columns."""
         return [quoted(name) for name in self.key]

@@ -44,11 +44,6 @@ class TrackedChanges:
     row_time = NO_TIME
 
     @property
-    def name(self) -> str:
-        """The name in messages."""
-        return f"changes of {self.location}"
-
-    @property
     def row_id(self) -> Sequence[str]:
         """The key's columns, or the row id."""
         return [quoted(name) for name in self.key] or ["__row_id"]
@@ -84,11 +79,6 @@ class SnapshotDifference:
     stored_id = ()
     row_version = "__row_version"
     row_time = NO_TIME
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return f"snapshots of {self.location}"
 
     @property
     def row_id(self) -> Sequence[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from volstream.base.definitions import Stream
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.identity import host_of, new_owner
-from volstream.base.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState
+from volstream.base.model.work import Batch, Intent, Plan, PlanKind
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import lease, of_stream
@@ -211,40 +211,16 @@ class Consumption:
         plan = Plan(
             id=str(uuid.uuid4()),
             kind=PlanKind.STATEMENT,
-            state=PlanState.OPEN,
             job_id=self._job_id,
             stream_id=stream.id,
             table_id=pinned.table_id,
             from_version=pinned.from_version,
             to_version=pinned.to_version,
             initial=pinned.initial,
-            location="",
-            where=None,
-            files=0,
-            bytes=0,
             created_on=datetime.now(UTC),
         )
         batch = Batch(
-            id=str(uuid.uuid4()),
-            plan_id=plan.id,
-            job_id=self._job_id,
-            stream_id=stream.id,
-            number=1,
-            state=BatchState.PLANNED,
-            after_path=None,
-            until_path=None,
-            files=0,
-            replaced=0,
-            removals=0,
-            moves=0,
-            bytes=0,
-            sequence=None,
-            attempts=0,
-            succeeded=0,
-            failed=0,
-            rows=0,
-            created_on=plan.created_on,
-            committed_on=None,
+            id=str(uuid.uuid4()), plan_id=plan.id, job_id=self._job_id, stream_id=stream.id, number=1, created_on=plan.created_on
         )
         return ConsumedBatch(current, pinned, plan, batch)
 

@@ -141,11 +141,6 @@ class TailChanges:
     row_version = "wrote"
     row_time = "wrote_on"
 
-    @property
-    def name(self) -> str:
-        """The name for messages."""
-        return f"changes of {self.snapshot.tail.spec.location}"
-
     def scan(self, first: int, last: int) -> str:
         """See :class:`~volstream.changes.changelog.base.Changelog`."""
         return self.snapshot.changes_query(first - 1, last)

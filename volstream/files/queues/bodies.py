@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from volstream.base.model.hints import ObjectHint, Rejection
 
@@ -47,6 +48,14 @@ def is_key(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def decoded(key: str) -> str:
+    """Returns a key that may be percent-encoded; as it is, if its escapes are not UTF-8."""
+    try:
+        return unquote(key, errors="strict")
+    except UnicodeDecodeError:
+        return key
 
 
 def reject(body: bytes, reason: str) -> Rejection:

@@ -87,8 +87,7 @@ def taker_of(catalog: Catalog, volume: Volume, own: Collection[str] = ()) -> Fil
         own: ids of streams whose jobs do not matter.
     """
     for job in catalog.jobs.unlike(after_load=KEEP):
-        stream = catalog.streams.by_id(job.stream_ids[0])
-        place = None if stream is None or stream.id in own else catalog.volumes.by_id(stream.source_id)
+        place = None if job.stream_id in own else catalog.volume_of(job)
         if place is not None and shares_files(place, volume):
             assert isinstance(job, FileJob), "others take none"
             return job

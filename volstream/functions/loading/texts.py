@@ -126,13 +126,11 @@ def cast_or_null(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.Data
     return pa.concat_arrays([cast_or_null(values[:half], kind, convert), cast_or_null(values[half:], kind, convert)])
 
 
-def _as_written(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    del kind
+def _as_written(texts: pa.Array, _kind: pa.DataType) -> pa.Array:
     return texts
 
 
-def _unsigned(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    del kind
+def _unsigned(texts: pa.Array, _kind: pa.DataType) -> pa.Array:
     return pc.replace_substring_regex(texts, r"^\+", "")
 
 

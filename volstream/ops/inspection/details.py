@@ -160,10 +160,7 @@ def _more(home: Home, item: Object) -> dict[str, Any]:
 
 def volume_of(home: Home, job: Job) -> str | None:
     """Returns the name of the volume that a job reads, if it still exists."""
-    stream = home.catalog.streams.by_id(job.stream_id)
-    if stream is None or stream.source_kind is not SourceKind.VOLUME:
-        return None
-    volume = home.catalog.volumes.by_id(stream.source_id)
+    volume = home.catalog.volume_of(job)
     return None if volume is None else str(volume.name)
 
 

@@ -146,23 +146,20 @@ def _paths(session: Session, name: str, form: Query) -> list[str] | None:
     return list(paths) or None
 
 
-def _pause(session: Session, name: str, form: Query) -> str:
+def _pause(session: Session, name: str, _form: Query) -> str:
     """Stops running the job until it is resumed. It keeps its position."""
-    del form
     session.jobs.pause(name)
     return "The job is paused."
 
 
-def _resume(session: Session, name: str, form: Query) -> str:
+def _resume(session: Session, name: str, _form: Query) -> str:
     """Resumes the paused job."""
-    del form
     session.jobs.resume(name)
     return "The job is active."
 
 
-def _run(session: Session, name: str, form: Query) -> Doing:
+def _run(session: Session, name: str, _form: Query) -> Doing:
     """Runs the job once, now, or after the current run."""
-    del form
     return lambda work: _summary(work, session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work)))
 
 
@@ -221,9 +218,8 @@ def _refresh(session: Session, name: str, form: Query) -> Doing:
     return lambda work: _listed(session.volumes.refresh(name, part, stop=work.stop))
 
 
-def _accept_removals(session: Session, name: str, form: Query) -> Doing:
+def _accept_removals(session: Session, name: str, _form: Query) -> Doing:
     """Lists the volume now, and applies removals beyond its limit."""
-    del form
     return lambda work: _listed(session.volumes.refresh(name, accept_removals=True, stop=work.stop))
 
 

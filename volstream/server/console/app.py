@@ -234,14 +234,12 @@ class Console:
 
         return await anyio.to_thread.run_sync(take, limiter=self._taking)
 
-    async def _events(self, request: Request) -> Response:
-        del request
+    async def _events(self, _request: Request) -> Response:
         if self._live.is_full:
             raise HTTPException(503, "Too many pages are open.")
         return StreamingResponse(self._live.events(), media_type="text/event-stream")
 
-    async def _openapi(self, request: Request) -> Response:
-        del request
+    async def _openapi(self, _request: Request) -> Response:
         return json_answer(document(self._version))
 
     async def _in_thread(self, make: Callable[[], T]) -> T:
@@ -258,15 +256,13 @@ def _probe_routes(healthy: Probe, ready: Probe, collector: Collector) -> list[Ba
     registry.register(collector)
 
     def probed(probe: Probe) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            del request
+        def answer(_request: Request) -> Response:
             well, said = probe()
             return json_answer(said, 200 if well else 503)
 
         return answer
 
-    def metrics(request: Request) -> Response:
-        del request
+    def metrics(_request: Request) -> Response:
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return [Route("/healthz", probed(healthy)), Route("/readyz", probed(ready)), Route("/metrics", metrics)]

@@ -11,11 +11,10 @@ import json
 import sys
 import time
 
-import psutil
-
 from volstream.base import config
 from volstream.base import log as logs
 from volstream.base.config import Settings
+from volstream.base.lifecycle.identity import is_connected
 from volstream.base.lifecycle.privacy import keep_private
 from volstream.base.lifecycle.stop import Stop, stop_on_signals
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
@@ -78,18 +77,18 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, settings: Se
     while not stop.wait(look):
         _check(engine)
         log_file.roll(settings.log_directory)
-        if _connected(address):
+        if is_connected(address.jvm_pid, address.port):
             used = time.monotonic()
         elif time.monotonic() - used >= idle_seconds:
             engine.announce(ending=True)
             stop.wait(_LAST_CALL_SECONDS)
-            if not _connected(address):
+            if not is_connected(address.jvm_pid, address.port):
                 return "idle"
             engine.announce(ending=False)
     engine.announce(ending=True)
     finish = time.monotonic() + settings.shutdown_seconds
     # The stop signal is already set and cannot be waited for; a second signal ends the process during this sleep.
-    while _connected(address) and time.monotonic() < finish:
+    while is_connected(address.jvm_pid, address.port) and time.monotonic() < finish:
         _check(engine)
         time.sleep(look)
     return "asked to"
@@ -98,18 +97,6 @@ def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, settings: Se
 def _check(engine: Engine) -> None:
     if engine.failed:
         raise EngineLostError(f"The Spark engine was lost: {engine.cause()}.")
-
-
-def _connected(address: EngineAddress) -> bool:
-    """True if there is a connection to the JVM."""
-    try:
-        connections = psutil.Process(address.jvm_pid).net_connections(kind="tcp")
-    except psutil.NoSuchProcess:
-        return False
-    return any(
-        connection.status == psutil.CONN_ESTABLISHED and connection.laddr and connection.laddr.port == address.port
-        for connection in connections
-    )
 
 
 if __name__ == "__main__":

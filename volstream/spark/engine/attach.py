@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from volstream.spark.engine import record
 from volstream.spark.engine.lock import present_owner
 from volstream.spark.jvm import connectors, java, log_file
 from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
+from volstream.spark.jvm.death import not_started
 
 _POLL_SECONDS = 0.05
 
@@ -48,7 +48,7 @@ def attach(settings: Settings) -> Address:
         if address is not None and _serves(address):
             return address
         if child is not None and child.poll():
-            raise _failed(f"it ended with status {child.returncode}", log, since)
+            raise not_started(f"it ended with status {child.returncode}", log_file.last_lines(log, since=since), log.parent)
         # A child that ended with 0 found another owner, which may be gone by now.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
             connectors.fetch_missing(settings, java.find(), _say)
@@ -64,7 +64,8 @@ def attach(settings: Settings) -> Address:
                     f"The Spark engine of the daemon, pid {owner.pid}, did not start in time (engine_start_seconds).",
                     "The daemon keeps trying; see its log and /readyz for the reason.",
                 )
-            raise _failed("it did not start in time (engine_start_seconds)", log, since)
+            lines = log_file.last_lines(log, since=since)
+            raise not_started("it did not start in time (engine_start_seconds)", lines, log.parent)
         # There is nothing to stop here: a signal ends the client, while the engine continues.
         time.sleep(_POLL_SECONDS)
 
@@ -112,7 +113,6 @@ def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env=os.environ.copy(),
             # The engine outlives the terminal, and must not receive its Ctrl-C.
             start_new_session=True,
         )
@@ -127,9 +127,3 @@ def _say(line: str) -> None:
     """Tells the user, who waits for it, what takes long."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def _failed(cause: str, log: Path, since: int) -> EngineError:
-    lines = log_file.last_lines(log, since=since)
-    said = f" Its last lines:\n{lines}\n" if lines else ""
-    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {log.parent}.")

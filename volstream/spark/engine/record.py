@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from volstream.base.config import Settings
+from volstream.base.lifecycle.privacy import write_private
 from volstream.spark.jvm.address import EngineAddress
 
 
@@ -27,15 +26,7 @@ def read(settings: Settings) -> EngineAddress | None:
 
 def write(settings: Settings, address: EngineAddress) -> None:
     """Replaces the record atomically; readable by its owner only."""
-    path = path_of(settings)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".engine-")  # made with mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(address), file)
-        os.replace(name, path)
-    except BaseException:  # a full disk
-        os.unlink(name)
-        raise
+    write_private(path_of(settings), json.dumps(asdict(address)))
 
 
 def remove(settings: Settings) -> None:

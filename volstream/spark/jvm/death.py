@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from volstream.base.lifecycle import identity
+from volstream.errors import EngineError
 from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import Address, EngineAddress
 
@@ -69,6 +70,12 @@ def remedy_of(cause: str) -> str:
     if "SIGKILL" in cause:
         return "Unless someone killed it, memory ran out: lower driver_memory. The next command restarts the engine."
     return "The next command restarts the home's own engine. To check a server of spark_remote: volstream doctor --cluster"
+
+
+def not_started(cause: str, lines: str, logs: Path) -> EngineError:
+    """Returns the error of an engine that could not be started, with the last lines of its log."""
+    said = f" Its last lines:\n{lines}\n" if lines else ""
+    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {logs}.")
 
 
 def note(logs: Path, pid: int, cause: str) -> None:

@@ -86,7 +86,7 @@ def remedy(platform: str, *, debian: bool) -> str:
 
 
 def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
-    home = config.java_home()
+    home = config.environment("JAVA_HOME")
     if home is not None:
         yield Path(home) / "bin" / "java"
     on_path = shutil.which("java")

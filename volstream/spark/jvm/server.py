@@ -16,12 +16,13 @@ from pathlib import Path
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.lifecycle import identity
-from volstream.base.lifecycle.privacy import make_directory
+from volstream.base.lifecycle.privacy import make_directory, write_private
 from volstream.base.lifecycle.stop import Stop
-from volstream.errors import EngineError, InterruptedByUserError
+from volstream.errors import InterruptedByUserError
 from volstream.spark.jvm import archive, command, connectors, jars, java, log_file
 from volstream.spark.jvm.address import EngineAddress, Kind
 from volstream.spark.jvm.command import Files
+from volstream.spark.jvm.death import not_started
 from volstream.spark.jvm.properties_file import properties_text
 
 #: A free port may be taken by another process before the JVM listens on it.
@@ -131,7 +132,10 @@ def start_jvm(
             if taken and attempt + 1 < _PORT_ATTEMPTS:
                 continue
             if isinstance(error, _EndedError):
-                raise _failed(str(error), files.log, earlier) from None
+                lines = log_file.last_lines(log_file.jvm_log(files.log)) or log_file.last_lines(
+                    log_file.spark_log(files.log), since=earlier
+                )
+                raise not_started(str(error), lines, files.log) from None
             raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -166,9 +170,7 @@ def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> No
     make_directory(files.scratch)
     files.log4j.write_text(log_file.log4j_configuration(files.log), encoding="utf-8")
     files.pools.write_text(command.POOLS, encoding="utf-8")
-    files.properties.unlink(missing_ok=True)  # so that the new file has the mode below from its first byte
-    with os.fdopen(os.open(files.properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(properties_text(properties))
+    write_private(files.properties, properties_text(properties))
 
 
 def _free_port() -> int:
@@ -198,9 +200,3 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
     finally:
         if heartbeat is not None:
             heartbeat.close()
-
-
-def _failed(cause: str, log: Path, earlier: int) -> EngineError:
-    lines = log_file.last_lines(log_file.jvm_log(log)) or log_file.last_lines(log_file.spark_log(log), since=earlier)
-    said = f" Its last lines:\n{lines}\n" if lines else ""
-    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {log}.")

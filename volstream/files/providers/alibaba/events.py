@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json_or_base64, reject
+from volstream.files.queues.bodies import NOT_JSON, answer, decoded, hints_in, is_key, read_json_or_base64, reject
 
 #: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
 _NO_NEWS = frozenset(
@@ -65,12 +64,5 @@ def _hints(event: Any) -> Sequence[ObjectHint] | None:
         case {"eventName": str(), "oss": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if is_key(
             bucket
         ) and is_key(key):
-            return [ObjectHint(bucket, spelling) for spelling in dict.fromkeys((key, _decoded(key)))]
+            return [ObjectHint(bucket, spelling) for spelling in dict.fromkeys((key, decoded(key)))]
     return None
-
-
-def _decoded(key: str) -> str:
-    try:
-        return unquote(key, errors="strict")
-    except UnicodeDecodeError:
-        return key

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json_or_base64, reject
+from volstream.files.queues.bodies import NOT_JSON, answer, decoded, hints_in, is_key, read_json_or_base64, reject
 
 _SUBJECT = re.compile(r"/blobServices/default/containers/([^/]+)/blobs/(.+)", re.DOTALL)
 
@@ -63,13 +63,6 @@ def _hints(subject: Any, data: dict[str, Any], *, below: bool) -> Iterator[Objec
                 container, _, key = urlsplit(url).path.lstrip("/").partition("/")
                 places.append((container, key))
     for container, key in places:
-        for spelling in (key, _decoded(key)):
+        for spelling in (key, decoded(key)):
             if is_key(container) and is_key(spelling):
                 yield ObjectHint(container, f"{spelling.rstrip('/')}/" if below else spelling, below=below)
-
-
-def _decoded(key: str) -> str:
-    try:
-        return unquote(key, errors="strict")
-    except UnicodeDecodeError:
-        return key
