@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -56,6 +57,8 @@ _BUSY_SECONDS = 30
 #: How SQLite begins a transaction; None: a single query needs none.
 _BEGIN = "volstream_begin"
 
+#: How long PostgreSQL's version is kept for those who ask.
+_VERSION_SECONDS = 0.25
 _SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
 
 #: PostgreSQL's code for numbers that are too large.
@@ -122,7 +125,9 @@ class Database:
         self._of_value: dict[int, Select[Any]] = {}  # queries of :meth:`rows_of`, by the id of the constant
         # SQLite has one writer; others look up to 100 ms apart whether it has ended. Threads of one process wait here instead.
         self._writing = threading.RLock() if self.is_embedded else nullcontext()
+        self._versioning = threading.Lock()
         self._looking: PoolProxiedConnection | None = None
+        self._version, self._version_until = "", 0.0
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -251,21 +256,25 @@ class Database:
                 self._local.moment = None
 
     def version(self) -> int | str:
-        """Returns, at little cost, what changes with every process's commits: equal versions mean that there was none.
-
-        Must always be called from the same thread.
+        """Returns what changes with every process's commits: equal versions mean that there was none. It costs microseconds with
+        SQLite, and a query with PostgreSQL, where it may be a quarter of a second old.
 
         Raises:
             CatalogError: the database failed.
         """
-        if not self.is_embedded:  # which transactions are visible; those of the server's other databases count, too
-            return str(self._execute(_SNAPSHOT, {}, lambda result: result.scalar()))
-        with self._mapped():
-            self._migrate_once()
-            if self._looking is None:  # for each connection, SQLite counts the commits of the others
-                self._looking = self._engine.raw_connection()
-            with closing(self._looking.cursor()) as cursor:
-                return int(cursor.execute("PRAGMA data_version").fetchone()[0])
+        with self._versioning:
+            if not self.is_embedded and time.monotonic() >= self._version_until:
+                # Which transactions are visible; those of the server's other databases count, too.
+                self._version = str(self._execute(_SNAPSHOT, {}, lambda result: result.scalar()))
+                self._version_until = time.monotonic() + _VERSION_SECONDS
+            if not self.is_embedded:
+                return self._version
+            with self._mapped():
+                self._migrate_once()
+                if self._looking is None:  # for each connection, SQLite counts the commits of the others
+                    self._looking = self._engine.raw_connection()
+                with closing(self._looking.cursor()) as cursor:
+                    return int(cursor.execute("PRAGMA data_version").fetchone()[0])
 
     def now(self, connection: Connection) -> float:
         """Returns the database's clock in epoch seconds, so that hosts that share a catalog compare leases by one clock."""

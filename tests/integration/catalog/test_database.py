@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 
 from tests.integration.catalog.conftest import NewDatabase
 from tests.processes import race
+from tests.waiting import eventually
 from volstream.catalog import Catalog, database
 from volstream.catalog.tables import metadata
 from volstream.errors import CatalogError, InvalidValueError
@@ -156,15 +157,15 @@ def test_a_file_that_is_not_a_database_is_a_catalog_error(tmp_path: Path) -> Non
 
 
 def test_a_database_tells_commits_of_any_process_by_its_version(catalog: Catalog, url: str) -> None:
-    watched = database.Database(url)
-    before = watched.version()
-    catalog.volumes.list()
-    assert watched.version() == before
-    catalog.leases.acquire("name", "owner", "test", 1.0)
-    after = watched.version()
-    assert after != before
-    assert watched.version() == after
-    watched.close()
+    with closing(database.Database(url)) as watched:
+        before = watched.version()
+        catalog.volumes.list()
+        assert watched.version() == before
+        catalog.leases.acquire("name", "owner", "test", 1.0)
+        eventually(lambda: watched.version() != before)
+        catalog.leases.acquire("other", "owner", "test", 1.0)
+        last = watched.version()
+        eventually(lambda: watched.version() != last)
 
 
 def test_a_database_that_fails_between_two_version_checks_is_a_catalog_error(sqlite_template: Path) -> None:

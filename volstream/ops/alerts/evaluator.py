@@ -12,7 +12,6 @@ from typing import Any
 from volstream.base.config import Settings
 from volstream.base.definitions import Job
 from volstream.catalog.alerts import AlertCause
-from volstream.catalog.database import Database
 from volstream.jobs.home import Home
 from volstream.ops.alerts import conditions
 from volstream.ops.alerts.decide import BEGAN, FAILED, SEEN, Decision, Pace, gather, judge, judge_failures
@@ -51,17 +50,11 @@ class AlertEvaluator:
         self._engine = engine
         self._address = address
         self._pace = Pace(timedelta(seconds=settings.alert_after_seconds), timedelta(seconds=settings.alert_repeat_seconds))
-        # A database of its own, because each tells its version to one thread.
-        self._watched = Database(settings.database_url)
         self._version: int | str | None = None
         self._streams_looked = -math.inf  # monotonic
         self._due: datetime | None = None
         self._engine_reason: object = None
         self._counts: Mapping[str, int] = {}  # of failures by job's id, at the last look
-
-    def close(self) -> None:
-        """Closes its connection."""
-        self._watched.close()
 
     def look(self) -> bool:
         """Looks if something may have changed, which it knows within microseconds; returns True if alerts were recorded.
@@ -69,7 +62,7 @@ class AlertEvaluator:
         Raises:
             CatalogError: the catalog is unavailable.
         """
-        version, reason, now = self._watched.version(), self._engine().get("reason"), time.monotonic()
+        version, reason, now = self._home.catalog.database.version(), self._engine().get("reason"), time.monotonic()
         due = self._due is not None and datetime.now(UTC) >= self._due
         streams = now - self._streams_looked >= _STREAM_SECONDS
         if not (due or streams or version != self._version or reason != self._engine_reason):

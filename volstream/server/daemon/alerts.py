@@ -159,7 +159,6 @@ class AlertService(LeasedWorker, Collector):
                         worker.wake()
                 turn.wait(_LOOK_SECONDS)
         finally:
-            evaluator.close()
             ending.set()
             join_all(threads, _END_SECONDS)
 

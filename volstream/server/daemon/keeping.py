@@ -17,7 +17,6 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
-from volstream.catalog.database import Database
 from volstream.catalog.definitions import Copies
 from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError
@@ -65,7 +64,6 @@ class VolumeKeeping:
         self._steps = Steps(_STEPPING, "volume")
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
         self._volumes = Copies(self.catalog.volumes)
-        self._watched = Database(self.settings.database_url)
         self._seen: int | str | None = None  # the catalog's version at the last look
         self._divides_at = 0.0
         self._workers: dict[str, VolumeWorker] = {}
@@ -108,10 +106,9 @@ class VolumeKeeping:
             for worker in self.workers:
                 worker.end()
             self._steps.end()
-            self._watched.close()
 
     def _look(self) -> None:
-        version = self._watched.version()
+        version = self.catalog.database.version()
         changed, self._seen = version != self._seen, version
         if changed:
             self._take_note()

@@ -82,6 +82,7 @@ class SourceWorkers(Collector):
         self._stop = stop
         self._workers: dict[str, SourceWorker] = {}
         self._threads: list[threading.Thread] = []
+        self._seen: int | str | None = None  # the catalog's version at the last look
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped, and all workers have ended."""
@@ -109,6 +110,13 @@ class SourceWorkers(Collector):
         yield from (messages, failing)
 
     def _look(self) -> None:
+        version = self._home.catalog.database.version()
+        if version != self._seen:
+            self._follow()
+            self._seen = version
+        self._stop.wait(_LOOK_SECONDS)
+
+    def _follow(self) -> None:
         wanted = {source.id: source for source in self._home.catalog.sources.list(kind=SourceType.KAFKA)}
         for gone in self._workers.keys() - wanted.keys():
             self._workers.pop(gone).end()
@@ -117,4 +125,3 @@ class SourceWorkers(Collector):
             self._threads.append(threading.Thread(target=worker.run, name=f"source {worker.source.name}", daemon=True))
             self._threads[-1].start()
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        self._stop.wait(_LOOK_SECONDS)

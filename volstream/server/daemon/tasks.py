@@ -64,6 +64,7 @@ class TaskWorker(LeasedWorker):
         self._engine_is_up = engine_is_up
         self._wake = threading.Event()
         self._works: dict[int, Work] = {}
+        self._has_open = True
         self._threads: list[threading.Thread] = []
 
     def wake(self) -> None:
@@ -78,10 +79,16 @@ class TaskWorker(LeasedWorker):
     def work(self, turn: Stop) -> None:
         """See :meth:`LeasedWorker.work`. What has not ended when it returns stays in the catalog, for the next holder."""
 
+        seen: int | str | None = None  # the catalog's version at the last look
+        self._has_open = True
+
         def look() -> None:
+            nonlocal seen
             self._wake.clear()
             self._collect()
-            self._follow(turn)
+            version = self._catalog.database.version()
+            if self._has_open or version != seen:
+                self._has_open, seen = self._follow(turn), version
             self._wake.wait(_LOOK_SECONDS)
 
         try:
@@ -103,10 +110,11 @@ class TaskWorker(LeasedWorker):
                 self._audit.end(identity, **work.ended)
                 del self._works[identity]
 
-    def _follow(self, turn: Stop) -> None:
-        """Begins tasks whose turn it is, and ends those that were cancelled."""
+    def _follow(self, turn: Stop) -> bool:
+        """Begins tasks whose turn it is, and ends those that were cancelled. Returns whether there are any."""
         busy: set[tuple[str, bool]] = set()
-        for task in self._audit.open(self._cluster):
+        tasks = self._audit.open(self._cluster)
+        for task in tasks:
             queue = (task.object, task.action == "compare")  # a comparison writes nothing: it waits for others only
             if task.id in self._works:
                 if task.cancelled:
@@ -130,6 +138,7 @@ class TaskWorker(LeasedWorker):
                 self._threads = [*(running for running in self._threads if running.is_alive()), thread]
                 thread.start()
             busy.add(queue)
+        return bool(tasks)
 
     def _wait(self, task: AuditEntry, why: str) -> None:
         if (task.state, task.step) != (ActionState.QUEUED, why):

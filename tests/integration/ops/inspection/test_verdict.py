@@ -87,7 +87,6 @@ class Views:
         """What a daemon does that has just begun: it looks at streams, too."""
         look = AlertEvaluator(self.home, lambda: self.known["engine"], self._address)
         look.look()
-        look.close()
 
     def _address(self, alert: Alert) -> Iterator[tuple[str, Mapping[str, Any]]]:
         self.told[alert.key] = alert

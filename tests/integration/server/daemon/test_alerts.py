@@ -308,7 +308,6 @@ def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
     look = AlertEvaluator(world.home, lambda: world.engine, lambda _: ())
     look.look()
     look.look()  # what it wrote itself
-    world.catalog.close()
     asked: list[str] = []
 
     def causes() -> Mapping[str, AlertCause]:
@@ -318,7 +317,6 @@ def test_a_home_in_which_nothing_happens_is_not_asked(world: World) -> None:
     world.catalog.alerts.causes = causes  # type: ignore[method-assign]  # counts
     assert [look.look() for _ in range(100)] == [False] * 100
     assert asked == []
-    look.close()
 
 
 def test_a_setting_that_names_no_receiver_is_refused(tmp_path: Path) -> None:
