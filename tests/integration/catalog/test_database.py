@@ -163,8 +163,8 @@ def test_a_database_tells_commits_of_any_process_by_its_version(catalog: Catalog
         assert watched.version() == before
         catalog.leases.acquire("name", "owner", "test", 1.0)
         eventually(lambda: watched.version() != before)
-        catalog.leases.acquire("other", "owner", "test", 1.0)
         last = watched.version()
+        catalog.leases.acquire("other", "owner", "test", 1.0)
         eventually(lambda: watched.version() != last)
 
 
