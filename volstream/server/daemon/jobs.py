@@ -38,7 +38,7 @@ _FARTHEST_LOOK_SECONDS = 30.0
 _REST_SECONDS = (60.0, 4000.0)
 
 #: Of many tables, one is looked after in this time.
-_LIGHT_SECONDS = 1.0
+_LIGHT_SECONDS = 4.0
 
 
 class Scheduler:
