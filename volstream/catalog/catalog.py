@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volstream.base.definitions import Job, Stream, Volume
+from volstream.base.definitions import Job, SourceKind, Stream, Volume
 from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
@@ -71,6 +71,13 @@ class Catalog:
         """Returns the volume whose files a job reads first; None: it reads a table, or the volume was dropped."""
         stream = self.streams.by_id(job.stream_id)
         return None if stream is None else self.volumes.by_id(stream.source_id)
+
+    def is_at_end(self, stream: Stream) -> bool:
+        """Returns whether a stream on a volume has consumed all refreshes: then it is not stale."""
+        if stream.source_kind is not SourceKind.VOLUME or stream.initial:
+            return False
+        volume = self.volumes.by_id(stream.source_id)
+        return volume is not None and volume.refresh_count == stream.offset
 
     def close(self) -> None:
         """Closes the database's connections."""

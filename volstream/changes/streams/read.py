@@ -165,13 +165,6 @@ class StreamReader:
             return True
         return source.has_newer(stream.offset)
 
-    def is_at_end(self, stream: Stream) -> bool:
-        """True if a stream on a volume has consumed all refreshes, by the catalog alone: it is not stale."""
-        if stream.source_kind is not SourceKind.VOLUME or stream.initial:
-            return False
-        volume = self._catalog.volumes.by_id(stream.source_id)
-        return volume is not None and volume.refresh_count == stream.offset
-
     def stale_after(self, stream: Stream) -> datetime | None:
         """Returns when the first unconsumed changes may be deleted; None if there are none, or none will be deleted."""
         return None if stream.offset is None else self._source(stream).stale_after(stream.offset)

@@ -143,7 +143,7 @@ def volume_health(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
 def stream_status(home: Home, stream: Stream) -> dict[str, Any]:
     """Returns how far a stream is behind its source."""
     state = stream_health(home, stream)
-    unread = None if state["note"] else not home.reader.is_at_end(stream) and home.reader.has_data(stream)
+    unread = None if state["note"] else not home.catalog.is_at_end(stream) and home.reader.has_data(stream)
     rows, size = (home.reader.lag(stream) or (None, None)) if unread else (0, 0)
     return {
         **state,
@@ -164,7 +164,7 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
     state: dict[str, Any] = {"stream": str(stream.name), "note": None, "stale": False, "stale_after": None}
     try:
         until = None
-        if not home.reader.is_at_end(stream):  # to look into thousands of directories takes seconds
+        if not home.catalog.is_at_end(stream):  # to look into thousands of directories takes seconds
             home.reader.pin(stream)
             until = home.reader.stale_after(stream)
     except CatalogError:
