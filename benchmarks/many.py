@@ -93,7 +93,7 @@ class Folders:
 
 
 class Prefixes(Folders):
-    """Prefixes of one bucket, whose queue tells of changes in all of them."""
+    """A prefix of one bucket for each volume; one queue reports the changes of all."""
 
     def __init__(self, cloud: queues.Place) -> None:
         self._cloud = cloud
@@ -112,7 +112,7 @@ class Prefixes(Folders):
 
 
 class Queues(Prefixes):
-    """Prefixes of one bucket with a queue for each."""
+    """A prefix of one bucket, and a queue, for each volume."""
 
     def write(self, at: int, name: str) -> None:
         super().write(at, name)

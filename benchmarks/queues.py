@@ -259,8 +259,8 @@ def _mns() -> Iterator[Place]:
             return f"{url}/queues/{name}"
 
         def body(key: str) -> str:
-            told = {"bucket": {"name": BUCKET}, "object": {"key": key}}
-            return json.dumps({"events": [{"eventName": "ObjectCreated:PutObject", "oss": told}]})
+            changed = {"bucket": {"name": BUCKET}, "object": {"key": key}}
+            return json.dumps({"events": [{"eventName": "ObjectCreated:PutObject", "oss": changed}]})
 
         def send(name: str, bodies: Sequence[str]) -> None:
             for some in _batches(bodies, 16):

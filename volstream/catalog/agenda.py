@@ -12,7 +12,7 @@ from volstream.base.definitions import Job
 from volstream.base.model.groups import groups
 from volstream.base.model.work import PlanState
 from volstream.catalog.conditions import ConditionKind
-from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.database import MAX_BOUND, Database, Version
 from volstream.catalog.definitions import Copies, Definitions
 from volstream.catalog.failures import earliest_try, times
 from volstream.catalog.tables import conditions, jobs, plans, streams, volumes
@@ -75,7 +75,7 @@ class Agenda:
         self._database = database
         self._copies = Copies(definitions)
         self._of_volumes: Mapping[str, set[str]] = {}
-        self._version: int | str | None = None
+        self._version: Version | None = None
 
     def changed(self) -> Set[str]:
         """Looks at all jobs, if there was a commit. Returns the ids of those that may have new work. Raises CatalogError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import select
@@ -40,10 +40,8 @@ class Catalog:
         self.jobs = definitions.jobs(self.database)
         self.functions = definitions.functions(self.database)
         self.sources = definitions.sources(self.database)
-        objects: Sequence[Definitions[Any]] = (
-            *(self.connections, self.volumes, self.streams, self.jobs, self.functions, self.sources),
-        )
-        self.by_kind = {one.kind: one for one in objects}
+        objects = (self.connections, self.volumes, self.streams, self.jobs, self.functions, self.sources)
+        self.by_kind: Mapping[str, Definitions[Any]] = {one.kind: one for one in objects}
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.codes = Codes(self.database)

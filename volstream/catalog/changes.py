@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, func, select
 from volstream.base.model.names import Name
 from volstream.base.model.work import BatchState
 from volstream.catalog.conditions import ConditionKind
-from volstream.catalog.database import Database
+from volstream.catalog.database import Database, Version
 from volstream.catalog.tables import (
     audit,
     batches,
@@ -30,11 +30,11 @@ HOME, TASKS = "home", "tasks"
 
 
 class Changes:
-    """Polls a catalog. For use by one thread, on a separate database object."""
+    """Polls a catalog. For use by one thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._version: int | str | None = None
+        self._version: Version | None = None
         self._marks: Mapping[str, object] = {}
 
     def since_last(self) -> set[str]:

@@ -35,6 +35,7 @@ from volstream.base.model.text import counted
 from volstream.base.model.units import local
 from volstream.base.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target, WaitingBatches
 from volstream.catalog.database import Database
+from volstream.catalog.definitions import CHANGE_JOB
 from volstream.catalog.failures import activate, drop_pending
 from volstream.catalog.reports import TOTALS, UNFINISHED, counted_by
 from volstream.catalog.rows import from_row, to_row
@@ -429,7 +430,7 @@ class Consumptions:
         if job.pause_after and values["failed_batches"] >= job.pause_after:
             reason = f"every file failed in {counted(values['failed_batches'], 'batch', 'batches')} in a row"
             values = {"failed_batches": 0, "state": JobState.PAUSED, "state_reason": reason}
-        transaction.execute(_CHANGE_JOB, {"this": batch.job_id, **values})
+        transaction.execute(CHANGE_JOB, {"this": batch.job_id, **values})
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
         """Closes the plan and moves the offset once no batch is left."""
@@ -448,7 +449,7 @@ def _planned(plan: Plan) -> ColumnElement[bool]:
 
 _OPEN_PLANS = select(plans).where(plans.c.state == PlanState.OPEN)
 
-# The statements of every run are made once: to make one takes as long as to execute it.
+# The statements of every run are built once: building one takes as long as executing it.
 _STREAM: BindParameter[str] = bindparam("stream")
 _PLAN: BindParameter[str] = bindparam("plan")
 _OPEN_PLAN = _OPEN_PLANS.where(plans.c.stream_id == _STREAM)
@@ -458,9 +459,7 @@ _STATE = select(batches.c.state).where(batches.c.id == bindparam("batch"))
 _PLAN_BY_ID = select(plans).where(plans.c.id == _PLAN)
 _THIS: BindParameter[str] = bindparam("this")
 _PAUSING = select(jobs.c.failed_batches, jobs.c.pause_after).where(jobs.c.id == _THIS)
-_CHANGE_BATCH, _CHANGE_PLAN, _CHANGE_STREAM, _CHANGE_JOB = (
-    update(table).where(table.c.id == _THIS) for table in (batches, plans, streams, jobs)
-)
+_CHANGE_BATCH, _CHANGE_PLAN, _CHANGE_STREAM = (update(table).where(table.c.id == _THIS) for table in (batches, plans, streams))
 _UNFINISHED = select(batches.c.id).where(batches.c.plan_id == _PLAN, batches.c.state.in_(UNFINISHED)).limit(1)
 
 #: One index lookup for each state, regardless of the number of committed batches.

@@ -6,13 +6,12 @@ import importlib.util
 import os
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -42,6 +41,9 @@ from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 
 T = TypeVar("T")
 
+#: See :meth:`Database.version`.
+Version: TypeAlias = int | str
+
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0104"
 
@@ -57,8 +59,7 @@ _BUSY_SECONDS = 30
 #: How SQLite begins a transaction; None: a single query needs none.
 _BEGIN = "volstream_begin"
 
-#: How long PostgreSQL's version is kept for those who ask.
-_VERSION_SECONDS = 0.25
+#: The transactions that PostgreSQL lets this one see; those of the server's other databases count, too.
 _SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
 
 #: PostgreSQL's code for numbers that are too large.
@@ -121,13 +122,12 @@ class Database:
         self._querying = self._engine.execution_options(**alone)
         self._migrated = False
         self._local = threading.local()
-        self._inserts: dict[tuple[str, ...], Any] = {}  # to make a statement takes as long as to execute it
+        self._inserts: dict[tuple[str, ...], Any] = {}  # statements: building one takes as long as executing it
         self._of_value: dict[int, Select[Any]] = {}  # queries of :meth:`rows_of`, by the id of the constant
-        # SQLite has one writer; others look up to 100 ms apart whether it has ended. Threads of one process wait here instead.
+        # SQLite lets one connection write; others poll for their turn, up to 100 ms apart. Threads of this process queue here.
         self._writing = threading.RLock() if self.is_embedded else nullcontext()
         self._versioning = threading.Lock()
         self._looking: PoolProxiedConnection | None = None
-        self._version, self._version_until = "", 0.0
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -154,7 +154,7 @@ class Database:
                 yield connection
 
     def _execute(self, query: Executable, values: Mapping[str, object], fetch: Callable[[CursorResult[Any]], T]) -> T:
-        """Runs one query, without the cost of a transaction, which is half of the query's."""
+        """Runs one query outside a transaction, which would add half of the query's own time."""
         if self.moment is not None:
             return fetch(self.moment.connection.execute(query, values))
         with self._mapped():
@@ -196,7 +196,7 @@ class Database:
         """Returns the first row of one query as an object, or None. Raises CatalogError."""
         return next(iter(self.all(query, cls, **values)), None)
 
-    def value(self, query: Select[Any], **values: object) -> Any:
+    def value(self, query: Executable, **values: object) -> Any:
         """Returns the first column of the first row of one query; None: there is no row. Raises CatalogError."""
         return self._execute(query, values, lambda result: result.scalar())
 
@@ -255,26 +255,21 @@ class Database:
             finally:
                 self._local.moment = None
 
-    def version(self) -> int | str:
-        """Returns what changes with every process's commits: equal versions mean that there was none. It costs microseconds with
-        SQLite, and a query with PostgreSQL, where it may be a quarter of a second old.
+    def version(self) -> Version:
+        """Returns what changes with every process's commits: equal versions mean that there was none. Costs microseconds with
+        SQLite, one query with PostgreSQL.
 
         Raises:
             CatalogError: the database failed.
         """
-        with self._versioning:
-            if not self.is_embedded and time.monotonic() >= self._version_until:
-                # Which transactions are visible; those of the server's other databases count, too.
-                self._version = str(self._execute(_SNAPSHOT, {}, lambda result: result.scalar()))
-                self._version_until = time.monotonic() + _VERSION_SECONDS
-            if not self.is_embedded:
-                return self._version
-            with self._mapped():
-                self._migrate_once()
-                if self._looking is None:  # for each connection, SQLite counts the commits of the others
-                    self._looking = self._engine.raw_connection()
-                with closing(self._looking.cursor()) as cursor:
-                    return int(cursor.execute("PRAGMA data_version").fetchone()[0])
+        if not self.is_embedded:
+            return str(self.value(_SNAPSHOT))
+        with self._versioning, self._mapped():
+            self._migrate_once()
+            if self._looking is None:  # for each connection, SQLite counts the commits of the others
+                self._looking = self._engine.raw_connection()
+            with closing(self._looking.cursor()) as cursor:
+                return int(cursor.execute("PRAGMA data_version").fetchone()[0])
 
     def now(self, connection: Connection) -> float:
         """Returns the database's clock in epoch seconds, so that hosts that share a catalog compare leases by one clock."""

@@ -233,18 +233,19 @@ def sources(database: Database) -> Definitions[Source]:
     return Definitions(database, "source", tables.sources, [Source], replaceable=False)
 
 
-_CHANGE_JOB = update(tables.jobs).where(tables.jobs.c.id == bindparam("this"))
+#: Sets columns of the job ``this``.
+CHANGE_JOB = update(tables.jobs).where(tables.jobs.c.id == bindparam("this"))
 
 
 def note_begun(database: Database, job: Job) -> None:
     """Records that a run of a job began. The previous run's outcome stays until this run ends."""
     values = {"last_started": datetime.now(UTC), "last_ended": None}
-    database.write(_CHANGE_JOB, this=job.id, **values)
+    database.write(CHANGE_JOB, this=job.id, **values)
 
 
 def note_ended(database: Database, job: Job, outcome: str | None, failed: str | None = None) -> None:
     """Records that a run of a job ended, with a one-line outcome and, if it failed as a whole, the reason."""
     with database.transaction() as transaction:
         values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
-        transaction.execute(_CHANGE_JOB, {"this": job.id, **values})
+        transaction.execute(CHANGE_JOB, {"this": job.id, **values})
         conditions.note(transaction, conditions.ConditionKind.JOB, job.id, failed)

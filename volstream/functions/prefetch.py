@@ -36,16 +36,17 @@ class Fetcher:
         self.useful = False
         self._store = store
         self._near = isinstance(store, HasLocalPaths)
+        self._in_parts = store if isinstance(store, HasParts) else None
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")  # starts threads on demand
         self._contents: dict[str, Fetched] = {}
 
     def fetch(self, tasks: Iterable[FileTask]) -> None:
         """Starts reading the contents of upcoming files."""
         for info in (info for task in tasks for info in task.files):
-            path, store = info.relative_path, self._store
-            if isinstance(store, HasParts):
+            path = info.relative_path
+            if self._in_parts is not None:
                 with suppress(MemoryError):  # of the function's limit: the call reads it
-                    self._contents[path] = Parts(store, info, self._pool)
+                    self._contents[path] = Parts(self._in_parts, info, self._pool)
             else:
                 self._contents[path] = self._pool.submit(self._read, path)
 
@@ -63,7 +64,7 @@ class Fetcher:
         """Records whether the function requested the contents of its files, and whether these confirm its outcomes."""
         self.useful = not self._near and any(file.was_read for file in files)
         for file, outcome in zip(files, outcomes, strict=True):
-            outcome.confirmed = isinstance(self._store, HasParts) and file.is_fetched
+            outcome.confirmed = self._in_parts is not None and file.is_fetched
 
     def close(self) -> None:
         """Ends the threads without waiting for running requests."""

@@ -38,7 +38,7 @@ class Preview:
 def preview(services: JobServices, job: FileJob) -> Preview:
     """Plans a run and discards the plan. Raises StreamStaleError."""
     catalog, stream = services.catalog, services.stream(job)
-    volume = catalog.volume_of(job)
+    volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.reports.waiting(job.id)
     load = unfinished + _changes(services, job, stream)
     rate = sizing.typical_rate(catalog.reports.measured(job.id))

@@ -8,7 +8,7 @@ import pytest
 
 from tests import objects
 from volstream.base.model.work import ActionState, Refresh
-from volstream.catalog import Catalog, database
+from volstream.catalog import Catalog
 from volstream.catalog.changes import HOME, TASKS, Changes
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun
@@ -52,8 +52,7 @@ def test_old_entries_are_forgotten_with_the_rest_of_the_history(catalog: Catalog
     assert catalog.audit.entry(entry) is None
 
 
-def test_a_look_names_what_changed_since_the_last_one(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_VERSION_SECONDS", 0.0)
+def test_a_look_names_what_changed_since_the_last_one(catalog: Catalog) -> None:
     volume, _, job = objects.store_job(catalog)
     changes = Changes(catalog.database)
     assert changes.since_last() == {f"volume:{volume.name}", f"job:{job.name}", HOME, TASKS}

@@ -13,7 +13,6 @@ from alembic.migration import MigrationContext
 
 from tests.integration.catalog.conftest import NewDatabase
 from tests.processes import race
-from tests.waiting import eventually
 from volstream.catalog import Catalog, database
 from volstream.catalog.tables import metadata
 from volstream.errors import CatalogError, InvalidValueError
@@ -162,10 +161,10 @@ def test_a_database_tells_commits_of_any_process_by_its_version(catalog: Catalog
         catalog.volumes.list()
         assert watched.version() == before
         catalog.leases.acquire("name", "owner", "test", 1.0)
-        eventually(lambda: watched.version() != before)
-        last = watched.version()
+        after = watched.version()
+        assert after != before
         catalog.leases.acquire("other", "owner", "test", 1.0)
-        eventually(lambda: watched.version() != last)
+        assert watched.version() != after
 
 
 def test_a_database_that_fails_between_two_version_checks_is_a_catalog_error(sqlite_template: Path) -> None:

@@ -82,7 +82,7 @@ class HasDetails(Protocol):
 
 @runtime_checkable
 class HasParts(Protocol):
-    """A store whose answers with content say of which version it is."""
+    """A store that reports an object's version with every read of its content."""
 
     def open_part(self, info: FileInfo, start: int, end: int) -> RawIOBase:
         """Returns the content of this version from ``start`` to ``end``, in one request.

@@ -12,6 +12,7 @@ from typing import Any
 from volstream.base.config import Settings
 from volstream.base.definitions import Job
 from volstream.catalog.alerts import AlertCause
+from volstream.catalog.database import Version
 from volstream.jobs.home import Home
 from volstream.ops.alerts import conditions
 from volstream.ops.alerts.decide import BEGAN, FAILED, SEEN, Decision, Pace, gather, judge, judge_failures
@@ -50,7 +51,7 @@ class AlertEvaluator:
         self._engine = engine
         self._address = address
         self._pace = Pace(timedelta(seconds=settings.alert_after_seconds), timedelta(seconds=settings.alert_repeat_seconds))
-        self._version: int | str | None = None
+        self._version: Version | None = None
         self._streams_looked = -math.inf  # monotonic
         self._due: datetime | None = None
         self._engine_reason: object = None

@@ -50,7 +50,7 @@ class LiveEvents:
         self._pages: set[_Page] = set()
         self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A database tells one thread only that it has changed.
+        # Of its own, so that a stop does not wait for a query.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-changes")
         self._stopped = False
 

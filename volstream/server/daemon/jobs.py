@@ -37,7 +37,7 @@ _FARTHEST_LOOK_SECONDS = 30.0
 #: A job's table is looked after once the job has rested this long, and again when files that its last commits replaced may go.
 _REST_SECONDS = (60.0, 4000.0)
 
-#: Of many tables, one is looked after in this time.
+#: The time between two tables that are looked after.
 _LIGHT_SECONDS = 4.0
 
 
@@ -82,8 +82,8 @@ class Scheduler:
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._agenda = Agenda(catalog.database, catalog.jobs)
         self._looks_at = 0.0  # at all jobs (monotonic)
-        self._stirred: set[str] = set()  # ids of jobs of which something has changed
-        self._look_at: dict[str, float] = {}  # by job: when it is looked at although nothing has changed (monotonic)
+        self._stirred: set[str] = set()  # ids of jobs that have changed, or their volume has, since they were looked at
+        self._next_looks: dict[str, float] = {}  # by job: when to look at it although nothing has changed (monotonic)
         self._idle: dict[str, Marks | None] = {}  # the marks with which a job was found without work
         self._begun: dict[str, Marks] = {}  # the marks with which a job was last begun, because they promised work
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
@@ -149,7 +149,7 @@ class Scheduler:
         for dropped in ended - self._agenda.jobs.keys():
             del self._running[dropped]
         if looks:
-            return self._agenda.by_priority(self._stirred | {job_id for job_id, at in self._look_at.items() if at <= now})
+            return self._agenda.by_priority(self._stirred | {job_id for job_id, at in self._next_looks.items() if at <= now})
         # Of others it is not known yet when they ran last.
         return [job for job in self._agenda.by_priority(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE]
 
@@ -159,8 +159,11 @@ class Scheduler:
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs.values()}:
             del self.unrecorded[name]
         self._stirred &= jobs.keys()
-        by_job: tuple[dict[str, Any], ...] = (self._look_at, self._idle, self._begun, self._rests, self._verified)
-        for known in (*by_job, self._failures, self._not_before, self._not_run):
+        by_job: Sequence[dict[str, Any]] = (
+            *(self._next_looks, self._idle, self._begun, self._rests, self._verified),
+            *(self._failures, self._not_before, self._not_run),
+        )
+        for known in by_job:
             for job_id in known.keys() - jobs.keys():
                 del known[job_id]
 
@@ -177,16 +180,16 @@ class Scheduler:
             return
         if not self._agenda.is_outdated(job.id):
             self._stirred.discard(job.id)
-        self._look_at[job.id] = self._next_look(job)
+        self._next_looks[job.id] = self._next_look(job)
+        if isinstance(job, FileJob):  # one that is new to this daemon counts as having run
+            self._rests.setdefault(job.id, [time.monotonic() + seconds for seconds in _REST_SECONDS])
 
     def _next_look(self, job: Job) -> float:
         """Returns when a job that is not due may be, if nothing changes until then (monotonic)."""
         at, now = time.monotonic(), datetime.now(UTC)
         times = [at + _FARTHEST_LOOK_SECONDS]
-        if isinstance(job, FileJob):  # one that is new to this daemon counts as having run
-            self._rests.setdefault(job.id, [at + seconds for seconds in _REST_SECONDS])
-            if job.verify_every is not None and self._serves(job):
-                times.append(at + self._seconds_to_verification(job, job.verify_every))
+        if isinstance(job, FileJob) and job.verify_every is not None and self._serves(job):
+            times.append(at + self._seconds_to_verification(job, job.verify_every))
         if job.state is not JobState.PAUSED:
             by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
             if by_clock is not None:
@@ -201,7 +204,7 @@ class Scheduler:
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
         self._stirred.discard(job.id)
-        self._look_at[job.id] = math.inf  # its end is noticed
+        self._next_looks[job.id] = math.inf  # its end is noticed
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
 

@@ -17,6 +17,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
+from volstream.catalog.database import Version
 from volstream.catalog.definitions import Copies
 from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError
@@ -64,7 +65,7 @@ class VolumeKeeping:
         self._steps = Steps(_STEPPING, "volume")
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
         self._volumes = Copies(self.catalog.volumes)
-        self._seen: int | str | None = None  # the catalog's version at the last look
+        self._seen: Version | None = None  # the catalog's version at the last look
         self._divides_at = 0.0
         self._workers: dict[str, VolumeWorker] = {}
 
@@ -109,12 +110,13 @@ class VolumeKeeping:
 
     def _look(self) -> None:
         version = self.catalog.database.version()
-        changed, self._seen = version != self._seen, version
+        changed = version != self._seen
         if changed:
             self._take_note()
         if changed or time.monotonic() >= self._divides_at:  # a daemon that was killed makes no commit
             self._share.divide(len(self._workers), self._members.count())
             self._divides_at = time.monotonic() + _DIVIDE_SECONDS
+        self._seen = version  # only now: what failed is tried again
         kept = self.kept
         for worker in kept[self._share.maximum :]:
             worker.hand_over()

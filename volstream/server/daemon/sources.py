@@ -14,6 +14,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import run_loop
 from volstream.base.log import get
 from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.database import Version
 from volstream.catalog.leases import of_source
 from volstream.errors import TailFullError
 from volstream.ingest.sources.kafka.ingestion import TopicIngestion
@@ -82,7 +83,7 @@ class SourceWorkers(Collector):
         self._stop = stop
         self._workers: dict[str, SourceWorker] = {}
         self._threads: list[threading.Thread] = []
-        self._seen: int | str | None = None  # the catalog's version at the last look
+        self._seen: Version | None = None  # the catalog's version at the last look
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped, and all workers have ended."""

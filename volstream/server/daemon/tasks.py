@@ -21,6 +21,7 @@ from volstream.base.log import get
 from volstream.base.model.documents import to_json
 from volstream.base.model.work import ActionState, AuditEntry
 from volstream.catalog import Catalog
+from volstream.catalog.database import Version
 from volstream.catalog.leases import of_tasks
 from volstream.errors import CatalogError, VolstreamError, in_brief, unexpected
 from volstream.server.console.work import CANCELLED, Doing, Work
@@ -64,7 +65,6 @@ class TaskWorker(LeasedWorker):
         self._engine_is_up = engine_is_up
         self._wake = threading.Event()
         self._works: dict[int, Work] = {}
-        self._has_open = True
         self._threads: list[threading.Thread] = []
 
     def wake(self) -> None:
@@ -79,16 +79,15 @@ class TaskWorker(LeasedWorker):
     def work(self, turn: Stop) -> None:
         """See :meth:`LeasedWorker.work`. What has not ended when it returns stays in the catalog, for the next holder."""
 
-        seen: int | str | None = None  # the catalog's version at the last look
-        self._has_open = True
+        seen: Version | None = None  # the catalog's version at the last look; None: tasks are open
 
         def look() -> None:
             nonlocal seen
             self._wake.clear()
             self._collect()
             version = self._catalog.database.version()
-            if self._has_open or version != seen:
-                self._has_open, seen = self._follow(turn), version
+            if version != seen:
+                seen = None if self._follow(turn) else version
             self._wake.wait(_LOOK_SECONDS)
 
         try:
