@@ -121,19 +121,21 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
     show("job", ["state", "done", "failed", "waiting_since", "last_run", "outcome", "skipped", "trigger"], jobs)
     if overview["tables"]:  # others have no rows that arrive one by one
         show("table", ["not_committed", "note"], overview["tables"])
-    lines = [*(problem.line for problem in wrong), *_former_code(session)]
+    lines = [*(problem.line for problem in wrong), *_former_code(session, len(overview["jobs"]))]
     if lines:
         output.result(None, "\n".join(["Needs attention:", *lines]))
 
 
-def _former_code(session: Session) -> list[str]:
+def _former_code(session: Session, number: int) -> list[str]:
     """Returns which jobs have rows of former code, of few jobs: for one whose code has changed, its table is read."""
     from volstream.jobs.version import may_have_former
 
     home = session.home
+    if number > _FEW_JOBS or "://" in home.warehouse:
+        return []
     jobs = [job for job in home.catalog.jobs.list() if isinstance(job, FileJob)]
     lines = []
-    for job in jobs if len(jobs) <= _FEW_JOBS and "://" not in home.warehouse else ():
+    for job in jobs:
         with suppress(VolstreamError):  # another line says what is wrong
             if may_have_former(home.catalog, home.settings, job):
                 from volstream.jobs.code import former, said_of_code  # they import Arrow

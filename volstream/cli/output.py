@@ -56,9 +56,8 @@ class Output:
         """Prints rows as a table of ``columns``, or all of their values (or ``everything``) as JSON.
 
         Args:
-            fit: leave out the last columns that a terminal is too narrow for.
             exact: with all digits of numbers and times.
-            words: see :func:`arranged`.
+            words, fit: see :func:`arranged`.
         """
         if self.as_json:
             self._write(to_json(rows if everything is None else everything))
@@ -66,9 +65,7 @@ class Output:
             self.message(empty)
         else:
             console = _console()
-            while fit and len(columns) > _LEAST_COLUMNS and not _fits(rows, columns, console.width):
-                columns = columns[:-1]
-            _print(console, arranged(rows, columns, console.width, exact=exact, words=words))
+            _print(console, arranged(rows, columns, console.width, exact=exact, words=words, fit=fit))
 
     def details(self, values: Mapping[str, Any], documents: Collection[str] = ()) -> None:
         """Prints one object's attributes; those named in ``documents`` follow the others, as text or JSON that can be copied."""
@@ -113,10 +110,12 @@ def arranged(
     exact: bool = False,
     cut: bool = False,
     words: bool = False,
+    fit: bool = False,
 ) -> Any:
     """Returns rows as a table; if that would break words, row by row with a line for each column.
 
     Args:
+        fit: the last columns that the width has no room for are left out, but not the first four.
         cut: a row has one line, in which what is too long is cut; otherwise it is broken.
         words: the heading of ``last_run`` is "last run"; otherwise it is the column's exact name.
     """
@@ -124,10 +123,15 @@ def arranged(
     from rich.table import Table
 
     headings = [column.replace("_", " ") if words else column for column in columns]
-    if len(columns) * _COLUMN_WIDTH <= width:
+    spare = len(columns) - _LEAST_COLUMNS if fit else 0
+    while len(columns) * _COLUMN_WIDTH <= width or spare > 0:
         table = _table(rows, columns, headings, exact=exact, cut=cut)
-        if cut or _measured(table).minimum <= width:
+        size = _measured(table)
+        if cut or size.maximum <= width or (spare <= 0 and size.minimum <= width):
             return table
+        if spare <= 0:
+            break
+        columns, headings, spare = columns[:-1], headings[:-1], spare - 1
 
     records: list[Any] = []
     for number, row in enumerate(rows, start=1):
@@ -136,12 +140,6 @@ def arranged(
             grid.add_row(_cell(heading), _cell(row.get(column), exact=exact))
         records += [f"Row {number}", grid, ""]
     return Group(*records)
-
-
-def _fits(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], width: int) -> bool:
-    """Returns whether a table has room for its rows without breaking any."""
-    table = _table(rows, columns, [column.replace("_", " ") for column in columns], exact=False, cut=False)
-    return bool(_measured(table).maximum <= width)
 
 
 def _measured(table: Any) -> Any:

@@ -112,7 +112,9 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
         in_plan = catalog.reports.waiting(job.id).files
         since = catalog.refreshes.first_after(stream.source_id, plan.from_version)
         consumed = plan.to_version
-    unread, _ = catalog.refreshes.changed_after(stream.source_id, consumed)
+    unread = 0
+    if plan is not None or not catalog.is_at_end(stream):
+        unread, _ = catalog.refreshes.changed_after(stream.source_id, consumed)
     if since is None and unread:
         since = catalog.refreshes.first_after(stream.source_id, consumed)
     files = catalog.refreshes.file_count(stream.source_id)
