@@ -56,6 +56,12 @@ def test_everything_is_consistent_after_power_cuts_that_lose_what_was_not_synced
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_everything_is_consistent_after_kills_of_a_daemon_with_a_hundred_volumes(tmp_path: Path) -> None:
+    weathers(tmp_path, Plan(seed=1, kills=150, many=100))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_files_that_are_archived_or_deleted_after_they_were_loaded_are_neither_lost_nor_loaded_twice(tmp_path: Path) -> None:
     weathers(tmp_path, Plan(seed=1, kills=300, jobs=1, landing=True))

@@ -107,6 +107,9 @@ _SETTINGS = {
     "VOLSTREAM_SHUTDOWN_SECONDS": "10s",
 }
 
+#: Files of each of many volumes to begin with; at a step, one in so many of these volumes changes.
+_FEW, _PART = 6, 10
+
 #: Of a file that fails when it is new: the last one comes when it is not new any more.
 _RETRIES = "6"
 
@@ -131,6 +134,7 @@ class Plan:
         outputs: one more job makes files in another volume.
         sets: one more job takes the files of a folder together, if they are two or more.
         landing: two more jobs take the files of volumes of their own away, one into an archive.
+        many: so many more volumes with a few files and a job each, all made by one ``apply``.
     """
 
     seed: int
@@ -146,6 +150,7 @@ class Plan:
     outputs: bool = False
     sets: bool = False
     landing: bool = False
+    many: int = 0
 
 
 @dataclass
@@ -220,6 +225,7 @@ class Storm:
         self._proxies: Mapping[str, Proxy] = {}
         self._log: TextIO = (folder / "storm.log").open("w", encoding="utf-8", buffering=1)
         self.jobs: list[RowRequirements] = []
+        self._many: list[RowRequirements] = []
         self._landings: dict[str, Landing] = {}
         self._code = 0
 
@@ -244,14 +250,15 @@ class Storm:
 
     def differences(self) -> list[str]:
         """What is not true of the home at this moment; of what takes longer to ask, only where the tables are true."""
-        found = [line for job in self.jobs for line in truth.of_table(self.home, job)]
+        jobs = [*self.jobs, *self._many]
+        found = [line for job in jobs for line in truth.of_table(self.home, job)]
         if self.plan.outputs:
             found += truth.of_outputs(self.home, "copies", self._outputs)
         if self.plan.sets:
             found += truth.of_sets(self.home, "together", self._files["a"], self._folder / INCOMPLETE)
         for job, landing in self._landings.items():
             found += truth.of_landing(self.home, job, landing, archives=job == "archived")
-        return found or [*truth.of_failures(self.home, self.jobs)]
+        return found or [*truth.of_failures(self.home, jobs)]
 
     # Making
 
@@ -289,8 +296,29 @@ class Storm:
             home.ok("create-volume", job, landing.location, "--max-removals", "all")
             options = ("--on-change", "--write", "append", "--after-load", after_load, "--retries", _RETRIES, "--max-files", "20")
             self._create(job, job, "read", *options)
+        if plan.many:
+            self._make_many()
         self._note(f"made {plan}; a disk of its own: {self._disk.why_not or True}")
         self._note(f"a clock and power of its own: {self._preload.why_not or True}")
+
+    def _make_many(self) -> None:
+        lines: list[str] = []
+        for number in range(self.plan.many):
+            name = f"m{number}"
+            files = Folder(self._folder / "files" / name, f"{self.plan.seed} {name}")
+            files.fill(_FEW)
+            self._many.append(RowRequirements(name, name, files, (BAD,)))
+            lines += [f"[volumes.{name}]", f'location = "{files.location}"', 'max_removals = "all"']
+            lines += [f"[jobs.{name}]", f'volume = "{name}"', 'function = "functions.py:read"', f'into = "{name}"']
+            lines += ["on_change = true", f"retries = {_RETRIES}", "pause_after = 0"]
+        pipeline = self._folder / "many.toml"
+        pipeline.write_text("\n".join(lines), encoding="utf-8")
+        self.home.ok("apply", str(pipeline))
+
+    def _changing(self, number: int) -> Mapping[str, Files]:
+        """The files that change at a step: of many volumes, those of every tenth."""
+        some = self._many[number % _PART :: _PART]
+        return {**self._files, **self._landings, **{job.volume: job.files for job in some}}
 
     def _enter_cloud(self, stack: ExitStack) -> Sequence[str]:
         """Starts the cloud of the plan, behind proxies; the options of a volume in it."""
@@ -331,7 +359,7 @@ class Storm:
         for step in steps(self.plan.seed, longest_pause=self.plan.longest_pause, often=often, points=points):
             self._keep_daemon(step.point)
             time.sleep(step.pause)
-            for volume, files in {**self._files, **self._landings}.items():
+            for volume, files in self._changing(step.number).items():
                 for _ in range(step.changes):
                     self._note(f"{step.number} {volume}: {files.change()}")
             self._do(step)
@@ -642,6 +670,9 @@ class Storm:
         self.home.ok("resume", "latest")
         for job in [*(job.job for job in self.jobs), *self._landings]:  # what was planned while the clock was wrong
             self.home.ok("retry", job)
+        failed = {one["job"].rpartition(".")[2] for one in self.home.json("list", "failures")} if self._many else set[str]()
+        for job in failed & {job.job for job in self._many}:
+            self.home.ok("retry", job)
         if self.plan.jobs > 1:
             patiently(self._unskip, 60.0)
         if self.plan.jobs > 2:
@@ -649,7 +680,7 @@ class Storm:
         self._await_truth()
         self._say(f"true {self.report.true_seconds:.1f} s after the last kill")
         # What fails for good is tried a few times more.
-        self._await_nothing(lambda: [*truth.of_status(self.home, self.jobs)], "not at rest", 120.0)
+        self._await_nothing(lambda: [*truth.of_status(self.home, [*self.jobs, *self._many])], "not at rest", 120.0)
         self._must(self.differences())
         self._must(truth.of_spark(self.home, self.jobs))
         self._must(truth.of_code(self.home, self.jobs, self._code))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, exists, select
 
@@ -18,8 +18,7 @@ from volstream.catalog.failures import earliest_try, times
 from volstream.catalog.tables import conditions, jobs, plans, streams, volumes
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """What decides whether a job has work.
 
     Attributes:
@@ -82,12 +81,14 @@ class Agenda:
         version = self._database.version()
         if version == self._version:
             return set()
-        if self._copies.follow() or len(self.jobs) != len(self._copies.all):
+        rows = self._database.rows(_MARKS, **times(datetime.now(UTC)))
+        found = {marks.id: marks for marks in map(Marks._make, rows)}
+        changed = self._copies.follow({marks.id: marks.revision for marks in found.values()})
+        if changed or len(self.jobs) != len(self._copies.all):
             self.jobs = self._copies.all
             order = sorted(self.jobs, key=lambda job_id: -self.jobs[job_id].priority)
             self._ranks = {job_id: rank for rank, job_id in enumerate(order)}
-        found = self._database.all(_MARKS, Marks, **times(datetime.now(UTC)))
-        before, self.marks = self.marks, {marks.id: marks for marks in found}
+        before, self.marks = self.marks, found
         self._version = version
         self._of_volumes = {}
         for marks in self.marks.values():
@@ -98,8 +99,8 @@ class Agenda:
     def look(self, ids: Set[str]) -> None:
         """Looks at some jobs. Raises CatalogError."""
         for some in groups(ids, MAX_BOUND):
-            for marks in self._database.all(_SOME_MARKS, Marks, some=some, **times(datetime.now(UTC))):
-                self.marks[marks.id] = marks
+            found = map(Marks._make, self._database.rows(_SOME_MARKS, some=some, **times(datetime.now(UTC))))
+            self.marks |= {marks.id: marks for marks in found}
 
     def by_priority(self, ids: Set[str]) -> Sequence[Job]:
         """Returns the jobs with these ids, those of high priority first."""
@@ -129,5 +130,6 @@ _MARKS = (
     )
     .outerjoin(streams, streams.c.id == jobs.c.stream_id)
     .outerjoin(volumes, volumes.c.id == streams.c.source_id)
+    .order_by(jobs.c.schema_name, jobs.c.name)
 )
 _SOME_MARKS = _MARKS.where(jobs.c.id.in_(bindparam("some", expanding=True)))

@@ -98,7 +98,7 @@ class Definitions(Generic[T]):
         """Returns a number that changes with each change of an object, by id, in the order of their names: of volumes, jobs."""
         columns = self._table.c
         query = select(columns.id, columns.revision).order_by(columns.schema_name, columns.name)
-        return {row.id: row.revision for row in self._database.rows(query)}
+        return dict(self._database.rows(query))
 
     def by_ids(self, ids: Sequence[str]) -> Sequence[T]:
         """Returns the objects that exist among these ids."""
@@ -174,9 +174,13 @@ class Copies(Generic[T]):
         self.revisions: Mapping[str, int] = {}
         self._objects = objects
 
-    def follow(self) -> Sequence[T]:
-        """Reads what has changed since the last look, and returns it. Raises CatalogError."""
-        revisions, before = self._objects.revisions(), self.revisions
+    def follow(self, revisions: Mapping[str, int] | None = None) -> Sequence[T]:
+        """Reads what has changed since the last look, and returns it. Raises CatalogError.
+
+        Args:
+            revisions: of all objects, if they were just read.
+        """
+        revisions, before = self._objects.revisions() if revisions is None else revisions, self.revisions
         changed = self._objects.by_ids([identity for identity in revisions if revisions[identity] != before.get(identity)])
         found = {**self.all, **{one.id: one for one in changed}}
         self.all = {identity: found[identity] for identity in revisions if identity in found}

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -128,7 +128,7 @@ class Scheduler:
         self._keep_one_light(pool)
         self._wake.wait(_LOOK_SECONDS)
 
-    def _look(self) -> Sequence[Job]:
+    def _look(self) -> Iterator[Job]:
         """Collects the results of runs, and notes what has changed. Returns the jobs that may be due, by priority."""
         now = time.monotonic()
         volumes = {self._committed.popleft() for _ in range(len(self._committed))}
@@ -149,9 +149,10 @@ class Scheduler:
         for dropped in ended - self._agenda.jobs.keys():
             del self._running[dropped]
         if looks:
-            return self._agenda.by_priority(self._stirred | {job_id for job_id, at in self._next_looks.items() if at <= now})
+            due = {job_id for job_id, at in self._next_looks.items() if at <= now}
+            return iter(self._agenda.by_priority(self._stirred | due))
         # Of others it is not known yet when they ran last.
-        return [job for job in self._agenda.by_priority(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE]
+        return (job for job in self._agenda.by_priority(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE)
 
     def _forget(self) -> None:
         """Forgets what is known of dropped jobs."""

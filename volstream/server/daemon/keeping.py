@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.5
 _DIVIDE_SECONDS = 3.0
 
 #: Threads for the steps of volumes, and for listings; they are started when they are needed.
-_STEPPING, _LISTING = 12, 16
+_STEPPING, _LISTING = 12, 8
 
 
 @dataclass
