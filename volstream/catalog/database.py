@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -61,6 +62,9 @@ _BEGIN = "volstream_begin"
 
 #: The transactions that PostgreSQL lets this one see; those of the server's other databases count, too.
 _SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
+
+#: For so long, PostgreSQL's version is not asked for again: commits of other processes are seen that much later.
+_VERSION_SECONDS = 0.25
 
 #: PostgreSQL's code for numbers that are too large.
 _OUT_OF_RANGE = "22003"
@@ -128,6 +132,8 @@ class Database:
         self._writing = threading.RLock() if self.is_embedded else nullcontext()
         self._versioning = threading.Lock()
         self._looking: PoolProxiedConnection | None = None
+        self._commit = object()  # this process's latest: another one for each
+        self._seen: tuple[object, float, str] = (None, 0.0, "")  # PostgreSQL's version: after which commit, until when, which
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -138,8 +144,10 @@ class Database:
         """
         with self._mapped():
             self._migrate_once()
-            with self._writing, self._engine.begin() as connection:
-                yield connection
+            with self._writing:
+                with self._engine.begin() as connection:
+                    yield connection
+                self._commit = object()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -257,13 +265,18 @@ class Database:
 
     def version(self) -> Version:
         """Returns what changes with every process's commits: equal versions mean that there was none. Costs microseconds with
-        SQLite, one query with PostgreSQL.
+        SQLite, a query with PostgreSQL, which is asked four times a second at most unless this process commits.
 
         Raises:
             CatalogError: the database failed.
         """
         if not self.is_embedded:
-            return str(self.value(_SNAPSHOT))
+            with self._versioning:
+                commit, until, version = self._seen
+                if commit is not self._commit or time.monotonic() >= until:
+                    commit, version = self._commit, str(self.value(_SNAPSHOT))
+                    self._seen = commit, time.monotonic() + _VERSION_SECONDS, version
+                return version
         with self._versioning, self._mapped():
             self._migrate_once()
             if self._looking is None:  # for each connection, SQLite counts the commits of the others
