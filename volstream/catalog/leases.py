@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import delete, select, tuple_, update
 
@@ -109,11 +110,17 @@ class Leases:
                 if self._database.add_missing(transaction, leases, ["name"], [values]):
                     return None
                 row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
-            holds = now < row.expires <= now + max(_FARTHEST_SECONDS, 10 * seconds)
-            if row.owner != owner and holds and not is_gone(row.owner):
+            if _prevents(row, owner, now, seconds):
                 return Lease(*row)
             transaction.execute(update(leases).where(leases.c.name == name).values(**values))
             return None
+
+    def preventing(self, name: str, owner: str, seconds: float) -> Lease | None:
+        """Returns the lease that would prevent :meth:`acquire`, or None. Commits nothing: each commit wakes all daemons."""
+        with self._database.reading() as transaction:
+            now = self._database.now(transaction)
+            row = transaction.execute(select(leases).where(leases.c.name == name)).one_or_none()
+            return Lease(*row) if row is not None and _prevents(row, owner, now, seconds) else None
 
     def extend(self, held: Sequence[tuple[str, str]], seconds: float) -> set[str]:
         """Renews leases, given by name and owner, in one transaction; returns the names of those that their owners still had."""
@@ -141,6 +148,11 @@ class Leases:
     def running_jobs(self) -> frozenset[str]:
         """Returns the ids of jobs that a process is running now."""
         return frozenset(held.name.removeprefix(_JOB) for held in self.held(_JOB))
+
+
+def _prevents(row: Any, owner: str, now: float, seconds: float) -> bool:
+    holds = now < row.expires <= now + max(_FARTHEST_SECONDS, 10 * seconds)
+    return row.owner != owner and holds and not is_gone(row.owner)
 
 
 @contextmanager
@@ -223,8 +235,8 @@ class Keeper:
                     self._thread = None
                     return
                 for seconds in {one.seconds for one in self._kept if one.waits <= 0}:
-                    # Those that are due before long go with them.
-                    self._renew([one for one in self._kept if one.seconds == seconds and one.waits <= seconds / 6], seconds)
+                    # All with the first that is due: so there is one commit in this time.
+                    self._renew([one for one in self._kept if one.seconds == seconds], seconds)
                 soonest = min((one.waits for one in self._kept), default=0.0)
             self._changed.wait(max(soonest, 0.0))
 

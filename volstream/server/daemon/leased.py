@@ -100,8 +100,12 @@ class Leased:
         Args:
             lost: see :func:`volstream.catalog.leases.lease`.
         """
+        leases, owner = self._catalog.leases, new_owner()
         purpose, seconds = f"daemon's {self._title}", self._settings.lease_seconds
-        with lease(self._catalog.leases, self._lease_name, new_owner(), purpose, seconds, lost) as other:
+        if leases.preventing(self._lease_name, owner, seconds) is not None:
+            yield False
+            return
+        with lease(leases, self._lease_name, owner, purpose, seconds, lost) as other:
             if other is not None:
                 yield False
                 return
