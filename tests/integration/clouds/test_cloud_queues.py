@@ -14,6 +14,7 @@ from typing import Any
 
 import botocore.exceptions
 import pytest
+from botocore.stub import Stubber
 
 from tests.bodies import oss_body
 from tests.clouds import Cloud, unused_name
@@ -200,6 +201,15 @@ def test_a_dead_letter_queue_is_reported(sqs: Cloud) -> None:
     client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})
     state = SqsService(QueueSpec("s3://photos/in", name=name, access=sqs.access)).describe()
     assert (state.dead_letter_queue, state.max_receives) == (f"{name}-dead", 20)
+
+
+def test_a_server_that_reports_no_retention_describes_its_queue(sqs: Cloud) -> None:
+    # ElasticMQ, for one.
+    attributes = {"ApproximateNumberOfMessages": "3", "ApproximateNumberOfMessagesNotVisible": "1", "VisibilityTimeout": "30"}
+    with Stubber(credentials.client(sqs.access, "sqs", "http://127.0.0.1:1")) as stubber:
+        stubber.add_response("get_queue_attributes", {"Attributes": attributes})
+        state = SqsService(QueueSpec("s3://photos/in", name="http://127.0.0.1:1/0/q", access=sqs.access)).describe()
+    assert (state.waiting, state.in_flight, state.retention_seconds) == (3, 1, None)
 
 
 def test_a_queue_of_sqs_may_be_given_by_its_url(sqs: Cloud) -> None:

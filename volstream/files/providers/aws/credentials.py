@@ -57,7 +57,7 @@ _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 60,  # a long poll of SQS takes 20
     "retries": {"mode": "standard", "total_max_attempts": 6},
-    "max_pool_connections": 64,  # contents are fetched and versions checked in 32 threads each
+    "max_pool_connections": 1024,  # as many are kept open: a thread for each queue, and 64 for contents and versions
     "tcp_keepalive": True,
     # Ranged reads have no checksum, and S3-compatible stores do not support the newer ones.
     "response_checksum_validation": "when_required",

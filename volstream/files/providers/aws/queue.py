@@ -96,11 +96,12 @@ class SqsService:
             attributes = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])["Attributes"]
         redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
         receives = redrive.get("maxReceiveCount")
+        retained = attributes.get("MessageRetentionPeriod")  # not every server that speaks SQS has one
         return QueueState(
             waiting=int(attributes["ApproximateNumberOfMessages"]),
             in_flight=int(attributes["ApproximateNumberOfMessagesNotVisible"]),
             visibility_seconds=float(attributes["VisibilityTimeout"]),
-            retention_seconds=float(attributes["MessageRetentionPeriod"]),
+            retention_seconds=None if retained is None else float(retained),
             dead_letter_queue=redrive.get("deadLetterTargetArn", "").rpartition(":")[2],
             max_receives=None if receives is None else int(receives),
         )
