@@ -127,8 +127,6 @@ def list_report(
     selection: Selection,
     *,
     stopped: Callable[[], object] = lambda: False,
-    run_rows: int = _RUN_ROWS,
-    group_rows: int = _GROUP_ROWS,
 ) -> Listing:
     """Reads a report into a folder of the warehouse, as :func:`directory.reconcile.list_subtrees` lists a whole volume.
 
@@ -137,7 +135,7 @@ def list_report(
     Args:
         location: of the volume.
         store: of the volume's files.
-        stopped, run_rows, group_rows: as in :func:`directory.listing.list_to`.
+        stopped: as in :func:`directory.listing.list_to`.
 
     Raises:
         InvalidValueError: the report lacks a field. NotFoundError: it has no object at the location.
@@ -149,7 +147,7 @@ def list_report(
     place = BucketPlace.of(location)
     covered = _Covered(place.root)
     entries = _looked_at(covered.noted(_objects(inventory)), inventory.manifest, place, store, selection, listing)
-    spool(f"{folder}/listed", entries, store, listing, stopped, run_rows, group_rows)
+    spool(f"{folder}/listed", entries, store, listing, stopped, _RUN_ROWS, _GROUP_ROWS)
     if not covered.reaches:
         folders.remove(folder)
         raise NotFoundError(

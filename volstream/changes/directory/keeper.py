@@ -267,7 +267,7 @@ class DirectoryKeeper:
             return done
 
     def _refresh_now(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
-        began, folder = time.time(), self._folder_beside
+        folder = self._folder_beside
         listing = self._list(folder, prefixes) if prefixes else Listing()
         snapshot = self._writer.open()
         changes = self._writer.begin(snapshot)
@@ -298,16 +298,7 @@ class DirectoryKeeper:
                 updated=commit.updated,
                 deleted=commit.deleted,
             )
-        return ReconcileResult(
-            listing.files,
-            listing.bytes,
-            changes.counts,
-            late,
-            commit,
-            listing.finding_count,
-            listing.unsettled,
-            time.time() - began,
-        )
+        return ReconcileResult.of(listing, changes.counts, late, commit)
 
     def _put_off(self, keys: Sequence[str], failed: Mapping[str, StorageError]) -> None:
         """Schedules keys that could not be checked for a retry, with growing delays. Keys without permission wait for the next

@@ -86,8 +86,6 @@ def list_to(
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
-    run_rows: int = _RUN_ROWS,
-    group_rows: int = _GROUP_ROWS,
 ) -> Listing:
     """Lists everything below the prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
 
@@ -97,8 +95,6 @@ def list_to(
         settle_seconds: a file modified less than this long ago is checked again after this time.
         wait: sleeps; the daemon passes a function that a stop interrupts.
         stopped: called after each group of rows.
-        run_rows: rows sorted at once.
-        group_rows: rows read at once when the listing is merged.
 
     Raises:
         StorageError: the listing is incomplete; nothing can be concluded from it.
@@ -107,7 +103,7 @@ def list_to(
     listing = Listing()
     entries = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(entries, store, listing, settle_seconds, wait)
-    spool(folder, settled, store, listing, stopped, run_rows, group_rows)
+    spool(folder, settled, store, listing, stopped, _RUN_ROWS, _GROUP_ROWS)
     return listing
 
 
@@ -120,7 +116,12 @@ def spool(
     run_rows: int,
     group_rows: int,
 ) -> None:
-    """Writes files in any order to sorted Parquet files, and counts them in ``listing``. Arguments are as in :func:`list_to`."""
+    """Writes files in any order to sorted Parquet files, and counts them in ``listing``. Arguments are as in :func:`list_to`.
+
+    Args:
+        run_rows: rows sorted at once.
+        group_rows: rows read at once when the listing is merged.
+    """
     make_folder(folder)
     filesystem, path = filesystem_of(folder)
     for number in count():

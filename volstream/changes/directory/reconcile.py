@@ -69,6 +69,12 @@ class ReconcileResult:
     held: int = 0
     as_of: datetime | None = None
 
+    @classmethod
+    def of(cls, listing: Listing, counts: Counts, late: int, commit: Refresh | None, held: int = 0) -> ReconcileResult:
+        """Returns what became of a listing."""
+        seen = listing.files, listing.bytes, counts, late, commit, listing.finding_count, listing.unsettled
+        return cls(*seen, time.time() - listing.began, held, listing.as_of)
+
 
 def list_subtrees(
     folder: str,
@@ -168,18 +174,7 @@ def reconcile(
         note_failed(catalog, writer.volume.id, confirm.failed)
     folders.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
-    done = ReconcileResult(
-        listing.files,
-        listing.bytes,
-        counts,
-        late,
-        commit,
-        listing.finding_count,
-        listing.unsettled,
-        time.time() - listing.began,
-        held,
-        listing.as_of,
-    )
+    done = ReconcileResult.of(listing, counts, late, commit, held)
     _note(writer, catalog, listing, done, cause if commit is None else commit.cause)
     return done
 

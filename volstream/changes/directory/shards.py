@@ -77,22 +77,10 @@ class ShardedListing:
     Args:
         folder: folder in the warehouse; its sub-folder ``listed`` receives the rows, with the columns of a directory table.
         stopped: called after each group of rows.
-        group_rows: rows that each thread buffers.
-        file_rows: rows per file; the listing's state is saved after each file.
-        stale_seconds: an unfinished listing that began longer ago is not resumed.
     """
 
     def __init__(
-        self,
-        folder: str,
-        store: ObjectStore,
-        prefix: str,
-        selection: Selection,
-        stopped: Callable[[], object] = lambda: False,
-        *,
-        group_rows: int = _GROUP_ROWS,
-        file_rows: int = _FILE_ROWS,
-        stale_seconds: float = _STALE_SECONDS,
+        self, folder: str, store: ObjectStore, prefix: str, selection: Selection, stopped: Callable[[], object] = lambda: False
     ) -> None:
         assert isinstance(store, KeyOrdered), "asked before"
         self._ordered: KeyOrdered = store
@@ -100,9 +88,6 @@ class ShardedListing:
         self._prefix = prefix
         self._selection = selection
         self._stopped = stopped
-        self._group_rows = group_rows
-        self._file_rows = file_rows
-        self._stale_seconds = stale_seconds
         self._location = folder
         self._filesystem, self._folder = filesystem_of(folder)
         self._lock = threading.Lock()
@@ -150,7 +135,7 @@ class ShardedListing:
     def _list(self, shard: Shard) -> None:
         rows = self._rows(shard)
         while True:
-            first = list(islice(rows, self._group_rows))
+            first = list(islice(rows, _GROUP_ROWS))
             if not first:
                 break
             self._write(shard, first, rows)
@@ -179,7 +164,7 @@ class ShardedListing:
                     last = file.relative_path
                 count += len(files)
                 writer.write_table(table.rows(files, self._store.url))
-                group = list(islice(rows, self._group_rows)) if count < self._file_rows else []
+                group = list(islice(rows, _GROUP_ROWS)) if count < _FILE_ROWS else []
         make_durable(self._filesystem, path)  # before the saved progress includes it
         faults.point("listing.file")
         with self._lock:
@@ -203,7 +188,7 @@ class ShardedListing:
                 kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
         except (OSError, ValueError):
             kept = {}
-        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < self._stale_seconds:
+        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < _STALE_SECONDS:
             state = _State(**kept)
             state.shards = [Shard(**shard) for shard in kept["shards"]]
             state.findings = [Finding(**finding) for finding in kept["findings"]]

@@ -20,6 +20,7 @@ from volstream.base.model.hints import KeyHint
 from volstream.base.model.names import Name
 from volstream.base.model.selection import Selection
 from volstream.catalog import Catalog
+from volstream.changes.directory import inventory as inventories
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import ConfirmReport, Observations
 from volstream.changes.directory.difference import compare
@@ -291,10 +292,12 @@ def test_reading_is_stopped(bucket: Bucket) -> None:
         )
 
 
-def test_overlapping_runs_are_merged_in_order(bucket: Bucket, tmp_path: Path) -> None:
+def test_overlapping_runs_are_merged_in_order(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventories, "_RUN_ROWS", 90)
+    monkeypatch.setattr(inventories, "_GROUP_ROWS", 30)
     files = [bucket.put(f"{number:04}") for number in range(1000)]
     inventory = bucket.report(FIRST, files[::3], files[2::3], files[1::3])
-    listing = list_report(f"{tmp_path}/l", inventory, "s3://photos/in", bucket.store, Selection(), run_rows=90, group_rows=30)
+    listing = list_report(f"{tmp_path}/l", inventory, "s3://photos/in", bucket.store, Selection())
     found = [path for rows in listed_in(f"{tmp_path}/l") for path in rows["relative_path"].to_pylist()]
     assert found == [f"{number:04}" for number in range(1000)]
     assert (listing.files, listing.bytes, listing.covers) == (1000, 1000, "0")

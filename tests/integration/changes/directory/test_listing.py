@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 import uuid
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.selection import Selection
+from volstream.changes.directory import listing as listings
 from volstream.changes.directory import table
 from volstream.changes.directory.listing import _pairs, list_to, listed_in
 from volstream.errors import FencedError, StorageError
@@ -173,8 +173,10 @@ def test_files_are_listed_once_each_in_path_order(
 ) -> None:
     target = f"{tmp_path_factory.getbasetemp()}/{uuid.uuid4().hex}"
     store = Scripted(*(FileInfo(path, 1, OLD, "e") for path in paths))
-    sized = functools.partial(list_to, run_rows=run_rows, group_rows=group_rows)
-    sized(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(listings, "_RUN_ROWS", run_rows)
+        patched.setattr(listings, "_GROUP_ROWS", group_rows)
+        list_to(target, store, [""], ALL, settle_seconds=SETTLE, wait=no_wait)
     assert [row["relative_path"] for row in rows(target)] == sorted(set(paths), key=str.encode)
 
 

@@ -16,6 +16,7 @@ from tests.storm.power import Power
 from tests.storm.preload import Preload
 from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.selection import Selection
+from volstream.changes.directory import shards
 from volstream.changes.directory.listing import listed_in
 from volstream.changes.directory.shards import ShardedListing
 from volstream.errors import InterruptedByUserError, StorageError
@@ -48,9 +49,15 @@ class Bucket(MemoryStore):
         yield from dict.fromkeys(f"{prefix}{rest.partition('/')[0]}/" for rest in below if "/" in rest)
 
 
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_GROUP_ROWS", 10)
+    monkeypatch.setattr(shards, "_FILE_ROWS", 20)
+
+
 def listing_of(folder: Path, bucket: Bucket, prefix: str = "", selection: Selection = ALL, **options: Any) -> ShardedListing:
     """A listing into small files."""
-    return ShardedListing(str(folder), bucket, prefix, selection, group_rows=10, file_rows=20, **options)
+    return ShardedListing(str(folder), bucket, prefix, selection, **options)
 
 
 def listed(folder: Path) -> list[str]:
@@ -108,7 +115,7 @@ def test_keys_listed_before_the_store_failed_are_not_listed_again(tmp_path: Path
     assert listing.files == 95
 
 
-def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path) -> None:
+def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         with pytest.raises(StorageError):
             listing_of(tmp_path / "l", Bucket(keys_of("a/", number=95), fails_at="a/00070")).run()
@@ -117,7 +124,8 @@ def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path) -> None:
     listing = listing_of(tmp_path / "l", Bucket(["x"]), "", Selection(patterns=("x",))).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
     interrupted()
-    listing = listing_of(tmp_path / "l", Bucket(["x"]), stale_seconds=-1.0).run()
+    monkeypatch.setattr(shards, "_STALE_SECONDS", -1.0)
+    listing = listing_of(tmp_path / "l", Bucket(["x"])).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
 
 
@@ -129,7 +137,8 @@ def test_a_stop_ends_a_listing(tmp_path: Path) -> None:
 _KILLED = """
 import sys
 from pathlib import Path
-from tests.integration.changes.directory.test_shards import Bucket, keys_of, listing_of
+from tests.integration.changes.directory.test_shards import Bucket, keys_of, listing_of, shards
+shards._GROUP_ROWS, shards._FILE_ROWS = 10, 20
 listing_of(Path(sys.argv[1]), Bucket(keys_of("a/", "b/", number=95))).run()
 """
 
