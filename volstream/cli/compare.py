@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,29 +33,12 @@ if TYPE_CHECKING:
 @click.option("--both", is_flag=True, help="Also run the job's own code, to measure it and to see whether its results vary.")
 @common
 def compare_command(
-    session: Session,
-    output: Output,
-    job: str,
-    function: str,
-    returns: str | None,
-    arguments: tuple[Mapping[str, str], ...],
-    sample: int,
-    where: str | None,
-    paths: tuple[str, ...],
-    both: bool,
+    session: Session, output: Output, job: str, function: str, returns: str | None, arguments: tuple[Any, ...], **chosen: Any
 ) -> None:
     """Run other code on files that JOB has processed, and show what would change. Writes nothing."""
-    comparison = session.jobs.compare(
-        job,
-        function,
-        returns=returns,
-        arguments=merged(arguments) if arguments else None,
-        sample=sample,
-        where=where,
-        paths=paths,
-        both=both,
-    )
-    following = comparison.commands_to_switch(function, returns, merged(arguments))
+    given = merged(arguments)
+    comparison = session.jobs.compare(job, function, returns=returns, arguments=given or None, **chosen)
+    following = comparison.commands_to_switch(function, returns, given)
     if output.as_json:
         output.result({**vars(comparison), "next": following}, "")
         return

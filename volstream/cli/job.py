@@ -35,16 +35,12 @@ if TYPE_CHECKING:
 @described(to_create(FileJobSpec))
 @existing
 @common
-def create_job_command(
-    session: Session, output: Output, name: str, given: dict[str, Any], or_replace: bool, if_not_exists: bool
-) -> None:
+def create_job_command(session: Session, output: Output, name: str, given: dict[str, Any], **existing: Any) -> None:
     """Run a Python function on every file of a volume or stream, and keep its results in a table."""
     from volstream.ops.inspection import details
 
     function, into = given.pop("function"), given.pop("into")
-    job = session.jobs.create(
-        name, function, into, or_replace=or_replace, if_not_exists=if_not_exists, tell=output.message, **given
-    )
+    job = session.jobs.create(name, function, into, tell=output.message, **existing, **given)
     assert isinstance(job, FileJob), "created with a function"
     output.result(details.values(job), created(job))
 

@@ -25,20 +25,13 @@ if TYPE_CHECKING:
 @existing
 @common
 def load_command(
-    session: Session,
-    output: Output,
-    volume: str,
-    into: str,
-    name: str | None,
-    given: dict[str, Any],
-    or_replace: bool,
-    if_not_exists: bool,
+    session: Session, output: Output, volume: str, into: str, name: str | None, given: dict[str, Any], **existing: Any
 ) -> None:
     """Load the files of VOLUME, csv, json, parquet, avro or orc, as rows of a table, and keep the table up to date."""
     from volstream.jobs.load import default_name  # late: reads schemas with Arrow
     from volstream.ops.inspection import details
 
     name = name or default_name(into)
-    job = session.jobs.load(name, volume, into, or_replace=or_replace, if_not_exists=if_not_exists, **given)
+    job = session.jobs.load(name, volume, into, **existing, **given)
     assert isinstance(job, FileJob), "a job that loads is one of files"
     output.result(details.values(job), created(job))

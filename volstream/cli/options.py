@@ -141,7 +141,7 @@ def choice(values: type[StrEnum]) -> click.Choice[str]:
 
 
 def existing(function: F) -> F:
-    """Adds ``--or-replace`` and ``--if-not-exists``."""
+    """Adds ``--or-replace`` and ``--if-not-exists``, which a command passes on as ``**existing``."""
     replace = click.option("--or-replace", is_flag=True, help="Replace an existing one.")
     keep = click.option("--if-not-exists", is_flag=True, help="Do nothing if it exists.")
     return replace(keep(function))

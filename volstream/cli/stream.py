@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 @described(to_create(StreamSpec))
 @existing
 @common
-def create_stream_command(
-    session: Session, output: Output, name: str, given: dict[str, Any], or_replace: bool, if_not_exists: bool
-) -> None:
+def create_stream_command(session: Session, output: Output, name: str, given: dict[str, Any], **existing: Any) -> None:
     """Create a cursor over the changes of a volume's files or a table's rows."""
     if ("volume" in given) == ("table" in given):
         raise click.UsageError("Give --volume or --table.")
-    stream = session.streams.create(name, or_replace=or_replace, if_not_exists=if_not_exists, **given)
+    stream = session.streams.create(name, **existing, **given)
     where = f"{stream.source_kind} {stream.source_name}"
     output.result(stream, f"Stream {stream.name} on {where}: {_start(session, stream)}.")
 

@@ -32,20 +32,13 @@ if TYPE_CHECKING:
 @existing
 @creating_home
 def create_volume_command(
-    session: Session,
-    output: Output,
-    name: str,
-    location: str,
-    given: dict[str, Any],
-    check: bool,
-    or_replace: bool,
-    if_not_exists: bool,
+    session: Session, output: Output, name: str, location: str, given: dict[str, Any], check: bool, **existing: Any
 ) -> None:
     """Make a directory, or a place in a bucket such as s3://bucket/prefix, a volume.
 
     Its files are kept as a table and can be streamed.
     """
-    volume = session.volumes.create(name, location, check=check, or_replace=or_replace, if_not_exists=if_not_exists, **given)
+    volume = session.volumes.create(name, location, check=check, **existing, **given)
     text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
     text += _no_longer_ignored(given)
     output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and check else ''}")
