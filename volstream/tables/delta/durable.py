@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from deltalake import DeltaTable
 
-from volstream.tables.delta.log import actions, checkpoint_files, keeps_log_short, last_checkpoint, own_file
+from volstream.tables.delta.log import actions, checkpoint_files, commit_info, keeps_log_short, last_checkpoint, own_file
 from volstream.tables.delta.places import filesystem_of, is_remote, make_durable, mapped
 from volstream.tables.delta.vectors import file_of
 
@@ -73,10 +73,9 @@ def _first_in_doubt(location: str, checkpoint: int) -> int:
 def _writer(location: str, version: int) -> str:
     """Returns the writer that a commit states; an empty text if the commit is no longer in the log."""
     try:
-        entries = actions(location, version, '"commitInfo"')
+        return str(commit_info(actions(location, version, '"commitInfo"')).get("engineInfo", ""))
     except FileNotFoundError:
         return ""
-    return next((str(entry["commitInfo"].get("engineInfo", "")) for entry in entries if "commitInfo" in entry), "")
 
 
 def made(table_id: str, version: int) -> None:

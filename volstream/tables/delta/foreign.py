@@ -3,7 +3,6 @@ file, or deleted rows of it."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from volstream.errors import DependencyError
 from volstream.tables.delta import folders, vectors
 from volstream.tables.delta.damage import Bounds, bounds_of
 from volstream.tables.delta.datafile import is_damage, open_file
-from volstream.tables.delta.log import actions, own_file
+from volstream.tables.delta.log import actions, commit_info, metadata_of, own_file
 
 #: A commit that replaces files by others is compared row by row if these have at most so many rows.
 _MOST_ROWS = 200_000
@@ -84,8 +83,8 @@ def changes(
             except (FileNotFoundError, DependencyError):  # cleaned up, or damaged: a checkpoint has what it did
                 first = version + 1
                 continue
-            info = _info(entries)
-            metadata = _metadata(info)
+            info = commit_info(entries)
+            metadata = metadata_of(info)
             batch = batch_of(metadata)
             if batch is not None:
                 own[batch] = version
@@ -110,21 +109,9 @@ def changes(
 
 def may_change(entries: Sequence[Mapping[str, Any]], batch_of: Callable[[Mapping[str, Any]], str | None]) -> bool:
     """True if a commit with these actions is another writer's and may have changed rows."""
-    info = _info(entries)
+    info = commit_info(entries)
     changed = (entry[kind].get("dataChange", True) for entry in entries for kind in ("add", "remove") if kind in entry)
-    return batch_of(_metadata(info)) is None and (info.get("operation") in _OF_COLUMNS or any(changed))
-
-
-def _info(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
-
-
-def _metadata(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        metadata = json.loads(info.get("userMetadata") or "{}")
-    except ValueError:
-        return {}
-    return metadata if isinstance(metadata, dict) else {}
+    return batch_of(metadata_of(info)) is None and (info.get("operation") in _OF_COLUMNS or any(changed))
 
 
 def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[pa.Array | None]:

@@ -312,7 +312,7 @@ class DeltaLog:
                 entries = actions(self.location, version, "")
             except FileNotFoundError:
                 return None
-            if any(entry.get("commitInfo", {}).get("operation") == UNREADABLE for entry in entries):
+            if commit_info(entries).get("operation") == UNREADABLE:
                 return next(str(entry["remove"]["path"]) for entry in entries if "remove" in entry)
             named = [own_file(entry[kind]["path"]) for entry in entries for kind in ("remove", "cdc") if entry.get(kind, {})]
             for info in filesystem.get_file_info([f"{path}/{name}" for name in named if name is not None]):
@@ -358,7 +358,7 @@ class DeltaLog:
             entries = actions(self.location, version, '"commitInfo"')
         except FileNotFoundError:
             return None
-        info: Mapping[str, Any] = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+        info = commit_info(entries)
         if "timestamp" not in info:  # the protocol leaves it to the writer
             filesystem, path = filesystem_of(self.location)
             [file] = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json"])
@@ -489,17 +489,27 @@ def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[st
         raise DependencyError(f"The table at {location} is damaged: version {version} of its log cannot be read.") from None
 
 
-def _commit(version: int, entry: Mapping[str, Any]) -> Commit:
+def commit_info(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns what a commit says of itself, given its actions; empty if it says nothing."""
+    return next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+
+
+def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metadata that a writer added to a commit; empty if it is none of volstream's."""
     try:
-        metadata = json.loads(entry.get("userMetadata") or "{}")
+        metadata = json.loads(info.get("userMetadata") or "{}")
     except ValueError:
-        metadata = {}
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _commit(version: int, entry: Mapping[str, Any]) -> Commit:
     milliseconds = entry.get("inCommitTimestamp", entry["timestamp"])
     return Commit(
         version=version,
         timestamp=datetime.fromtimestamp(int(milliseconds) / 1000, UTC),
         operation=str(entry.get("operation", "unknown")),
-        metadata=metadata if isinstance(metadata, dict) else {},
+        metadata=metadata_of(entry),
         adds_only=_adds_only(entry),
         rows=_rows(entry),
     )

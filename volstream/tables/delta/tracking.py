@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoint
+from volstream.tables.delta.log import actions, checkpoint_files, commit_info, last_checkpoint
 from volstream.tables.delta.places import filesystem_of
 
 #: Writer features of tables with tracked changes, which :mod:`volstream.tables.delta.direct` supports.
@@ -108,11 +108,8 @@ class TrackedCommit:
 
 def _time_of(location: str, version: int) -> int:
     """Returns the time of a version's commit."""
-    for action in actions(location, version, '"commitInfo"'):
-        if "commitInfo" in action:
-            info = action["commitInfo"]
-            return int(info.get("inCommitTimestamp") or info["timestamp"])
-    return 0
+    info = commit_info(actions(location, version, '"commitInfo"'))
+    return int(info.get("inCommitTimestamp") or info.get("timestamp") or 0)
 
 
 def _greatest_id(location: str, version: int) -> int:
