@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from volstream.sql.stable import StableColumns
 from volstream.sql.text import table_at, tree_of
-
-if TYPE_CHECKING:
-    from sqlglot import exp
 
 #: Columns of a difference besides the values, which are named by position because a result may have any names: the number of
 #: rows with this content to add or, if negative, to remove; or the action for the row.
@@ -38,8 +37,6 @@ def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
     Args:
         columns: the columns of the query's only relation, if it has one.
     """
-    from sqlglot import exp
-
     select = _select(query, "expressions", "from_", "where", "group")
     if select is None:
         return None
@@ -71,8 +68,6 @@ def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
     Args:
         columns: the SQL types of the relation's columns.
     """
-    from sqlglot import exp
-
     select = _select(query, "expressions", "from_", "where")
     if select is None:
         return False
@@ -183,9 +178,6 @@ def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
 
 def _select(query: str, *parts: str) -> exp.Select | None:
     """Returns the tree of a query of one named relation with only these parts, else None."""
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
     try:
         parsed = tree_of(query)
     except SqlglotError:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
@@ -28,10 +28,6 @@ from volstream.sql.scanning import (
 )
 from volstream.sql.text import tree_of
 from volstream.sql.tokens import Token, tokenize, words_of
-
-if TYPE_CHECKING:
-    from sqlglot import exp
-
 
 #: Statements that write, and so consume the streams that they read.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
@@ -56,8 +52,6 @@ def _references(statement: str) -> Sequence[Reference]:
 
 def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
     """Returns the references in a query or DML from its tree; None for other statements, or if sqlglot cannot parse it."""
-    from sqlglot import exp
-
     directories, text = _extensions(statement, tokens)
     tree = _tree(text)
     if tree is None or any(
@@ -90,8 +84,6 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
 @lru_cache(maxsize=64)
 def _tree(text: str) -> exp.Expr | None:
     """Returns the tree of a query or DML; None for other statements, or if sqlglot cannot parse it."""
-    from sqlglot import exp
-
     try:
         tree = tree_of(text)
     except SqlglotError:
@@ -104,15 +96,11 @@ def _tree(text: str) -> exp.Expr | None:
 
 def must_exist(statement: str) -> bool:
     """True if all relations that a statement names must exist: a query or DML, but nothing that creates."""
-    from sqlglot import exp
-
     return not isinstance(_tree(statement) or exp.Create(), exp.Create)
 
 
 def is_query(statement: str) -> bool:
     """True if a statement is certainly a query, which only reads, whatever words its columns and texts contain."""
-    from sqlglot import exp
-
     return isinstance(_tree(statement), exp.Query)
 
 
@@ -137,8 +125,6 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
 
 def _is_common_expression(table: exp.Table) -> bool:
     """True if an unqualified name refers to a common table expression that is visible at its place."""
-    from sqlglot import exp
-
     target = table.parent
     while isinstance(target, exp.Schema):
         target = target.parent
@@ -164,8 +150,6 @@ def _is_common_expression(table: exp.Table) -> bool:
 
 def _may_have_alias(table: exp.Table) -> bool:
     """True where a relation is read; a written one already has its alias, if any."""
-    from sqlglot import exp
-
     if isinstance(table.parent, exp.Merge | exp.MultitableInserts):
         return table.arg_key in ("using", "source")
     return isinstance(table.parent, exp.From | exp.Join | exp.Lateral | exp.Subquery | exp.Paren)
