@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -306,15 +306,20 @@ _BROKEN = (
 )
 
 
+def _reading(compression: str) -> AbstractContextManager[None]:
+    """Turns errors of decompression in the block into rejections of the file."""
+    return _rejecting(_BROKEN, f"decompressed ({compression})")
+
+
 @contextmanager
-def _reading(compression: str) -> Iterator[None]:
-    """Turns errors of decompression in the block, which have no error number, into rejections of the file."""
+def _rejecting(errors: tuple[type[Exception], ...], how: str) -> Iterator[None]:
+    """Turns errors in the block into rejections of the file. Errors of the system have a number, and stay."""
     try:
         yield
-    except _BROKEN as error:
+    except errors as error:
         if getattr(error, "errno", None) is not None:
             raise
-        raise FileRejectedError(f"The file cannot be decompressed ({compression}): {error}.") from None
+        raise FileRejectedError(f"The file cannot be {how}: {error}.") from None
 
 
 def texts(part: Part, encoding: str) -> Iterator[str]:
@@ -357,12 +362,6 @@ def not_encoded(encoding: str, where: str) -> FileRejectedError:
     )
 
 
-@contextmanager
-def reading_as(format_: str) -> Iterator[None]:
-    """Turns PyArrow's errors in the block into rejections of the file. Errors of the system have a number, and stay."""
-    try:
-        yield
-    except (pa.ArrowInvalid, OSError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise
-        raise FileRejectedError(f"The file cannot be read as {format_}: {error}.") from None
+def reading_as(format_: str) -> AbstractContextManager[None]:
+    """Turns PyArrow's errors in the block into rejections of the file."""
+    return _rejecting((pa.ArrowInvalid, OSError), f"read as {format_}")
