@@ -80,7 +80,6 @@ class Changelog(Protocol):
         ``_commit_version``, ``_commit_timestamp``, and those that ``row_id``, ``row_version`` and ``row_time``
         refer to.
         """
-        ...
 
 
 def quoted(name: str) -> str:

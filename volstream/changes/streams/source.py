@@ -1,4 +1,4 @@
-"""Sources of streams: the protocol, and tables. Volumes are in ``streams.volume_source``.
+"""Sources of streams: tables. Volumes are in ``streams.volume_source``.
 
 A stream stores none of this: each read gets it from the catalog and the table's log.
 """
@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -85,96 +85,14 @@ def check_property(name: str, value: str | None = None) -> None:
         raise InvalidValueError(f"{UPKEEP} cannot be {value!r}.", "Write 'on' or 'off'.")
 
 
-class ChangeSource(Protocol):
-    """The source of a stream.
-
-    Attributes:
-        id: the volume's id, or the table's name.
-        noun: name for messages: "its directory table", "its table".
-        row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows have them.
-    """
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def noun(self) -> str: ...
-
-    @property
-    def row_version(self) -> str: ...
-
-    @property
-    def row_time(self) -> str: ...
-
-    @property
-    def is_large(self) -> bool:
-        """True if Spark should compile queries on the source."""
-        ...
-
-    def head(self) -> tuple[int, str] | None:
-        """Returns the newest version and an id that changes when the source is re-created; None if it does not exist."""
-        ...
-
-    def make_durable(self, table_id: str, version: int) -> None:
-        """Makes the versions up to one survive a power cut, before the catalog records that they were consumed."""
-        ...
-
-    def missing(self, after: int, until: int) -> str | None:
-        """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
-        ...
-
-    def has_newer(self, version: int | None) -> bool:
-        """True if something may have changed after a version; None: ever. Does not use Spark."""
-        ...
-
-    def only_upkeep(self, after: int, until: int) -> bool:
-        """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
-        ...
-
-    def stale_after(self, offset: int) -> datetime | None:
-        """Returns when changes after a version may be deleted; None if there are none, or none will be deleted."""
-        ...
-
-    def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """Returns the newest version with known changes at or before a version or a time; give exactly one of the two.
-
-        Args:
-            what: name of the source for messages: "table t".
-
-        Raises:
-            InvalidValueError: no such version exists: it is in the future, or older than the history.
-        """
-        ...
-
-    def columns(self, version: int) -> Sequence[str]:
-        """Returns the source's columns as the stream shows them, in order."""
-        ...
-
-    def content(self, version: int) -> Sequence[str] | None:
-        """Returns the columns by which a stream recognizes a row that was rewritten unchanged; None: the stream shows every row
-        written."""
-        ...
-
-    def rows(self, version: int) -> str:
-        """Returns SQL for a relation of the rows at a version."""
-        ...
-
-    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
-        """Returns the best changelog for versions ``first`` to ``last``, both included.
-
-        Raises:
-            StreamSchemaChangedError: columns were dropped, or got another type, in the range.
-        """
-        ...
-
-    def times(self) -> pa.Table | None:
-        """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times."""
-        ...
-
-
 @dataclass(frozen=True)
 class TableSource:
-    """A Delta table: Delta's row id, or a key, identifies rows."""
+    """A Delta table: Delta's row id, or a key, identifies rows. Both sources of streams have its methods, unless these say so.
+
+    Attributes:
+        noun: name for messages.
+        row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows have them.
+    """
 
     name: Name
     location: str
@@ -186,24 +104,24 @@ class TableSource:
 
     @property
     def id(self) -> str:
-        """The table's name. A re-created table has another Delta id."""
+        """The table's name, or the volume's id. A re-created table has another Delta id."""
         return str(self.name)
 
     @property
     def is_large(self) -> bool:
-        """See :class:`ChangeSource`."""
+        """True if Spark should compile queries on the source."""
         return is_large(self.location)
 
     def head(self) -> tuple[int, str] | None:
-        """See :class:`ChangeSource`."""
+        """Returns the newest version and an id that changes when the source is re-created; None if it does not exist."""
         return DeltaLog(self.location).head()
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`ChangeSource`."""
+        """Makes the versions up to one survive a power cut, before the catalog records that they were consumed."""
         durable.sync(self.location, table_id, version)
 
     def missing(self, after: int, until: int) -> str | None:
-        """See :class:`ChangeSource`."""
+        """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
         log = DeltaLog(self.location)
         if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns before the range
             return f"the changes after version {after} are no longer kept"
@@ -214,24 +132,31 @@ class TableSource:
         return f"files needed for its changes were removed (VACUUM) or damaged, such as {lost}" if lost else None
 
     def has_newer(self, version: int | None) -> bool:
-        """See :class:`ChangeSource`."""
+        """True if something may have changed after a version; None: ever. Does not use Spark."""
         log = DeltaLog(self.location)
         return log.exists() if version is None else log.has_newer(version)
 
     def only_upkeep(self, after: int, until: int) -> bool:
-        """See :class:`ChangeSource`."""
+        """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
         commits = DeltaLog(self.location).commits_after(after)
         within = [commit for commit in commits if commit.version <= until]
         return len(within) == until - after and all(commit.without_data for commit in within)
 
     def stale_after(self, offset: int) -> datetime | None:
-        """See :class:`ChangeSource`."""
+        """Returns when changes after a version may be deleted; None if there are none, or none will be deleted."""
         log = DeltaLog(self.location)
         schema, first = log.schema(), log.first_change_after(offset)
         return None if first is None or schema is None else first.timestamp + retention(schema.properties)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """See :class:`ChangeSource`."""
+        """Returns the newest version with known changes at or before a version or a time; give exactly one of the two.
+
+        Args:
+            what: name of the source for messages: "table t".
+
+        Raises:
+            InvalidValueError: no such version exists: it is in the future, or older than the history.
+        """
         commits = DeltaLog(self.location).commits_after(-1)
         if not commits:
             raise InvalidValueError(f"The {what} has no history.")
@@ -252,23 +177,28 @@ class TableSource:
         return max(commit.version for commit in commits if commit.timestamp <= timestamp)
 
     def rows(self, version: int) -> str:
-        """See :class:`ChangeSource`."""
+        """Returns SQL for a relation of the rows at a version."""
         return f"{table_at(self.location)} VERSION AS OF {version}"
 
     def columns(self, version: int) -> Sequence[str]:
-        """Returns the table's columns at a version."""
+        """Returns the source's columns as the stream shows them, in order."""
         return self._schema(version).columns
 
     def content(self, version: int) -> Sequence[str] | None:
-        """Returns the columns of a file job's result, including the file's path; None for other tables, or if the values of a
-        column cannot be compared."""
+        """Returns the columns by which a stream recognizes a row that was rewritten unchanged; None: the stream shows every row
+        written. For a file job's result these are its columns, including the file's path, if their values can be compared."""
         schema = self._schema(version)
         content = [name for name in schema.columns if name not in INCIDENTAL]
         kept = OWNER in schema.properties and set(schema.columns) >= INCIDENTAL
         return content if kept and set(content) <= set(schema.comparable) else None
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
-        """Returns the change feed if it suffices, because its cost depends only on the changes; else row tracking."""
+        """Returns the best changelog for versions ``first`` to ``last``, both included: the change feed if it suffices, because
+        its cost depends only on the changes; else row tracking.
+
+        Raises:
+            StreamSchemaChangedError: columns were dropped, or got another type, in the range.
+        """
         parts = self._parts(first, last)
         commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
@@ -325,8 +255,11 @@ class TableSource:
         return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
 
     def times(self) -> pa.Table | None:
-        """Returns the times from the table's own history. The time of a commit that only numbered older rows is NULL: Delta
-        gives the rows its version, but it did not write them."""
+        """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times.
+
+        They are from the table's own history. A commit that only numbered older rows did not write them, although Delta gives
+        the rows its version.
+        """
         commits = DeltaLog(self.location).commits_after(-1)
         rows = [
             {"version": commit.version, "time": None if commit.operation == _NUMBERED else commit.timestamp} for commit in commits
@@ -378,6 +311,10 @@ class TableSource:
             f"Columns of the table {self.name} were dropped, or got another type, in version {version}.",
             f"Consume the changes up to version {version - 1}, or replace the stream.",
         )
+
+
+#: The source of a stream.
+ChangeSource: TypeAlias = TableSource | VolumeSource
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,10 @@ from volstream.tables.delta import durable
 
 @dataclass(frozen=True)
 class VolumeSource:
-    """A volume's directory: paths identify rows, and rows carry the refresh that wrote them and its time."""
+    """A volume's directory: paths identify rows, and rows carry the refresh that wrote them and its time.
+
+    See :class:`~volstream.changes.streams.source.TableSource`, whose methods it has.
+    """
 
     catalog: Catalog
     warehouse: str
@@ -50,7 +53,7 @@ class VolumeSource:
         return None if snapshot is None else (snapshot.newest, snapshot.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`~volstream.changes.streams.source.ChangeSource`. Refreshes in the catalog are durable."""
+        """See :class:`~volstream.changes.streams.source.TableSource`. Refreshes in the catalog are durable."""
         del table_id
         if self.has_newer(version - 1):
             return
@@ -59,10 +62,10 @@ class VolumeSource:
             durable.sync(view.spec.location, view.table_id, view.version)
 
     def content(self, version: int) -> None:  # a new row is another version of a file
-        """See :class:`~volstream.changes.streams.source.ChangeSource`."""
+        """See :class:`~volstream.changes.streams.source.TableSource`."""
 
     def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
-        """See :class:`~volstream.changes.streams.source.ChangeSource`."""
+        """See :class:`~volstream.changes.streams.source.TableSource`."""
         floor = self.snapshot().floor
         return f"the changes after refresh {after} are no longer kept" if after < floor else None
 
@@ -102,7 +105,7 @@ class VolumeSource:
         return snapshot is not None and (snapshot.rows > LARGE_ROWS or snapshot.base.bytes + snapshot.tail.bytes > LARGE_BYTES)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """See :class:`~volstream.changes.streams.source.ChangeSource`."""
+        """See :class:`~volstream.changes.streams.source.TableSource`."""
         snapshot = self.find()
         if snapshot is None:
             raise InvalidValueError(f"The {what} has no history yet.", "Refresh the volume first.")
