@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
@@ -157,21 +157,8 @@ class _Answer:
     batches: Callable[[], Iterator[pa.Table]]
 
 
-class _Home(Protocol):
-    """What a connection needs of a home."""
-
-    def run(self, statement: str, schema: str) -> _Answer:
-        """Runs a statement. ``schema`` is for names of tables without one."""
-
-    def receiver(self, name: Name) -> FlushReceiver:
-        """Returns where rows of a table go."""
-
-    def close(self) -> None:
-        """Closes the connection to the home."""
-
-
 class _OpenHome:
-    """A home, opened by this process."""
+    """A home, opened by this process; what a connection needs of one."""
 
     def __init__(self, session: Session, *, read_only: bool = False) -> None:
         self.session = session
@@ -179,6 +166,7 @@ class _OpenHome:
         self.tables = LocalTables(session.home)
 
     def run(self, statement: str, schema: str) -> _Answer:
+        """Runs a statement. ``schema`` is for names of tables without one."""
         from volstream.api.objects.sql import run_statement
         from volstream.spark.frames import batches
 
@@ -186,6 +174,7 @@ class _OpenHome:
         return _Answer(frame.schema, lambda: batches(frame))
 
     def receiver(self, name: Name) -> FlushReceiver:
+        """Returns where rows of a table go."""
         if self._read_only:
             raise InterfaceError("The connection is read-only.")
         return self.tables.table(name)
@@ -218,7 +207,7 @@ class _ServedHome:
 class Connection(Closeable):
     """A connection to a home. Thread-safe. A context manager, which closes it. Made by :func:`connect`."""
 
-    def __init__(self, home: _Home, schema: str = DEFAULT_SCHEMA) -> None:
+    def __init__(self, home: _OpenHome | _ServedHome, schema: str = DEFAULT_SCHEMA) -> None:
         self._home = home
         self._schema = schema
         self._streams: list[RealtimeStream] = []

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from volstream.base.config import environment
 from volstream.base.lifecycle.backoff import Backoff
@@ -32,28 +32,19 @@ _END_SECONDS = 5.0
 _provider: TracerProvider | None = None
 
 
-class Span(Protocol):
-    """A span that is open."""
+class Span:
+    """A span that is open, of OpenTelemetry; None: without it."""
 
-    def set(self, **attributes: str | int | float) -> None:
-        """Adds attributes."""
-
-
-class _Nothing:
-    def set(self, **attributes: str | int | float) -> None:
-        """Does nothing."""
-
-
-_NOTHING = _Nothing()
-
-
-class _Recorded:
-    def __init__(self, span: Any) -> None:
+    def __init__(self, span: Any = None) -> None:
         self._span = span
 
     def set(self, **attributes: str | int | float) -> None:
-        """See :class:`Span`."""
-        self._span.set_attributes(_named(attributes))
+        """Adds attributes."""
+        if self._span is not None:
+            self._span.set_attributes(_named(attributes))
+
+
+_NOTHING = Span()
 
 
 @contextmanager
@@ -65,7 +56,7 @@ def span(name: str, **attributes: str | int | float) -> Iterator[Span]:
         return
     tracer = trace.get_tracer("volstream")
     with tracer.start_as_current_span(name, attributes=_named(attributes)) as current:
-        yield _Recorded(current)
+        yield Span(current)
 
 
 def _named(attributes: dict[str, str | int | float]) -> dict[str, str | int | float]:

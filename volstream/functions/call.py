@@ -25,7 +25,7 @@ from volstream.functions.file import File, FileSet
 from volstream.functions.limits import time_limit
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.output import OutputTarget, OutputWriter
-from volstream.functions.printing import CapturedOutput, ImmediateOutput, OutputSink
+from volstream.functions.printing import Capture, CapturedOutput, ImmediateOutput
 from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.source import FunctionSource
@@ -61,7 +61,7 @@ class Caller:
         source: FunctionSource,
         arguments: Mapping[str, str],
         timeout_seconds: float | None,
-        prints: OutputSink,
+        prints: Capture | ImmediateOutput,
         expected: RowRequirements,
         *,
         measures: bool = False,

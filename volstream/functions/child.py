@@ -12,21 +12,21 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import IO, NamedTuple, Protocol
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from volstream.base.model.units import format_duration
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
-from volstream.files.storage.base import HasLocalPaths, ObjectStore
+from volstream.files.storage.base import HasLocalPaths
 from volstream.functions.environment import starting
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.functions.processes import end_of, last_line, receive, send
 from volstream.functions.proxied_store import lend
 from volstream.functions.schema import check_declared, of_declaration
-from volstream.functions.source import FunctionSource
+
+if TYPE_CHECKING:
+    from volstream.functions.worker import Work
 
 #: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
 _GRACE_SECONDS = 2.0
@@ -50,29 +50,6 @@ class Ready(NamedTuple):
     concurrency: int
 
 
-class Isolated(Protocol):
-    """A function with everything that a child process needs to call it; pickled. This process uses only these."""
-
-    @property
-    def source(self) -> FunctionSource:
-        """The function."""
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """The result's own columns."""
-
-    @property
-    def store(self) -> ObjectStore:
-        """The files."""
-
-    @property
-    def timeout_seconds(self) -> float | None:
-        """For each file; None: unlimited."""
-
-    def with_store(self, store: ObjectStore) -> Isolated:
-        """Returns the same with another store."""
-
-
 class ChildWorker:
     """Calls a function in a child process, which runs :mod:`volstream.functions.serving`.
 
@@ -84,7 +61,7 @@ class ChildWorker:
 
     concurrency = 1
 
-    def __init__(self, work: Isolated) -> None:
+    def __init__(self, work: Work) -> None:
         self.batch_size = self.wanted = 1
         self.fetch_ahead = False
         self._work = work

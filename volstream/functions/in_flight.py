@@ -12,12 +12,15 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from volstream.base.model.work import FailureKind
-from volstream.functions.child import ChildWorker, Isolated
+from volstream.functions.child import ChildWorker
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.processes import receive, send
+
+if TYPE_CHECKING:
+    from volstream.functions.worker import Work
 
 #: The child itself ends a call at its limit, or gives it up soon after. A child that does not is killed this long after the
 #: limit.
@@ -37,7 +40,7 @@ class ManyCallsWorker(ChildWorker):
         concurrency: calls at once; None: as many as the function wants.
     """
 
-    def __init__(self, work: Isolated, concurrency: int | None) -> None:
+    def __init__(self, work: Work, concurrency: int | None) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[int, _Answer] = {}
         self._numbers = itertools.count()

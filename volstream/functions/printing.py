@@ -17,10 +17,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 #: Maximum length of a line, in characters.
 _LONGEST = 4000
@@ -73,16 +73,6 @@ class CapturedOutput:
         return json.dumps(values, separators=(",", ":"))
 
 
-class OutputSink(Protocol):
-    """The destination of a function's output."""
-
-    def during(self) -> AbstractContextManager[None]:
-        """Captures output while the block calls the function."""
-
-    def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
-        """Returns the output since the last call, labelled with the paths of the call's files; usually empty."""
-
-
 class ImmediateOutput:
     """Passes output on immediately, for a person who is watching."""
 
@@ -91,12 +81,12 @@ class ImmediateOutput:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`OutputSink`."""
+        """Makes the function's output go here while the block calls it."""
         with redirect_stdout(self._target), redirect_stderr(self._target):
             yield
 
     def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
-        """See :class:`OutputSink`."""
+        """Returns the output since the last call, labelled with the paths of the call's files; usually empty, here always."""
         del files
         return ()
 
@@ -169,7 +159,7 @@ class Capture:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`OutputSink`. Other threads enter it within a block of the creating thread, which restores the streams."""
+        """Likewise. Other threads enter it within a block of the creating thread, which restores the streams."""
         if threading.get_ident() != self._thread:
             _of_call.set(_Lines(self._maximum))
             yield
@@ -184,7 +174,7 @@ class Capture:
             sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = before
 
     def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
-        """See :class:`OutputSink`."""
+        """See :class:`ImmediateOutput`."""
         lines = _of_call.get()
         # Output of the function's own threads belongs to none of the calls that run in threads beside them.
         return self._lines.take(files) if lines is None else (*self._lines.take(()), *lines.take(files))

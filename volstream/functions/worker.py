@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import IO, Protocol
+from typing import IO, TypeAlias
 
 import pyarrow as pa
 
@@ -205,31 +205,6 @@ class Work:
                 return
 
 
-class Worker(Protocol):
-    """Calls the function on groups of files."""
-
-    @property
-    def batch_size(self) -> int:
-        """Number of files per group."""
-
-    @property
-    def concurrency(self) -> int:
-        """Number of calls at once."""
-
-    @property
-    def fetch_ahead(self) -> bool:
-        """True if fetching contents ahead is worthwhile."""
-
-    def fetch(self, group: Sequence[FileTask]) -> None:
-        """Starts fetching the contents of an upcoming group."""
-
-    def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file of a group, in order. Several threads call it if ``concurrency`` exceeds one."""
-
-    def close(self) -> None:
-        """Ends background work."""
-
-
 class InProcessWorker:
     """Calls the function in this process; if it runs out of memory, or blocks the event loop, calls it again in a fresh child.
 
@@ -237,7 +212,7 @@ class InProcessWorker:
     to blame.
 
     Attributes:
-        concurrency: see :class:`Worker`.
+        concurrency: number of calls at once.
     """
 
     def __init__(self, work: Work) -> None:
@@ -256,20 +231,20 @@ class InProcessWorker:
 
     @property
     def batch_size(self) -> int:
-        """See :class:`Worker`."""
+        """Number of files per group."""
         return self._caller.batch_size or 1
 
     @property
     def fetch_ahead(self) -> bool:
-        """See :class:`Worker`."""
+        """True if fetching contents ahead is worthwhile."""
         return self._fetcher.useful
 
     def fetch(self, group: Sequence[FileTask]) -> None:
-        """See :class:`Worker`."""
+        """Starts fetching the contents of an upcoming group."""
         self._fetcher.fetch(group)
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """See :class:`Worker`."""
+        """Returns the outcome of each file of a group, in order. Several threads call it if ``concurrency`` exceeds one."""
         if self._instead is not None:
             return self._instead.call(group)
         files = self._fetcher.files(group)
@@ -288,7 +263,7 @@ class InProcessWorker:
         ]
 
     def close(self) -> None:
-        """See :class:`Worker`."""
+        """Ends background work."""
         if self._instead is not None or is_blocked():  # perhaps by what the function left behind
             retire()
         self._resources.close()
@@ -306,6 +281,9 @@ class InProcessWorker:
                 self._child.close()  # it would die with this thread
         return again.after(outcome)
 
+
+#: What calls the function on groups of files.
+Worker: TypeAlias = InProcessWorker | ChildWorker
 
 #: Set once this process is to end with its task.
 _retired = threading.Event()
