@@ -40,40 +40,28 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     owned = {identity for job in jobs if job.owns_stream for identity in job.stream_ids}
     connections = {connection.id: connection for connection in catalog.connections.list()}
     streams = {stream.id: stream for stream in catalog.streams.list()}
-    definitions = [
-        _definition(Kind.CONNECTION, connection.name, _values(Kind.CONNECTION, connection)) for connection in connections.values()
+    return [
+        *(_definition(Kind.CONNECTION, one, _values(Kind.CONNECTION, one)) for one in connections.values()),
+        *(
+            _definition(Kind.VOLUME, one, _volume(one, connections.get(one.connection_id or "")))
+            for one in catalog.volumes.list()
+        ),
+        *(_definition(Kind.FUNCTION, one, _values(Kind.FUNCTION, one)) for one in catalog.functions.list()),
+        *(_definition(Kind.SOURCE, one, _source(one)) for one in catalog.sources.list() if _is_defined(one)),
+        *(_definition(Kind.STREAM, one, _stream(one)) for one in streams.values() if one.id not in owned),
+        *(_definition(_kind(job), job, _job(job, streams.get(job.stream_id))) for job in jobs),
+        *_tables(home, jobs, tables),
     ]
-    definitions += [
-        _definition(Kind.VOLUME, volume.name, _volume(volume, connections.get(volume.connection_id or "")))
-        for volume in catalog.volumes.list()
-    ]
-    definitions += [
-        _definition(Kind.FUNCTION, function.name, _values(Kind.FUNCTION, function)) for function in catalog.functions.list()
-    ]
-    definitions += [
-        _definition(Kind.SOURCE, source.name, _source(source)) for source in catalog.sources.list() if _is_defined(source)
-    ]
-    definitions += [
-        _definition(Kind.STREAM, stream.name, _stream(stream)) for stream in streams.values() if stream.id not in owned
-    ]
-    for job in jobs:
-        kind = Kind.DYNAMIC_TABLE if isinstance(job, DynamicJob) else Kind.JOB
-        definitions.append(_definition(kind, job.name, _job(job, streams.get(job.stream_id))))
-    return [*definitions, *_tables(home, jobs, tables)]
 
 
 def without_files(home: Home) -> Sequence[Definition]:
     """Returns the jobs and functions whose code the catalog keeps, which a file cannot define."""
     return [
+        *(_definition(Kind.FUNCTION, one, {}) for one in home.catalog.functions.list() if one.pickled is not None),
         *(
-            _definition(Kind.FUNCTION, function.name, {})
-            for function in home.catalog.functions.list()
-            if function.pickled is not None
-        ),
-        *(
-            _definition(Kind.JOB, job.name, {})
-            for job in home.catalog.jobs.list()
-            if isinstance(job, FileJob) and job.pickled is not None
+            _definition(Kind.JOB, one, {})
+            for one in home.catalog.jobs.list()
+            if isinstance(one, FileJob) and one.pickled is not None
         ),
     ]
 
@@ -87,8 +75,12 @@ def _is_defined(source: Source) -> bool:
     return source.kind is not SourceType.FILES and not source.immutable
 
 
-def _definition(kind: Kind, name: Name, values: dict[str, Any]) -> Definition:
-    return Definition(kind, name, {**defaults(kind), **values})
+def _definition(kind: Kind, stored: Any, values: dict[str, Any]) -> Definition:
+    return Definition(kind, stored.name, {**defaults(kind), **values})
+
+
+def _kind(job: Job) -> Kind:
+    return Kind.DYNAMIC_TABLE if isinstance(job, DynamicJob) else Kind.JOB
 
 
 def _values(kind: Kind, stored: Any) -> dict[str, Any]:
@@ -162,7 +154,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
             continue
         added = _added(writers.get(name, ()))
         if wanted is not None or not _is_result(schema, added):
-            yield _definition(Kind.TABLE, name, {**_table(schema), ADDED: added})
+            yield Definition(Kind.TABLE, name, {**defaults(Kind.TABLE), **_table(schema), ADDED: added})
 
 
 def _names(home: Home) -> Sequence[Name]:
