@@ -129,25 +129,16 @@ def add(home: Home, source: Source, version: int | None, upload: Upload) -> None
         VolstreamError: reading or writing failed. Nothing is left behind.
     """
     location = folders.table_location(home.warehouse, source.name)
-    with _staged(home, upload) as path, versions.alone(home, source.name), map_spark_errors():
-        with home.gateway.fresh() as spark:
-            rows = spark.read.parquet(path)
-            source = replace(source, primary_key=_checked_key(rows, upload, str(source.primary_key)))
-            last = versions.newest(home, source)
-            if version is None and last is not None and _has(spark, rows, location, versions.present(home, source, last)):
-                return
-            version = versions.number_for(home.catalog.sources.find(source.name) or source, version)
-            existing = versions.present(home, source, version)
-            if existing is not None:
-                if not _has(spark, rows, location, existing):
-                    raise versions.differs(source, version)
-                versions.note(home, source, version)
-                return
-            columns = folders.dataset(path).schema
+    with _staged(home, upload) as path, versions.alone(home, source.name), map_spark_errors(), home.gateway.fresh() as spark:
+        rows = spark.read.parquet(path)
+        source = replace(source, primary_key=_checked_key(rows, upload, str(source.primary_key)))
+
+        def write(number: int) -> None:
+            _fit(home, location, folders.dataset(path).schema, source)
+            versions.overwrite(home, location, number, lambda session: session.read.parquet(path))
+
         with _first(home, source):
-            _fit(home, location, columns, source)
-            versions.overwrite(home, location, version, lambda session: session.read.parquet(path))
-            versions.note(home, source, version)
+            versions.make(home, source, version, lambda existing: _has(spark, rows, location, existing), write)
 
 
 @contextmanager

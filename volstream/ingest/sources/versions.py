@@ -104,21 +104,44 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
         by_key = [(str(source.primary_key), "ascending")]
         return existing is not None and (rows.read(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key))
 
-    with alone(home, source.name):
-        last = newest(home, source)
-        if version is None and last is not None and has(present(home, source, last)):
-            return
-        version = number_for(home.catalog.sources.find(source.name) or source, version)
-        existing = present(home, source, version)
-        if existing is not None:
-            if not has(existing):
-                raise differs(source, version)
-        elif not direct.commit(location, _marker(version), RowChanges([items], items.schema, "", None, overwrite=True)):
+    def write(number: int) -> None:
+        if not direct.commit(location, _marker(number), RowChanges([items], items.schema, "", None, overwrite=True)):
             with folders.staged(home.warehouse, "version") as staged:
                 with folders.written(staged, items.schema) as file:
                     file.write_table(items)
-                overwrite(home, location, version, lambda session: session.read.parquet(staged), items.num_rows)
-        note(home, source, version)
+                overwrite(home, location, number, lambda session: session.read.parquet(staged), items.num_rows)
+
+    with alone(home, source.name):
+        make(home, source, version, has, write)
+
+
+def make(
+    home: Home, source: Source, version: int | None, has: Callable[[int | None], bool], write: Callable[[int], None]
+) -> None:
+    """Makes a version while no other process does, and records it, unless the table has it already.
+
+    Args:
+        version: None: the next one, unless the newest has the same rows.
+        has: returns whether a Delta version has the rows.
+        write: commits them as a version.
+
+    Raises:
+        AlreadyExistsError: the table has that version, with other rows.
+        InvalidValueError: there can be no such version.
+    """
+    last = newest(home, source)
+    if version is None and last is not None and has(present(home, source, last)):
+        return
+    version = number_for(home.catalog.sources.find(source.name) or source, version)
+    existing = present(home, source, version)
+    if existing is None:
+        write(version)
+    elif not has(existing):
+        raise AlreadyExistsError(
+            f"Version {version} of {source.name} exists with other data.",
+            f"Create version {number_for(source, None)}, or give another name.",
+        )
+    note(home, source, version)
 
 
 def present(home: Home, source: Source, version: int) -> int | None:
@@ -197,14 +220,6 @@ def note(home: Home, source: Source, version: int, delta: int | None = None) -> 
 def _marker(version: int) -> Marker:
     """Returns the marker of a version's commit."""
     return Marker(f"volstream:version:{version}", 1, {"version": version})
-
-
-def differs(source: Source, version: int) -> AlreadyExistsError:
-    """Returns the error for other data of an existing version."""
-    return AlreadyExistsError(
-        f"Version {version} of {source.name} exists with other data.",
-        f"Create version {number_for(source, None)}, or give another name.",
-    )
 
 
 def check_keys(items: pa.Table, primary_key: str) -> None:
