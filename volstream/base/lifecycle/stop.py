@@ -10,22 +10,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Stop:
+class Stop(threading.Event):
     """A flag that is only ever set. Every wait of a long-running part is ``stop.wait(seconds)``."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        """Asks everything that watches the flag to end. Idempotent."""
-        self._event.set()
-
     def __bool__(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Waits until the flag is set or the time is up; returns True if it is set."""
-        return self._event.wait(seconds)
+        return self.is_set()
 
 
 @contextmanager
