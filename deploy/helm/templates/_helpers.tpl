@@ -2,8 +2,12 @@
 {{ .Values.image | default (printf "volstream:%s" .Chart.AppVersion) }}
 {{- end }}
 
+{{/* Its Services, of which `...-spark-connect` is the longest, have names of at most 63 characters without dots. */}}
 {{- define "volstream.spark" -}}
-{{ .Release.Name }}-spark
+{{- if or (gt (len .Release.Name) 49) (contains "." .Release.Name) }}
+{{- fail (printf "release %s: use a name of at most 49 characters, without dots, because Services are named after it" .Release.Name) }}
+{{- end }}
+{{- .Release.Name }}-spark
 {{- end }}
 
 {{/* Takes the root and the component's name. */}}

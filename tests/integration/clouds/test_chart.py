@@ -34,6 +34,16 @@ ENGINE_SECONDS = 30
 
 COMPONENT = "app.kubernetes.io/component"
 
+#: What Spark 4.2.0 asked the API server of Kubernetes 1.36.3 about pods, in its audit log: verb, and when. All was in the release's namespace.
+ASKED = {
+    "get": "its own pod, which it makes the executors' owner; an executor that it deletes",
+    "list": "its own pod, until it is ready; executors, every half minute",
+    "watch": "its own pod, until it is ready; executors",
+    "create": "an executor",
+    "delete": "an executor that failed",
+    "deletecollection": "all executors, at the end",
+}
+
 #: Values, by what they are for.
 VALUES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -69,9 +79,9 @@ def rendered(name: str) -> list[Any]:
     return documents(VALUES[name])
 
 
-def documents(values: dict[str, Any]) -> list[Any]:
+def documents(values: dict[str, Any], release: str = "tables") -> list[Any]:
     with helm_python.Chart.load(CHART) as chart:
-        texts = chart.render(values, name="tables", namespace="data")
+        texts = chart.render(values, name=release, namespace="data")
     found = [yaml.safe_load_all(text) for path, text in texts.items() if not path.endswith("NOTES.txt")]
     return [document for one in found for document in one if document]
 
@@ -138,6 +148,27 @@ def test_the_documents_conform_to_the_schemas_of_kubernetes(name: str, version: 
 def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(helm_python.HelmError, match=said):
         documents(values)
+
+
+@pytest.mark.parametrize("release", ["a.b", "a" * 50])
+def test_a_release_after_which_no_service_can_be_named_is_refused(release: str) -> None:
+    with pytest.raises(helm_python.HelmError, match="at most 49 characters, without dots"):
+        documents({}, release)
+    documents({"spark": {"enabled": False}, "virtualClusters": {"BATCH": None}}, release)
+
+
+@pytest.mark.parametrize("release", ["a", "a" * 49])
+def test_services_have_names_that_kubernetes_accepts(release: str) -> None:
+    names = [one["metadata"]["name"] for one in documents({}, release) if one["kind"] == "Service"]
+    assert len(names) == 2
+    assert all(len(name) <= 63 for name in names)
+
+
+def test_a_namespace_with_a_quota_accepts_the_pods_of_daemons_and_server() -> None:
+    for pod in pods("default")[:-1]:  # Spark gives the executor's its own
+        for container in containers(pod):
+            assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+            assert set(container["resources"]["limits"]) == {"memory"}
 
 
 def test_the_chart_is_of_this_version() -> None:
@@ -257,6 +288,13 @@ def test_only_daemons_reach_the_connect_server_and_only_executors_the_driver() -
         ("spark-executor", "spark-executor", "all"),
         ("spark-connect", "spark-executor", "all"),
     }
+
+
+def test_the_server_may_do_what_spark_asked_of_a_real_api_server_and_nothing_more() -> None:
+    (rule,) = of_kind("default", "Role")["tables-spark"]["rules"]
+    assert rule == {"apiGroups": [""], "resources": ["pods"], "verbs": rule["verbs"]}
+    assert sorted(rule["verbs"]) == sorted(ASKED)
+    assert [*of_kind("default", "RoleBinding")] == ["tables-spark"]
 
 
 def test_the_image_has_what_executors_run() -> None:
