@@ -194,9 +194,9 @@ class _Kept:
     tried: float
 
     @property
-    def waits(self) -> float:
-        """Seconds until it is to be renewed."""
-        return self.tried + self.seconds / 3 - time.monotonic()
+    def due(self) -> float:
+        """When it is to be renewed (monotonic)."""
+        return self.tried + self.seconds / 3
 
 
 class Keeper:
@@ -209,15 +209,18 @@ class Keeper:
         self._lock = threading.Lock()  # held during a renewal, so that none follows a release
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._soonest = 0.0  # when the next one is due (monotonic)
 
     def add(self, kept: _Kept) -> None:
         """Renews a lease from now on."""
         with self._lock:
             self._kept.add(kept)
+            is_next = kept.due < self._soonest
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
                 self._thread.start()
-        self._changed.set()
+        if is_next:
+            self._changed.set()
 
     def remove(self, kept: _Kept) -> None:
         """Renews a lease no longer."""
@@ -234,11 +237,12 @@ class Keeper:
                 if not self._kept:
                     self._thread = None
                     return
-                for seconds in {one.seconds for one in self._kept if one.waits <= 0}:
+                now = time.monotonic()
+                for seconds in {one.seconds for one in self._kept if one.due <= now}:
                     # All with the first that is due: so there is one commit in this time.
                     self._renew([one for one in self._kept if one.seconds == seconds], seconds)
-                soonest = min((one.waits for one in self._kept), default=0.0)
-            self._changed.wait(max(soonest, 0.0))
+                self._soonest = min((one.due for one in self._kept), default=0.0)
+            self._changed.wait(max(self._soonest - time.monotonic(), 0.0))
 
     def _renew(self, due: Sequence[_Kept], seconds: float) -> None:
         now = time.monotonic()
