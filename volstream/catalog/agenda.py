@@ -70,7 +70,6 @@ class Agenda:
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
         self.jobs: Mapping[str, Job] = {}
         self.marks: dict[str, Marks] = {}
-        self._ranks: Mapping[str, int] = {}
         self._database = database
         self._copies = Copies(definitions)
         self._of_volumes: Mapping[str, set[str]] = {}
@@ -86,8 +85,6 @@ class Agenda:
         changed = self._copies.follow({marks.id: marks.revision for marks in found.values()})
         if changed or len(self.jobs) != len(self._copies.all):
             self.jobs = self._copies.all
-            order = sorted(self.jobs, key=lambda job_id: -self.jobs[job_id].priority)
-            self._ranks = {job_id: rank for rank, job_id in enumerate(order)}
         before, self.marks = self.marks, found
         self._version = version
         self._of_volumes = {}
@@ -102,9 +99,14 @@ class Agenda:
             found = map(Marks._make, self._database.rows(_SOME_MARKS, some=some, **times(datetime.now(UTC))))
             self.marks |= {marks.id: marks for marks in found}
 
-    def by_priority(self, ids: Set[str]) -> Sequence[Job]:
-        """Returns the jobs with these ids, those of high priority first."""
-        return [self.jobs[job_id] for job_id in sorted(ids & self._ranks.keys(), key=self._ranks.__getitem__)]
+    def in_turn(self, since: Mapping[str, float]) -> Sequence[Job]:
+        """Returns jobs in the order in which they are to run: those of high priority first, then those that have waited longest.
+
+        Args:
+            since: when each began to wait, by id.
+        """
+        known = [(-self.jobs[job_id].priority, at, job_id) for job_id, at in since.items() if job_id in self.jobs]
+        return [self.jobs[job_id] for _, _, job_id in sorted(known)]
 
     def is_outdated(self, job_id: str) -> bool:
         """Returns whether a job in ``jobs`` was changed since it was read, as far as is known."""

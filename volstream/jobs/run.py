@@ -11,7 +11,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.tracing import span
-from volstream.errors import DependencyError, SqlError, StorageError, VolstreamError
+from volstream.errors import DependencyError, EngineLostError, SqlError, StorageError, VolstreamError
 from volstream.jobs.lease import RunReport, held, lease
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
@@ -152,7 +152,12 @@ class FileRunner:
         services = self._services
         with lease(services.catalog, self._job, services.settings.lease_seconds, owner) as lead:
             run = kind(services, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            self._do(run, act)
+            try:
+                self._do(run, act)
+            except EngineLostError:
+                if not run.stop:
+                    raise
+                # It was stopped with the run, which had a batch in hand: the next run goes on with it.
             lead.summary = run.summary()
             return run.report
 

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -82,7 +82,7 @@ class Scheduler:
         self._not_run: dict[str, str] = {}  # by job: the reason last logged
         self._agenda = Agenda(catalog.database, catalog.jobs)
         self._looks_at = 0.0  # at all jobs (monotonic)
-        self._stirred: set[str] = set()  # ids of jobs that have changed, or their volume has, since they were looked at
+        self._stirred: dict[str, float] = {}  # by job: since when it, or its volume, has a change not looked at (monotonic)
         self._next_looks: dict[str, float] = {}  # by job: when to look at it although nothing has changed (monotonic)
         self._idle: dict[str, Marks | None] = {}  # the marks with which a job was found without work
         self._begun: dict[str, Marks] = {}  # the marks with which a job was last begun, because they promised work
@@ -137,31 +137,37 @@ class Scheduler:
         if looks:
             self._looks_at = now + _LOOK_SECONDS
             before = self._agenda.jobs
-            self._stirred |= self._agenda.changed()
+            self._stir(self._agenda.changed(), now)
             if self._agenda.jobs is not before:
                 self._forget()
         stirred = self._agenda.of_volumes(volumes) | ended
         if stirred and not looks:
             self._agenda.look(stirred)
-        self._stirred |= stirred
-        for job in self._agenda.by_priority(ended):
-            self._collect(job)
-        for dropped in ended - self._agenda.jobs.keys():
-            del self._running[dropped]
+        self._stir(stirred, now)
+        for job_id in ended:
+            job = self._agenda.jobs.get(job_id)
+            if job is None:  # dropped
+                del self._running[job_id]
+            else:
+                self._collect(job)
         if looks:
-            due = {job_id for job_id, at in self._next_looks.items() if at <= now}
-            return iter(self._agenda.by_priority(self._stirred | due))
+            due = {job_id: at for job_id, at in self._next_looks.items() if at <= now}
+            return iter(self._agenda.in_turn(due | self._stirred))
         # Of others it is not known yet when they ran last.
-        return (job for job in self._agenda.by_priority(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE)
+        return (job for job in self._agenda.in_turn(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE)
+
+    def _stir(self, ids: Set[str], now: float) -> None:
+        """Notes that jobs are to be looked at. One that waits already keeps its turn."""
+        for job_id in ids:
+            self._stirred.setdefault(job_id, now)
 
     def _forget(self) -> None:
         """Forgets what is known of dropped jobs."""
         jobs = self._agenda.jobs
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs.values()}:
             del self.unrecorded[name]
-        self._stirred &= jobs.keys()
         by_job: Sequence[dict[str, Any]] = (
-            *(self._next_looks, self._idle, self._begun, self._rests, self._verified),
+            *(self._stirred, self._next_looks, self._idle, self._begun, self._rests, self._verified),
             *(self._failures, self._not_before, self._not_run),
         )
         for known in by_job:
@@ -180,7 +186,7 @@ class Scheduler:
             self._begin(pool, job, act)
             return
         if not self._agenda.is_outdated(job.id):
-            self._stirred.discard(job.id)
+            self._stirred.pop(job.id, None)
         self._next_looks[job.id] = self._next_look(job)
         if isinstance(job, FileJob):  # one that is new to this daemon counts as having run
             self._rests.setdefault(job.id, [time.monotonic() + seconds for seconds in _REST_SECONDS])
@@ -204,7 +210,7 @@ class Scheduler:
         return min(times)
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
-        self._stirred.discard(job.id)
+        self._stirred.pop(job.id, None)
         self._next_looks[job.id] = math.inf  # its end is noticed
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
@@ -235,9 +241,9 @@ class Scheduler:
         if now < self._keeps_light_at or self._kept_light in self._running or not self._has_room():
             return
         self._keeps_light_at = now + _LIGHT_SECONDS
-        rested = {job_id for job_id, times in self._rests.items() if times and times[0] <= now} - self._running.keys()
-        for job in self._agenda.by_priority(rested):
-            if self._serves(job):
+        rested = {job_id: times[0] for job_id, times in self._rests.items() if times and times[0] <= now}
+        for job in self._agenda.in_turn(rested):
+            if job.id not in self._running and self._serves(job):
                 del self._rests[job.id][0]
                 self._kept_light = job.id
                 self._begin(pool, job, self._compact)

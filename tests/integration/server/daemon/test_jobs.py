@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,8 +33,10 @@ from volstream.catalog.tables import digest, failures
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
 from volstream.jobs.lease import RunReport, held
 from volstream.jobs.progress import Observer
+from volstream.jobs.stream_run import StreamRun
 from volstream.server.daemon import jobs
 from volstream.server.daemon.jobs import Scheduler
+from volstream.spark.errors import engine_lost
 from volstream.tables.delta.log import DeltaLog
 
 
@@ -139,6 +142,26 @@ def test_of_jobs_that_are_due_those_of_higher_priority_run_first(tmp_path: Path)
     with world.running():
         eventually(lambda: len(order) >= 4)
     assert order[:4] == ["c_early", "b_early", "classify", "a_late"]
+
+
+def test_jobs_that_always_have_work_take_turns(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for name in ("a", "b"):
+        of_it = objects.stream(name=f"of_{name}")
+        with world.catalog.database.transaction() as transaction:
+            world.catalog.streams.add(transaction, of_it)
+            world.catalog.jobs.add(transaction, objects.job(of_it, name, on_change=True))
+    runners: dict[str, FakeRunner] = defaultdict(FakeRunner)
+    world.up = True
+    settings = config.load(tmp_path / "home").model_copy(update={"max_parallel_jobs": 1, "on_change_gap_seconds": 0.0})
+    world.scheduler = Scheduler(
+        world.catalog, lambda job: runners[str(job.name)], settings, ZoneInfo("UTC"), lambda _: True, world.stop, world.is_up
+    )
+    with world.running():
+        eventually(lambda: sum(runner.runs for runner in runners.values()) >= 9)
+    counts = {name: runner.runs for name, runner in runners.items()}
+    assert len(counts) == 3
+    assert max(counts.values()) - min(counts.values()) <= 1, counts
 
 
 def test_a_run_that_dies_with_the_engine_is_retried(tmp_path: Path) -> None:
@@ -302,6 +325,23 @@ def test_a_failure_that_the_catalog_cannot_take_is_known_to_the_daemon_until_it_
         assert not world.failing()
         statement("DROP TRIGGER full")
         eventually(lambda: not world.scheduler.unrecorded and world.runner.runs > 2)
+
+
+def test_a_run_that_was_stopped_with_its_engine_did_not_fail(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.put("1", "text")
+    place.job("def f(file): return {'t': file.read_text()}", returns="t STRING")
+    [job] = place.session.home.catalog.jobs.list()
+    stop = Stop()
+
+    def go(*_: object, **__: object) -> None:
+        raise engine_lost("its gateway was closed")
+
+    monkeypatch.setattr(StreamRun, "go", go)
+    with pytest.raises(EngineLostError):
+        place.session.jobs.runner(job).run(stop=stop)
+    stop.set()
+    place.session.jobs.runner(job).run(stop=stop)
+    assert not place.session.home.catalog.conditions.causes(ConditionKind.JOB)
 
 
 def test_the_table_of_a_job_that_rests_has_no_deleted_rows_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
