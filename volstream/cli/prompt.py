@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,22 +20,21 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.base.model.names import Name
 from volstream.cli.output import Output
 from volstream.errors import SqlError, VolstreamError
+from volstream.sql import grammar
 from volstream.sql.tokens import split, tokenize
 from volstream.tables.delta import folders
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
 
-#: Keywords of volstream's statements, and the most common ones of Spark's.
-_KEYWORDS = tuple(
+#: Keywords that :func:`grammar.keywords` lacks: the most common ones of Spark's statements, and the plurals of SHOW.
+_OTHERS = tuple(
     """
-    ALTER AND AS ASC BETWEEN BY CASE CAST CHANGE CHANGES COMMENT CONNECTION CONNECTIONS CREATE DELETE DESC DESCRIBE DETAIL
-    DIRECTORY DISTINCT DROP ELSE EMPTY END EVERY EXISTS EXPLAIN EXTENDED EXTERNAL FALSE FROM FULL FUNCTION GROUP HAVING
-    HISTORY IF IN INNER INSERT INTO IS JOB JOBS JOIN KEY LEFT LIKE LIMIT LOCATION MATCHED MERGE NOT NOTIFICATION NULL OF ON
-    OPTIMIZE OR ORDER OUTER OVERWRITE PARTITIONED PATTERN PAUSE PRIMARY PROPERTIES RECURSIVE REFRESH REPLACE RESET RESUME
-    RETURNS RIGHT RUN SCHEDULE SCHEMA SCHEMAS SELECT SET SHOW STORAGE STREAM STREAMS SUBDIRECTORY TABLE TABLES TBLPROPERTIES
-    THEN TIMESTAMP TO TRUE TRUNCATE TYPE UNION UPDATE USING VACUUM VALUES VERSION VIEW VOLUME VOLUMES WHEN WHERE WITH
-    """.split()  # noqa: SIM905  # a list of a hundred quoted words is not the clearer form
+    AND ASC BETWEEN BY CASE CAST CHANGES CONNECTIONS DELETE DETAIL DISTINCT ELSE EMPTY END EXPLAIN EXTENDED FALSE FULL
+    GROUP HAVING INNER INSERT IS JOBS JOIN LEFT LIMIT MATCHED MERGE NULL OPTIMIZE ORDER OUTER OVERWRITE PARTITIONED
+    PAUSE RIGHT SCHEMA SCHEMAS SELECT STREAMS TABLES TBLPROPERTIES THEN TRUE TRUNCATE UNION UPDATE VACUUM VALUES VIEW
+    VOLUMES WHEN
+    """.split()  # noqa: SIM905  # a list of many quoted words is not the clearer form
 )
 
 #: After these a name follows; names are suggested before a letter is typed.
@@ -58,6 +58,11 @@ _BEFORE_NAME = {
 
 _ENDS = ("exit", "quit")
 _WORD = re.compile(r"[\w.`]*\Z")
+
+
+@cache
+def _keywords() -> Sequence[str]:
+    return sorted({*_OTHERS, *grammar.keywords()})
 
 
 def run_prompt(session: Session, output: Output, run: Callable[[str], None]) -> None:
@@ -129,7 +134,7 @@ def suggestions(before: str, objects: Callable[[], Iterable[str]]) -> tuple[str,
         return word, []
     typed = word.lower()
     names = [name for name in objects() if _begins(name, typed)]
-    keywords = [] if due and not word else [keyword for keyword in _KEYWORDS if keyword.lower().startswith(typed)]
+    keywords = [] if due and not word else [keyword for keyword in _keywords() if keyword.lower().startswith(typed)]
     return word, [*names, *keywords] if due else [*keywords, *names]
 
 

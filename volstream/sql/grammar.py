@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +120,14 @@ def _parser() -> Lark:
 
     grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
     return Lark(grammar, parser="lalr", propagate_positions=True, maybe_placeholders=False)
+
+
+def keywords() -> Set[str]:
+    """Returns the words of volstream's own statements."""
+    from lark.lexer import PatternStr
+
+    patterns = [terminal.pattern for terminal in _parser().terminals]
+    return {pattern.value.upper() for pattern in patterns if isinstance(pattern, PatternStr) and pattern.value.isidentifier()}
 
 
 def _refused(text: str, error: Any) -> SqlError:

@@ -85,7 +85,7 @@ def test_keywords_are_completed_even_if_the_catalog_does_not_answer() -> None:
         raise CatalogError("gone")
 
     found = SqlCompleter(broken).get_completions(Document("SELECT 1 FROM o"), CompleteEvent())
-    assert [one.text for one in found] == ["OF", "ON", "OPTIMIZE", "OR", "ORDER", "OUTER", "OVERWRITE"]
+    assert [one.text for one in found] == ["OF", "ON", "OPTIMIZE", "OPTIONS", "OR", "ORDER", "OUTER", "OVERWRITE"]
 
 
 def converse(session: Session, typed: str) -> None:

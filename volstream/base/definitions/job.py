@@ -95,7 +95,12 @@ class Scheduled:
     every: Annotated[float | None, Option("Run periodically.", clause=True)] = None
     cron: Annotated[str | None, Option("Run on a schedule.", metavar="'*/5 * * * *'", clause=True)] = None
     priority: Annotated[
-        int, Option("Of several jobs that are due, those with higher numbers run first.", minimum=-1000, maximum=1000)
+        int,
+        Option(
+            "Of jobs that are due, those with higher numbers run first; of equal ones, the longest due.",
+            minimum=-1000,
+            maximum=1000,
+        ),
     ] = 0
 
     def __post_init__(self) -> None:

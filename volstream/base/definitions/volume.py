@@ -21,6 +21,7 @@ class QueueType(OpenWords):
 
     LOCAL = "local"
     POLL = "poll"
+    # One of each provider, such as SQS.
     vars().update({words.queue_type.upper(): words.queue_type for words in PROVIDERS.values()})
     KAFKA = "kafka"
     MEMORY = "memory"
@@ -64,7 +65,7 @@ class VolumeOptions:
     max_removals: Annotated[
         str | None,
         Option(
-            "Hold the removals of a listing beyond this; default: half of 100 files or more, all of 10 or more.",
+            "Hold the removals of a listing that are more than this. Default: half of at least 100 files, or all of at least 10.",
             metavar="50%|N|all",
             clause=True,
         ),
@@ -104,8 +105,8 @@ class Volume(VolumeOptions):
         refresh_count: number of the newest refresh.
         max_removals: limit for removals by a full listing, in the syntax of :class:`~volstream.base.model.removals.RemovalLimit`;
             None: the default.
-        held_removals: rows that the newest full listing found gone, kept until the removals are accepted.
-        accept_removals: the removals were accepted: the next full listing may remove what it finds gone.
+        held_removals: rows whose files the newest full listing did not find, kept until their removal is accepted.
+        accept_removals: the removals were accepted: the next full listing may remove the rows of missing files.
     """
 
     id: str
@@ -122,7 +123,7 @@ class Volume(VolumeOptions):
 
     @property
     def definition(self) -> Sequence[object]:
-        """The alterable attributes that determine how the volume is kept."""
+        """The alterable attributes that determine how the volume is kept: if one of them changes, its daemon begins anew."""
         return (self.connection_id, self.queue_type, self.queue_name, self.queue_properties, self.inventory, self.selection)
 
     @property

@@ -128,7 +128,8 @@ class EventQueue(Protocol):
 
 @runtime_checkable
 class Announcing(Protocol):
-    """A queue that says when to ask it, so that no thread waits for it. Others get one (``announced``)."""
+    """A queue that says when to ask it, so that no thread waits for it. Any other is polled by a thread of its own
+    (:mod:`~volstream.files.queues.announced`)."""
 
     def announce(self, ready: Callable[[float], None]) -> None:
         """Calls ``ready``, from any thread, with the time (monotonic) from which ``receive`` may return or raise something."""
@@ -150,7 +151,7 @@ class Settling(Protocol):
     """A queue that holds a change back until it has settled, and so delivers changes that come together in one go."""
 
     def is_settled(self) -> bool:
-        """Returns whether no change that it has seen is held back."""
+        """Returns True if no change is held back."""
 
 
 class Parser(Protocol):

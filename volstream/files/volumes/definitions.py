@@ -134,7 +134,8 @@ def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a volume. Its streams become stale; its files and directory data stay. Returns False as :func:`drop_connection`.
+    """Drops a volume. Its streams become stale; its files and directory data stay. Returns False if there is none and
+    ``if_exists`` is set.
 
     Raises:
         ObjectInUseError: a job processes the volume's files, or writes its outputs there.
