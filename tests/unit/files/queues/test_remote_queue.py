@@ -300,9 +300,13 @@ def test_threads_end_with_the_queue(start: Start) -> None:
     provider = Provider()
     queue = start(provider, QueueSettings(pollers=2))
     provider.send("m")
-    assert queue.receive(1, 5.0)  # a thread looks after what is held
-    own = [thread for thread in {*threading.enumerate()} - before if thread.name == "queue"]
-    assert len(own) == 3
+    assert queue.receive(1, 5.0)  # a thread looks after what is held, and may be starting now
+
+    def running() -> list[threading.Thread]:
+        return [thread for thread in {*threading.enumerate()} - before if thread.name == "queue" and thread.is_alive()]
+
+    eventually(lambda: len(running()) == 3)
+    own = running()
     queue.stop()
     provider.send()
     for thread in own:
