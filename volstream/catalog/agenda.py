@@ -132,6 +132,5 @@ _MARKS = (
     )
     .outerjoin(streams, streams.c.id == jobs.c.stream_id)
     .outerjoin(volumes, volumes.c.id == streams.c.source_id)
-    .order_by(jobs.c.schema_name, jobs.c.name)
 )
 _SOME_MARKS = _MARKS.where(jobs.c.id.in_(bindparam("some", expanding=True)))

@@ -165,7 +165,7 @@ class Copies(Generic[T]):
     """A copy of all objects of a kind, as of the last look. Each look reads only what has changed. For use by one thread.
 
     Attributes:
-        all: by id, in the order of their names.
+        all: by id, in the order of the revisions, which by default is that of their names.
         revisions: with which they were read, by id.
     """
 

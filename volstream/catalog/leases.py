@@ -110,17 +110,17 @@ class Leases:
                 if self._database.add_missing(transaction, leases, ["name"], [values]):
                     return None
                 row = transaction.execute(select(leases).where(leases.c.name == name).with_for_update()).one_or_none()
-            if _prevents(row, owner, now, seconds):
+            if row.owner != owner and _holds(row, now, seconds):
                 return Lease(*row)
             transaction.execute(update(leases).where(leases.c.name == name).values(**values))
             return None
 
-    def preventing(self, name: str, owner: str, seconds: float) -> Lease | None:
-        """Returns the lease that would prevent :meth:`acquire`, or None. Commits nothing: each commit wakes all daemons."""
+    def is_free(self, name: str, seconds: float) -> bool:
+        """Returns whether a new owner could :meth:`acquire` the lease. Commits nothing: each commit wakes all daemons."""
         with self._database.reading() as transaction:
             now = self._database.now(transaction)
             row = transaction.execute(select(leases).where(leases.c.name == name)).one_or_none()
-            return Lease(*row) if row is not None and _prevents(row, owner, now, seconds) else None
+            return row is None or not _holds(row, now, seconds)
 
     def extend(self, held: Sequence[tuple[str, str]], seconds: float) -> set[str]:
         """Renews leases, given by name and owner, in one transaction; returns the names of those that their owners still had."""
@@ -150,9 +150,9 @@ class Leases:
         return frozenset(held.name.removeprefix(_JOB) for held in self.held(_JOB))
 
 
-def _prevents(row: Any, owner: str, now: float, seconds: float) -> bool:
-    holds = now < row.expires <= now + max(_FARTHEST_SECONDS, 10 * seconds)
-    return row.owner != owner and holds and not is_gone(row.owner)
+def _holds(row: Any, now: float, seconds: float) -> bool:
+    """Returns whether the owner of a lease still has it."""
+    return now < row.expires <= now + max(_FARTHEST_SECONDS, 10 * seconds) and not is_gone(row.owner)
 
 
 @contextmanager

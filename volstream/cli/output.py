@@ -126,8 +126,10 @@ def arranged(
     spare = len(columns) - _LEAST_COLUMNS if fit else 0
     while len(columns) * _COLUMN_WIDTH <= width or spare > 0:
         table = _table(rows, columns, headings, exact=exact, cut=cut)
+        if cut:
+            return table
         size = _measured(table)
-        if cut or size.maximum <= width or (spare <= 0 and size.minimum <= width):
+        if size.maximum <= width or (spare <= 0 and size.minimum <= width):
             return table
         if spare <= 0:
             break

@@ -159,7 +159,7 @@ class Capture:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Likewise. Other threads enter it within a block of the creating thread, which restores the streams."""
+        """See :class:`ImmediateOutput`. Threads enter it within a block of the creating thread, which restores the streams."""
         if threading.get_ident() != self._thread:
             _of_call.set(_Lines(self._maximum))
             yield

@@ -19,6 +19,7 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import (
     CatalogError,
+    EngineLostError,
     FencedError,
     InterruptedByUserError,
     InvalidStateError,
@@ -125,6 +126,17 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
                 note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=with_remedy(error))
             raise
         note_ended(catalog.database, lead.job, lead.summary or _nothing_after(lead.job.last_outcome))
+
+
+@contextmanager
+def resumable(stop: Stop) -> Iterator[None]:
+    """Lets a run that was asked to stop end without a failure when the stop takes its engine, too; the next run resumes its open
+    batch."""
+    try:
+        yield
+    except EngineLostError:
+        if not stop:
+            raise
 
 
 @contextmanager

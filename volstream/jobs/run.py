@@ -11,8 +11,8 @@ from volstream.base.definitions import FileJob
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.tracing import span
-from volstream.errors import DependencyError, EngineLostError, SqlError, StorageError, VolstreamError
-from volstream.jobs.lease import RunReport, held, lease
+from volstream.errors import DependencyError, SqlError, StorageError, VolstreamError
+from volstream.jobs.lease import RunReport, held, lease, resumable
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
 from volstream.jobs.proof import VerifyRun
@@ -152,12 +152,8 @@ class FileRunner:
         services = self._services
         with lease(services.catalog, self._job, services.settings.lease_seconds, owner) as lead:
             run = kind(services, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
-            try:
+            with resumable(run.stop):
                 self._do(run, act)
-            except EngineLostError:
-                if not run.stop:
-                    raise
-                # It was stopped with the run, which had a batch in hand: the next run goes on with it.
             lead.summary = run.summary()
             return run.report
 

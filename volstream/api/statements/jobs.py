@@ -12,7 +12,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.text import counted
 from volstream.base.tracing import span
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
-from volstream.jobs.lease import RunReport, lease
+from volstream.jobs.lease import RunReport, lease, resumable
 from volstream.jobs.progress import Observer
 from volstream.sql import names
 from volstream.sql.tokens import words_of
@@ -72,17 +72,18 @@ class StatementRunner:
         if self._home.open_consumption is not None:
             raise InvalidStateError(f"The job {name} cannot run inside a transaction.", "Run it before, or after.")
         with lease(self._home.catalog, self._job, self._home.settings.lease_seconds, owner) as lead:
-            report.recovered = self._recover()
-            while not stopped and self._is_any_to_read():
-                with span("batch", job=str(name)) as current:
-                    rows = self._write(lead.job)
-                    current.set(rows=rows)
-                report.progress.rows += rows
-                report.progress.batches += 1
-                if observe is not None:
-                    observe(report.progress)
-                if not until_empty:
-                    break
+            with resumable(stopped):
+                report.recovered = self._recover()
+                while not stopped and self._is_any_to_read():
+                    with span("batch", job=str(name)) as current:
+                        rows = self._write(lead.job)
+                        current.set(rows=rows)
+                    report.progress.rows += rows
+                    report.progress.batches += 1
+                    if observe is not None:
+                        observe(report.progress)
+                    if not until_empty:
+                        break
             lead.summary = counted(report.progress.rows, "row") if report.progress.batches else None
         return report
 

@@ -72,8 +72,18 @@ class ReconcileResult:
     @classmethod
     def of(cls, listing: Listing, counts: Counts, late: int, commit: Refresh | None, held: int = 0) -> ReconcileResult:
         """Returns what became of a listing."""
-        seen = listing.files, listing.bytes, counts, late, commit, listing.finding_count, listing.unsettled
-        return cls(*seen, time.time() - listing.began, held, listing.as_of)
+        return cls(
+            listing.files,
+            listing.bytes,
+            counts,
+            late,
+            commit,
+            listing.finding_count,
+            listing.unsettled,
+            time.time() - listing.began,
+            held,
+            listing.as_of,
+        )
 
 
 def list_subtrees(

@@ -129,7 +129,7 @@ class Scheduler:
         self._wake.wait(_LOOK_SECONDS)
 
     def _look(self) -> Iterator[Job]:
-        """Collects the results of runs, and notes what has changed. Returns the jobs that may be due, by priority."""
+        """Collects the results of runs, and notes what has changed. Returns the jobs that may be due, in turn."""
         now = time.monotonic()
         volumes = {self._committed.popleft() for _ in range(len(self._committed))}
         ended = {job_id for job_id, future in self._running.items() if future.done()}
@@ -150,11 +150,9 @@ class Scheduler:
                 del self._running[job_id]
             else:
                 self._collect(job)
-        if looks:
-            due = {job_id: at for job_id, at in self._next_looks.items() if at <= now}
-            return iter(self._agenda.in_turn(due | self._stirred))
-        # Of others it is not known yet when they ran last.
-        return (job for job in self._agenda.in_turn(self._stirred) if job.trigger.kind is TriggerKind.ON_CHANGE)
+        due = {job_id: at for job_id, at in self._next_looks.items() if at <= now} if looks else {}
+        # Between two looks it is not known when jobs with a clock ran last.
+        return (job for job in self._agenda.in_turn(due | self._stirred) if looks or job.trigger.kind is TriggerKind.ON_CHANGE)
 
     def _stir(self, ids: Set[str], now: float) -> None:
         """Notes that jobs are to be looked at. One that waits already keeps its turn."""

@@ -100,12 +100,8 @@ class Leased:
         Args:
             lost: see :func:`volstream.catalog.leases.lease`.
         """
-        leases, owner = self._catalog.leases, new_owner()
         purpose, seconds = f"daemon's {self._title}", self._settings.lease_seconds
-        if leases.preventing(self._lease_name, owner, seconds) is not None:
-            yield False
-            return
-        with lease(leases, self._lease_name, owner, purpose, seconds, lost) as other:
+        with lease(self._catalog.leases, self._lease_name, new_owner(), purpose, seconds, lost) as other:
             if other is not None:
                 yield False
                 return
@@ -139,6 +135,8 @@ class LeasedWorker(Leased, ABC):
         """Works for as long as the lease is held; returns at once if another process holds it."""
         turn = self._turn = Stop()
         if self.stop:  # set before this turn existed
+            return
+        if not self._catalog.leases.is_free(self._lease_name, self._settings.lease_seconds):
             return
         with self.leased(turn.set) as is_mine:
             if is_mine:

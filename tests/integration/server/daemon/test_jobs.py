@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from tests import objects
 from tests.integration.conftest import Place
 from tests.waiting import eventually
+from volstream.api.statements.jobs import StatementRunner
 from volstream.base import config
 from volstream.base.definitions import Job, JobState
 from volstream.base.lifecycle.stop import Stop
@@ -342,6 +343,30 @@ def test_a_run_that_was_stopped_with_its_engine_did_not_fail(place: Place, monke
     stop.set()
     place.session.jobs.runner(job).run(stop=stop)
     assert not place.session.home.catalog.conditions.causes(ConditionKind.JOB)
+
+
+def test_a_statement_that_was_stopped_with_its_engine_did_not_fail(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = place.session
+    for statement in (
+        "CREATE TABLE a (n INT)",
+        "ALTER TABLE a SET PROPERTIES ('change_tracking' = 'true')",
+        "CREATE TABLE b (n INT)",
+        "CREATE STREAM s ON TABLE a",
+    ):
+        session.sql(statement)
+    session.sql("CREATE JOB copy AS INSERT INTO b SELECT n FROM s")
+    [job] = session.home.catalog.jobs.list()
+    stop = Stop()
+
+    def lose(*_: object) -> None:
+        raise engine_lost("its gateway was closed")
+
+    monkeypatch.setattr(StatementRunner, "_recover", lose)
+    with pytest.raises(EngineLostError):
+        session.jobs.runner(job).run(stop=Stop())
+    stop.set()
+    session.jobs.runner(job).run(stop=stop)
+    assert not session.home.catalog.conditions.causes(ConditionKind.JOB)
 
 
 def test_the_table_of_a_job_that_rests_has_no_deleted_rows_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
