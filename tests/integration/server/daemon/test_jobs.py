@@ -19,7 +19,7 @@ from sqlalchemy import insert
 from structlog.testing import capture_logs
 
 from tests import objects
-from tests.integration.conftest import Place
+from tests.integration.conftest import Home, Place
 from tests.waiting import eventually
 from volstream.api.statements.jobs import StatementRunner
 from volstream.base import config
@@ -345,16 +345,12 @@ def test_a_run_that_was_stopped_with_its_engine_did_not_fail(place: Place, monke
     assert not place.session.home.catalog.conditions.causes(ConditionKind.JOB)
 
 
-def test_a_statement_that_was_stopped_with_its_engine_did_not_fail(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = place.session
-    for statement in (
-        "CREATE TABLE a (n INT)",
-        "ALTER TABLE a SET PROPERTIES ('change_tracking' = 'true')",
-        "CREATE TABLE b (n INT)",
-        "CREATE STREAM s ON TABLE a",
-    ):
-        session.sql(statement)
-    session.sql("CREATE JOB copy AS INSERT INTO b SELECT n FROM s")
+def test_a_statement_that_was_stopped_with_its_engine_did_not_fail(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.sql(
+        "CREATE TABLE a$ (n INT); ALTER TABLE a$ SET PROPERTIES ('change_tracking' = 'true'); CREATE TABLE b$ (n INT);"
+        "CREATE STREAM s$ ON TABLE a$; CREATE JOB copy AS INSERT INTO b$ SELECT n FROM s$"
+    )
+    session = home.session
     [job] = session.home.catalog.jobs.list()
     stop = Stop()
 
