@@ -38,9 +38,15 @@ class Output:
         """Returns the output for errors that happen before the options are parsed."""
         return cls("--format=json" in arguments or ("--format", "json") in pairwise(arguments))
 
-    def result(self, value: Any, text: str) -> None:
-        """Prints a command's result: ``value`` as JSON, or ``text``."""
-        self._write(to_json(value) if self.as_json else text)
+    def result(self, value: Any, text: str | None) -> None:
+        """Prints a command's result: ``value`` as JSON, or ``text``; None: :meth:`part` printed it."""
+        if self.as_json or text is not None:
+            self._write(to_json(value) if self.as_json else str(text))
+
+    def part(self, text: str) -> None:
+        """Prints a part of a result as soon as it is known. As JSON, the result is one document."""
+        if not self.as_json:
+            self._write(text)
 
     def table(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,6 +47,7 @@ def _progress(output: Output) -> Iterator[Observer]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # above the bar; into a pipe it goes as it is
     ) as bar:
         task = bar.add_task("files", total=None, more="")
 

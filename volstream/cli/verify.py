@@ -43,6 +43,13 @@ class _Report:
     lines: Sequence[str]
     error: VolstreamError | None = None
 
+    @property
+    def text(self) -> str:
+        """What is printed of it among others."""
+        first, *others = self.lines
+        remedy = [self.error.remedy] if self.error is not None and self.error.remedy else []
+        return "\n  ".join((f"{self.title}: {first}", *others, *remedy))
+
 
 @click.command("verify")
 @click.argument("job", shell_complete=names_of("job"), required=False)
@@ -79,12 +86,18 @@ def verify_command(
         return
     with watched(output, _ENDING) as (stop, observe):
         if job is None:
-            report = _of_all(list(_each(session, stop, observe, fix=fix, outputs=outputs)))
+            reports = []
+            for one in _each(session, stop, observe, fix=fix, outputs=outputs):
+                output.part(one.text)
+                reports.append(one)
         else:
             report = _of_job(job, session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe))
     if stop:
         raise InterruptedByUserError("Interrupted. Run it again.")
-    _show(output, report)
+    if job is None:
+        _end(output, reports)
+    else:
+        _show(output, report)
 
 
 @click.command("heal")
@@ -122,28 +135,21 @@ def _each(session: Session, stop: Stop, observe: Observer, *, fix: bool, outputs
             yield _unverified("job", name, error)
 
 
-def _of_all(reports: Sequence[_Report]) -> _Report:
-    """Returns one report of several. It ends with exit code 5 if anything is wrong, else like the first that failed."""
-    lines = []
-    for report in reports:
-        first, *others = report.lines
-        lines += [f"{report.title}: {first}", *(f"  {line}" for line in others)]
-        if report.error is not None and report.error.remedy:
-            lines.append(f"  {report.error.remedy}")
+def _end(output: Output, reports: Sequence[_Report]) -> None:
+    """Ends a verification whose reports have been printed: with exit code 5 if anything is wrong, else like the first that failed."""
     value = {
         "volumes": [report.value for report in reports if "volume" in report.value],
         "jobs": [report.value for report in reports if "job" in report.value],
     }
+    output.result(value, None if reports else "There is nothing to verify.")
     wrong = [report.title for report in reports if isinstance(report.error, FilesFailedError)]
     errors = {report.title: report.error for report in reports if report.error and report.title not in wrong}
     said = [f"Wrong: {', '.join(wrong)}."] if wrong else []
     said += [f"Not verified: {', '.join(errors)}."] if errors else []
-    error: VolstreamError | None = None
     if wrong:
-        error = FilesFailedError(" ".join(said))
-    elif errors:
-        error = type(next(iter(errors.values())))(" ".join(said))
-    return _Report("all", value, lines or ["There is nothing to verify."], error)
+        raise FilesFailedError(" ".join(said))
+    if errors:
+        raise type(next(iter(errors.values())))(" ".join(said))
 
 
 def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
