@@ -136,7 +136,7 @@ def _each(session: Session, stop: Stop, observe: Observer, *, fix: bool, outputs
 
 
 def _end(output: Output, reports: Sequence[_Report]) -> None:
-    """Ends a verification whose reports have been printed: with exit code 5 if anything is wrong, else like the first that failed."""
+    """Ends a verification whose reports were printed: with exit code 5 if anything is wrong, else like the first that failed."""
     value = {
         "volumes": [report.value for report in reports if "volume" in report.value],
         "jobs": [report.value for report in reports if "job" in report.value],
