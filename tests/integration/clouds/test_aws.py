@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,8 @@ from tests.waiting import eventually
 from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
+from volstream.files.providers.aws.queue import SqsService
+from volstream.files.queues.base import QueueSpec
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
@@ -188,6 +190,20 @@ def test_an_answer_of_another_kind_of_service_is_an_error_with_what_it_says(answ
     answers.answer = lambda *_: (501, {"Content-Type": "application/xml"}, said)
     with pytest.raises(StorageError, match=r"The credentials: A header implies something\. \(NotImplemented\)"):
         credentials.for_tasks(access(answers, ROLE), "s3://b")
+
+
+@pytest.mark.parametrize("said", [b"{}", b'{"Attributes": {"Visibi', b"<html>Log in</html>", b'{"Messages": [{}]}'])
+@pytest.mark.parametrize("ask", [SqsService.open, SqsService.describe, lambda queue: queue.receive(1, 0)])
+def test_an_answer_of_a_queue_that_is_broken_off_is_an_error_or_empty(
+    answers: Answers, said: bytes, ask: Callable[[SqsService], Any]
+) -> None:
+    answers.answer = lambda *_: (200, {"Content-Type": "application/x-amz-json-1.0"}, said)
+    named = QueueSpec("s3://b", name="q", access=access(answers, None))
+    queue = SqsService(named if ask is SqsService.open else replace(named, name=f"{answers.url}/1/q"))
+    try:
+        assert ask(queue) == []
+    except QueueError as error:
+        assert "the answer has no " in error.message  # noqa: PT017  # either is right
 
 
 def test_no_vendor_exception_escapes() -> None:

@@ -147,7 +147,7 @@ def region(access: Access) -> str | None:
 def errors(
     what: str, passing: type[DependencyError] = StorageError, denied: type[DependencyError] = StorageDeniedError
 ) -> Iterator[None]:
-    """Maps boto3's exceptions.
+    """Maps boto3's exceptions, and the KeyError of an answer that lacks a value.
 
     Args:
         what: name of the request in messages.
@@ -175,6 +175,8 @@ def errors(
         raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
     except (BotoCoreError, HTTPError) as exc:
         raise passing(f"{what}: {exc}") from exc
+    except KeyError as exc:  # botocore takes JSON that is broken off, and a page of a proxy, for an answer without values
+        raise passing(f"{what}: the answer has no {exc.args[0]}.") from exc
 
 
 def status(error: Exception) -> int:

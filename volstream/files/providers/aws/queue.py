@@ -62,11 +62,11 @@ class SqsService:
                 WaitTimeSeconds=min(_MAX_WAIT_SECONDS, round(wait_seconds)),
                 VisibilityTimeout=self._visibility,
             )
-        # The parser rejects lone surrogates, which JSON can contain.
-        return [
-            Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
-            for message in answer.get("Messages", ())
-        ]
+            # The parser rejects lone surrogates, which JSON can contain.
+            return [
+                Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
+                for message in answer.get("Messages", ())
+            ]
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
@@ -94,17 +94,17 @@ class SqsService:
             self.open()
         with self._errors("cannot be described"):
             attributes = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])["Attributes"]
-        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
-        receives = redrive.get("maxReceiveCount")
-        retained = attributes.get("MessageRetentionPeriod")  # not every server that speaks SQS has one
-        return QueueState(
-            waiting=int(attributes["ApproximateNumberOfMessages"]),
-            in_flight=int(attributes["ApproximateNumberOfMessagesNotVisible"]),
-            visibility_seconds=float(attributes["VisibilityTimeout"]),
-            retention_seconds=None if retained is None else float(retained),
-            dead_letter_queue=redrive.get("deadLetterTargetArn", "").rpartition(":")[2],
-            max_receives=None if receives is None else int(receives),
-        )
+            redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
+            receives = redrive.get("maxReceiveCount")
+            retained = attributes.get("MessageRetentionPeriod")  # not every server that speaks SQS has one
+            return QueueState(
+                waiting=int(attributes["ApproximateNumberOfMessages"]),
+                in_flight=int(attributes["ApproximateNumberOfMessagesNotVisible"]),
+                visibility_seconds=float(attributes["VisibilityTimeout"]),
+                retention_seconds=None if retained is None else float(retained),
+                dead_letter_queue=redrive.get("deadLetterTargetArn", "").rpartition(":")[2],
+                max_receives=None if receives is None else int(receives),
+            )
 
     @property
     def _client(self) -> Any:
