@@ -72,7 +72,7 @@ def of_table(home: Home, expected: RowRequirements) -> Iterator[str]:
 def _rows(home: Home, job: str, columns: str = "_file_path, _file_version, _refresh_id, text") -> list[dict[str, Any]] | None:
     """The rows of a job's table, read from its Delta log alone; None: there is none."""
     location = home.path / "warehouse" / "tables" / "public" / job
-    if not (location / "_delta_log").is_dir():
+    if not any((location / "_delta_log").glob("*.json")):  # perhaps it is being created
         return None
     query = QueryBuilder().register("rows", DeltaTable(str(location)))
     rows: list[dict[str, Any]] = pa.table(query.execute(f"SELECT {columns} FROM rows")).to_pylist()  # columns of our own
