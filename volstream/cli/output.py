@@ -40,8 +40,10 @@ class Output:
 
     def result(self, value: Any, text: str | None) -> None:
         """Prints a command's result: ``value`` as JSON, or ``text``; None: :meth:`part` printed it."""
-        if self.as_json or text is not None:
-            self._write(to_json(value) if self.as_json else str(text))
+        if self.as_json:
+            self._write(to_json(value))
+        elif text is not None:
+            self._write(text)
 
     def part(self, text: str) -> None:
         """Prints a part of a result as soon as it is known. As JSON, the result is one document."""
