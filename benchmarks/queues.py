@@ -37,7 +37,7 @@ from volstream.files.providers.aws import credentials
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.volumes.access import queue_of
-from volstream.files.volumes.route import route
+from volstream.files.volumes.route import Router
 from volstream.server.daemon.keeping import VolumeKeeping
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"
@@ -136,7 +136,7 @@ def _through(place: Place, name: str, keys: Sequence[str], pollers: int) -> floa
             if message.rejection is not None:
                 raise WrongRowsError(f"{place.kind}: {message.rejection.reason}")
             hints += message.hints
-        fold.add(route(volume, [volume], hints).own)
+        fold.add(Router([volume]).route(volume, hints).own)
         queue.acknowledge(messages)
         left -= len(messages)
     seconds = time.perf_counter() - started

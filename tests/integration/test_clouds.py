@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.checks import CheckState
+from volstream.base.model.hint_set import HintSet
+from volstream.changes.directory.keeper import DirectoryKeeper, TickResult
+from volstream.changes.directory.reconcile import ReconcileResult
+from volstream.errors import QueueError, StorageError
+from volstream.files.providers.alibaba.queue import MnsService
 from volstream.ops.inspection.doctor import examine
 from volstream.server.daemon.keeping import VolumeKeeping
 from volstream.spark.session import SparkGateway
@@ -65,6 +71,9 @@ class Bucket:
         assert len({row["relative_path"] for row in rows}) == len(rows)
         return {row["relative_path"]: row["size"] for row in rows}
 
+    def has(self, volume: str, count: int) -> bool:
+        return self.session.home.catalog.refreshes.file_count(self.session.volumes.get(volume).id) == count
+
     @property
     def content(self) -> dict[str, int]:
         return {key: len(one.content) for key, one in self.cloud.service.buckets[self.name].items()}
@@ -89,6 +98,89 @@ def bucket(oss: Cloud, mns: Any, tmp_path: Path, gateway: SparkGateway) -> Itera
         oss.service.tell = lambda body: (made.pass_on or made.send)(body)
         yield made
         oss.service.tell = None
+
+
+def test_one_of_the_volumes_that_share_a_queue_receives_and_another_one_when_it_is_dropped(bucket: Bucket) -> None:
+    volumes = {name: bucket.volume(name, name) for name in "abc"}
+    with bucket.kept() as made:
+
+        def receivers() -> list[str]:
+            return [worker.volume.name.name for worker in made.workers if worker.queue_depth is not None]
+
+        def check(count: int) -> None:
+            for name in volumes:
+                bucket.put(f"{name}/{count}")
+            eventually(lambda: all(bucket.has(name, count) for name in volumes), 30)
+
+        eventually(lambda: all(bucket.session.volumes.get(name).last_listing for name in volumes), 60)
+        for count in (1, 2):
+            check(count)
+            [receiver] = receivers()
+            bucket.session.volumes.drop(receiver)
+            del volumes[receiver]
+            eventually(lambda: receivers() and receivers()[0] in volumes, 30)
+        check(3)
+    assert bucket.queue.counts() == (0, 0)
+
+
+def test_each_of_the_volumes_that_share_a_queue_reports_that_it_is_missing_and_is_listed_when_it_is_there(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = MnsService.open
+
+    def fail(_: MnsService) -> float:
+        raise QueueError("no queue")
+
+    monkeypatch.setattr(MnsService, "open", fail)
+    for name in "abc":
+        bucket.volume(name, name)
+    with bucket.kept() as made:
+        eventually(lambda: all("no queue" in str(worker.queue_failure.reason) for worker in made.workers), 30)
+        eventually(lambda: all(bucket.session.volumes.get(name).last_listing for name in "abc"), 30)
+        bucket.pass_on = lambda _: None  # there is no queue to tell
+        for name in "abc":
+            bucket.put(f"{name}/1")
+        monkeypatch.setattr(MnsService, "open", opened)
+        eventually(lambda: all(bucket.has(name, 1) for name in "abc"), 30)
+        eventually(lambda: not any(worker.queue_failure.reason for worker in made.workers), 30)
+
+
+def test_a_volume_that_is_filled_or_fails_does_not_keep_those_waiting_for_which_it_receives(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, apply, bootstrap = threading.Event(), DirectoryKeeper.apply, DirectoryKeeper.bootstrap
+    a, fails = bucket.volume("a", "a"), True
+
+    def fill_later(keeper: DirectoryKeeper) -> ReconcileResult:
+        assert keeper.volume.id != a.id or goes_on.wait(100)
+        return bootstrap(keeper)
+
+    def fail(keeper: DirectoryKeeper, hints: HintSet) -> TickResult:
+        if keeper.volume.id == a.id and fails:
+            raise StorageError("down")
+        return apply(keeper, hints)
+
+    monkeypatch.setattr(DirectoryKeeper, "bootstrap", fill_later)
+    monkeypatch.setattr(DirectoryKeeper, "apply", fail)
+    with bucket.kept() as made:
+        [receiver] = made.workers
+        eventually(lambda: receiver.holds, 30)
+        bucket.put("a/1")
+        eventually(lambda: bucket.queue.counts() == (0, 1), 30)
+        bucket.volume("b", "b")
+        eventually(lambda: bucket.session.volumes.get("b").last_listing, 30)
+        bucket.put("b/1")
+        eventually(lambda: bucket.has("b", 1) and bucket.queue.counts() == (0, 0), 30)
+        assert bucket.session.volumes.get("a").last_listing is None
+
+        goes_on.set()
+        eventually(lambda: "down" in str(receiver.reason), 30)
+        bucket.put("a/2")
+        bucket.put("b/2")
+        eventually(lambda: bucket.has("b", 2) and bucket.queue.counts() == (0, 0), 30)
+
+        fails = False
+        eventually(lambda: bucket.has("a", 2), 60)
 
 
 @pytest.mark.long

@@ -232,7 +232,7 @@ class Settings(BaseSettings):
     poll_seconds: Seconds = 10.0
     """Period of full scans for volumes with queue type ``poll``."""
     queue_pollers: int = Field(default=1, ge=1, le=16)
-    """Threads that poll the queue of a volume with a provider's type of queue, such as ``sqs``."""
+    """Requests that wait at once for messages of a provider's queue, such as one of SQS."""
     listing_seconds: Seconds = 3600.0
     """Period of full listings while the daemon runs."""
     tick_keys: int = Field(default=20_000, gt=0)

@@ -124,23 +124,26 @@ class Refreshes:
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
         """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies the request."""
-        now = datetime.now(UTC)
-        # In a fixed order, so that two jobs asking for the same keys cannot deadlock.
-        rows = [{"volume_id": volume_id, "path_digest": digest(path), "path": path, "asked_on": now} for path in sorted({*paths})]
-        key = ["volume_id", "path_digest"]
-        with self._database.transaction() as transaction:
-            # A writer that is checking a key now does not know of this request.
-            self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
-        return now
+        return self._ask({(volume_id, path) for path in paths})
 
     def ask_checks(self, paths: Mapping[str, Set[str]]) -> Sequence[Rejection]:
         """Asks the writers of volumes, by id, to check keys again; returns those that cannot become rows."""
-        rejected: list[Rejection] = []
-        for volume_id, asked in paths.items():
-            odd = unusable(asked)
-            rejected += odd.values()
-            self.ask_check(volume_id, asked - odd.keys())
-        return rejected
+        odd = unusable({path for asked in paths.values() for path in asked})
+        self._ask({(volume_id, path) for volume_id, asked in paths.items() for path in asked - odd.keys()})
+        return list(odd.values())
+
+    def _ask(self, keys: Set[tuple[str, str]]) -> datetime:
+        now = datetime.now(UTC)
+        # In a fixed order, so that two jobs asking for the same keys cannot deadlock.
+        rows = [
+            {"volume_id": volume, "path_digest": digest(path), "path": path, "asked_on": now} for volume, path in sorted(keys)
+        ]
+        if rows:
+            with self._database.transaction() as transaction:
+                # A writer that is checking a key now does not know of this request.
+                key = ["volume_id", "path_digest"]
+                self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
+        return now
 
     def asked_volumes(self) -> Set[str]:
         """Returns the ids of the volumes with requested checks that are not done yet."""

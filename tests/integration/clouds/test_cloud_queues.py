@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 
 import botocore.exceptions
 import pytest
@@ -375,7 +376,8 @@ def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
         assert message.rejection is None
         told.extend(message.hints)
     queue.stop()
-    assert sorted(told, key=str) == sorted((ObjectHint(name, key) for key in [*keys[:3], keys[0]]), key=str)
+    sent = {ObjectHint(name, key) for key in keys[:3]}
+    assert sent <= {*told} <= sent | {ObjectHint(name, quote_plus(key, safe="/")) for key in keys[:3]}
 
 
 def test_an_oss_event_travels_all_the_way_from_the_bucket_to_the_holder_of_an_assumed_role(oss: Cloud, mns: Any) -> None:

@@ -45,7 +45,7 @@ class QueueSettings:
         poll_seconds: poll: interval of listings of the whole volume.
         visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; at a provider: this
             long after this process ends.
-        pollers: at a provider: threads that request messages.
+        pollers: at a provider: requests that wait at once for messages.
         wait_seconds: at a provider: how long one request waits for a message; providers have limits, such as 20.
     """
 

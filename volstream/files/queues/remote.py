@@ -1,4 +1,4 @@
-"""A provider's queue: threads request messages and keep them invisible to other consumers until they are acknowledged.
+"""A provider's queue: requests messages and keeps them invisible to other consumers until they are acknowledged.
 
 What does not belong here: requests to a provider, and what its messages mean (see its folder).
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.errors import QueueError, VolstreamError
+from volstream.files.queues import loop
 from volstream.files.queues.base import Message, Parser, QueueSettings, QueueState
 from volstream.files.queues.received import Delivery, ReceivedMessages
 
@@ -58,6 +61,15 @@ class Service(Protocol):
         """Returns the state that the provider reports."""
 
 
+@runtime_checkable
+class Unattended(Protocol):
+    """A service whose requests can wait for messages without a thread of their own."""
+
+    def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
+        """Prepares requests; may ask for credentials. Yields what each brings, of up to :attr:`Service.batch` messages, and ends
+        when it is to be called anew. Raises :class:`QueueError` for any problem: :meth:`Service.receive` says what it is."""
+
+
 class RemoteQueue:
     """Delivers a provider's messages; keeps them invisible to others until they are acknowledged or this queue stops.
 
@@ -65,6 +77,9 @@ class RemoteQueue:
     errors, at once and then at the end of each wait until the provider recovers; requests continue with growing delays. Locks:
     ``_handles`` reserves handles for the thread that uses them, and is taken first; ``_changed`` guards the rest and is never
     held during a request.
+
+    Threads request messages; but where a service can (:class:`Unattended`), they only prepare that, begin again after errors,
+    and wait for room.
     """
 
     def __init__(self, service: Service, settings: QueueSettings, parse: Parser) -> None:
@@ -84,6 +99,7 @@ class RemoteQueue:
         self._held_seconds = self._visibility  # how long the provider hides a message that it delivers
         self._is_keeping = False
         self._arrived = 0
+        self._streak = 0  # of requests that brought messages
         self._waiting = 0
         self._counted = float("-inf")
 
@@ -160,8 +176,11 @@ class RemoteQueue:
                     self._changed.notify_all()  # there is room
 
     def depth(self) -> int | None:
-        """See :meth:`EventQueue.depth`. The provider's count is up to ten seconds old."""
-        if time.monotonic() - self._counted >= _COUNT_SECONDS:
+        """See :meth:`EventQueue.depth`. The provider is asked, at most every ten seconds, while one request after the other
+        brings messages: after one that waited in vain there are none. None before the start."""
+        if self._stopping is None:
+            return None
+        if self._streak > 1 and time.monotonic() - self._counted >= _COUNT_SECONDS:
             arrived = self._arrived
             try:
                 waiting = self._service.describe().waiting
@@ -181,53 +200,97 @@ class RemoteQueue:
         return self._service.describe()
 
     def _spawn(self, stopping: Stop, part: Callable[[Stop], None]) -> None:
-        # Daemon threads, never joined: a request that waits for messages cannot be interrupted.
-        threading.Thread(target=self._guarded, args=(stopping, part), name="queue", daemon=True).start()
+        def run() -> None:
+            with self._guarded(stopping):
+                part(stopping)
 
-    def _poll(self, stopping: Stop) -> None:
-        """Runs one thread: requests messages while there is room for them."""
+        # Daemon threads, never joined: a request that waits for messages cannot be interrupted.
+        threading.Thread(target=run, name="queue", daemon=True).start()
+
+    def _poll(self, stopping: Stop, *, attended: bool = False) -> None:
+        """Runs one thread: requests messages while there is room for them, until they can be waited for without it.
+
+        Args:
+            attended: the first request is one of the thread's.
+        """
         backoff, failures = Backoff(cap_seconds=30.0), 0
         while (room := self._await_room(stopping)) > 0:
             try:
+                if isinstance(self._service, Unattended) and not attended:
+                    loop.begin(self._wait(stopping, self._service.unattended(self._wait_seconds)))
+                    return
                 deliveries = self._service.receive(min(room, self._service.batch), self._wait_seconds)
             except VolstreamError as error:
-                failures += 1
+                failures, attended = failures + 1, True
                 self._fail(error)
                 self._unanswered = error
                 stopping.wait(backoff.delay(failures))
                 continue
-            failures, self._unanswered = 0, None
-            if deliveries and not self._take(stopping, deliveries, time.monotonic() + self._held_seconds):
-                self._hand_back([delivery.handle for delivery in deliveries])
+            failures, attended = 0, False
+            self._take(stopping, deliveries)
+
+    async def _wait(self, stopping: Stop, answers: AsyncGenerator[Sequence[Delivery], None]) -> None:
+        """Takes what requests bring, until a thread is needed."""
+        attended = False
+        with self._guarded(stopping):
+            try:
+                async with aclosing(answers):
+                    async for deliveries in answers:
+                        if not self._take(stopping, deliveries):
+                            break
+            except QueueError:
+                attended = True
+            self._spawn(stopping, partial(self._poll, attended=attended))
 
     def _await_room(self, stopping: Stop) -> int:
         """Waits for room; returns how many more messages to request, 0 if it is time to end."""
         with self._changed:
             while not stopping:
-                room = min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
+                room = self._room()
                 if room > 0:
                     return room
                 self._changed.wait()
         return 0
 
-    def _take(self, stopping: Stop, deliveries: Sequence[Delivery], due: float) -> bool:
+    def _room(self) -> int:
+        return min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
+
+    def _take(self, stopping: Stop, deliveries: Sequence[Delivery]) -> bool:
+        """Takes what a request brought, or hands it back after the stop; takes no time. Returns whether to request more."""
+        due = time.monotonic() + self._held_seconds
+        with self._changed:
+            stopped = bool(stopping)
+            if not stopped:
+                self._unanswered = None
+                self._streak = self._streak + 1 if deliveries else 0
+                for delivery in deliveries:
+                    self._received.add(delivery, due)
+                self._arrived += len(deliveries)
+                self._waiting = max(0, self._waiting - len(deliveries)) if deliveries else 0
+                self._changed.notify_all()
+            more = not stopped and self._room() > 0
+            starts = not stopped and bool(deliveries) and not self._is_keeping
+            self._is_keeping |= starts
+        if starts:
+            loop.later(self._keep_seconds, lambda: self._begin_keeping(stopping))
+        if deliveries and stopped:
+            self._spawn(stopping, lambda _: self._hand_back([delivery.handle for delivery in deliveries]))
+        elif deliveries:
+            self._ready(time.monotonic())
+        return more
+
+    def _begin_keeping(self, stopping: Stop) -> None:
         with self._changed:
             if stopping:
-                return False
-            for delivery in deliveries:
-                self._received.add(delivery, due)
-            self._arrived += len(deliveries)
-            self._waiting = max(0, self._waiting - len(deliveries))
-            self._changed.notify_all()
-            starts, self._is_keeping = not self._is_keeping, True
-        if starts:
-            self._spawn(stopping, self._keep)
-        self._ready(time.monotonic())
-        return True
+                return
+            self._is_keeping = len(self._received) > 0  # most are acknowledged by now
+            if not self._is_keeping:
+                return
+        self._spawn(stopping, self._keep)
 
     def _keep(self, stopping: Stop) -> None:
         """Runs one thread as long as messages are held: extends their visibility, each once half of its time has passed."""
-        while not stopping.wait(min(self._held_seconds, self._visibility) / 4):
+        while not stopping:
             with self._changed:
                 if not len(self._received):
                     self._is_keeping = False
@@ -238,6 +301,11 @@ class RemoteQueue:
                     self._keep_some(stopping, receipts)
             except VolstreamError as error:
                 self._fail(error)
+            stopping.wait(self._keep_seconds)
+
+    @property
+    def _keep_seconds(self) -> float:
+        return min(self._held_seconds, self._visibility) / 4
 
     def _keep_some(self, stopping: Stop, receipts: Sequence[str]) -> None:
         with self._handles:
@@ -279,10 +347,12 @@ class RemoteQueue:
             self._changed.notify_all()
         self._ready(time.monotonic())
 
-    def _guarded(self, stopping: Stop, part: Callable[[Stop], None]) -> None:
+    @contextmanager
+    def _guarded(self, stopping: Stop) -> Iterator[None]:
+        """Keeps the exception of a thread, or of the event loop, for the consumer; it would be lost."""
         try:
-            part(stopping)
-        except BaseException as exc:  # noqa: BLE001 - a thread's exception is lost unless it is kept here
+            yield
+        except BaseException as exc:  # noqa: BLE001 - see above
             with self._changed:
                 if stopping:
                     return

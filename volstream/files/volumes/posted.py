@@ -12,7 +12,7 @@ from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.queues.webhook import parse
-from volstream.files.volumes.route import route
+from volstream.files.volumes.route import Router
 
 #: Bytes of a request's body: those of a million events would not fit.
 MAX_BYTES = 1 << 20
@@ -49,7 +49,7 @@ def accept(catalog: Catalog, volume: Volume, body: bytes) -> int:
             f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."
         )
     of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
-    routed = route(volume, catalog.volumes.list() if of_objects else (), hints)
+    routed = Router(catalog.volumes.list() if of_objects else ()).route(volume, hints)
     own = HintSet(volume.selection)
     own.add(routed.own)
     asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from volstream.base.definitions import Volume
@@ -27,33 +27,40 @@ class RoutedHints:
     strays: dict[str, Rejection] = field(default_factory=dict)
 
 
-def route(volume: Volume, volumes: Sequence[Volume], hints: Iterable[Hint | ObjectHint]) -> RoutedHints:
-    """Divides hints from the queue of ``volume`` among ``volumes``, which may share it."""
-    routed = RoutedHints()
-    scheme = scheme_of(volume.location)
-    same = [other for other in volumes if scheme_of(other.location) == scheme] if provider_by(scheme) else []
-    places = [(other, BucketPlace.of(other.location)) for other in same]
-    for hint in hints:
-        if not isinstance(hint, ObjectHint):
-            routed.own.append(hint)
-            continue
-        within = [
-            (other, path) for other, place in places if place.bucket == hint.bucket and (path := _path(hint, place)) is not None
-        ]
-        for other, path in within:
-            if other.id == volume.id:
-                routed.own.append(SubtreeHint(path, "moved") if hint.below else KeyHint(path))
-            elif hint.below or other.selection.accepts(path):
-                routed.others.setdefault(other.id, set()).add(path)
-        if not within:
-            first, slash, _ = hint.key.partition("/")
-            subject = f"{scheme}://{hint.bucket}/{first + slash if slash else ''}"
-            routed.strays.setdefault(subject, Rejection(subject[:4096], "No volume covers this location."))
-    return routed
+class Router:
+    """Divides hints about objects among volumes, which may share a queue. Each costs as much as its key is deep."""
 
+    def __init__(self, volumes: Iterable[Volume]) -> None:
+        self._roots: dict[tuple[str, str], dict[str, list[Volume]]] = {}  # by scheme and bucket, and the prefix of all keys
+        for volume in volumes:
+            if provider_by(scheme_of(volume.location)):
+                place = BucketPlace.of(volume.location)
+                self._roots.setdefault((place.scheme, place.bucket), {}).setdefault(place.root, []).append(volume)
 
-def _path(hint: ObjectHint, place: BucketPlace) -> str | None:
-    """Returns the path of a hint in a volume, or of what it has below the hint's key; None: it is outside."""
-    if hint.below and place.root.startswith(hint.key):
-        return ""
-    return place.path(hint.key) if hint.key.startswith(place.root) and hint.key != place.root else None
+    def route(self, volume: Volume, hints: Iterable[Hint | ObjectHint]) -> RoutedHints:
+        """Divides hints from the queue of ``volume``."""
+        routed, scheme = RoutedHints(), scheme_of(volume.location)
+        for hint in hints:
+            if not isinstance(hint, ObjectHint):
+                routed.own.append(hint)
+                continue
+            within = self._within(scheme, hint)
+            for other, path in within:
+                if other.id == volume.id:
+                    routed.own.append(SubtreeHint(path, "moved") if hint.below else KeyHint(path))
+                elif hint.below or other.selection.accepts(path):
+                    routed.others.setdefault(other.id, set()).add(path)
+            if not within:
+                first, slash, _ = hint.key.partition("/")
+                subject = f"{scheme}://{hint.bucket}/{first + slash if slash else ''}"
+                routed.strays.setdefault(subject, Rejection(subject[:4096], "No volume covers this location."))
+        return routed
+
+    def _within(self, scheme: str, hint: ObjectHint) -> list[tuple[Volume, str]]:
+        """Returns the volumes that a hint concerns, each with the path of its key, or of what is there below the key."""
+        roots, key = self._roots.get((scheme, hint.bucket), {}), hint.key
+        ends = [0, *(at + 1 for at, letter in enumerate(key[:-1]) if letter == "/")]
+        within = [(volume, key[end:]) for end in ends for volume in roots.get(key[:end], ())]
+        if hint.below:
+            within += [(volume, "") for root, inside in roots.items() if root.startswith(key) for volume in inside]
+        return within

@@ -4,7 +4,7 @@ has something to do, in a few threads for all."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError
 from volstream.files.queues.base import EventQueue
 from volstream.files.volumes.access import queue_of
+from volstream.files.volumes.route import Router
+from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import ClusterMembers, Share
 from volstream.server.daemon.volumes import VolumeWorker
 
@@ -65,6 +67,7 @@ class VolumeKeeping:
         self._steps = Steps(_STEPPING, "volume")
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
         self._volumes = Copies(self.catalog.volumes)
+        self._receivers = Receivers(self._pass_on)
         self._seen: Version | None = None  # the catalog's version at the last look
         self._divides_at = 0.0
         self._workers: dict[str, VolumeWorker] = {}
@@ -131,7 +134,10 @@ class VolumeKeeping:
 
     def _take_note(self) -> None:
         """Reads what has changed: begins to keep new volumes, ends dropped ones, and passes on what was asked for."""
+        before = self._volumes.all.keys()
         changed = {volume.id for volume in self._volumes.follow()}
+        if changed or self._volumes.all.keys() != before:
+            self._receivers.router = Router(self._volumes.all.values())  # before a new volume is listed
         cluster = self.virtual_cluster.upper()
         wanted = {one.id: one for one in self._volumes.all.values() if one.virtual_cluster.upper() == cluster}
         for volume_id in self._workers.keys() - wanted.keys():
@@ -141,19 +147,16 @@ class VolumeKeeping:
             self._workers[volume_id].follow(wanted[volume_id])
         for volume_id in wanted.keys() - self._workers.keys():
             self._add(wanted[volume_id])
-        for volume_id in self.catalog.refreshes.asked_volumes() & self._workers.keys():
-            self._workers[volume_id].ask()
+        self._pass_on(self.catalog.refreshes.asked_volumes())
+
+    def _pass_on(self, volume_ids: Iterable[str]) -> None:
+        """Tells the volumes for which checks were asked, if they are of this cluster."""
+        for worker in filter(None, map(self._workers.get, volume_ids)):
+            worker.ask()
 
     def _add(self, volume: Volume) -> None:
         worker = VolumeWorker(
-            volume,
-            self.catalog,
-            self.settings,
-            self.changed,
-            self._share,
-            self._listings,
-            lambda: list(self._volumes.all.values()),
-            self.queue_of,
+            volume, self.catalog, self.settings, self.changed, self._share, self._listings, self._receivers, self.queue_of
         )
         self._workers[volume.id] = worker
         worker.wake = self._steps.add(worker.step).wake

@@ -4,9 +4,9 @@ acknowledges; and lists at its start, on a schedule, and on request. Between its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -27,8 +27,8 @@ from volstream.errors import CatalogError, FencedError, InterruptedByUserError, 
 from volstream.files.queues.announced import AnnouncedQueue
 from volstream.files.queues.base import Announcing, EventQueue, Message, Settling
 from volstream.files.volumes.access import queue_of
-from volstream.files.volumes.route import route
 from volstream.server.daemon.leased import LEASE_SECONDS, Leased
+from volstream.server.daemon.receivers import Receivers, queue_id
 from volstream.server.daemon.share import Share
 from volstream.tables.delta.places import reached
 
@@ -79,7 +79,7 @@ class VolumeWorker(Leased):
         changed: Callable[[str], None],
         share: Share,
         listings: Executor,
-        volumes: Callable[[], Sequence[Volume]],
+        receivers: Receivers,
         queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of,
     ) -> None:
         title, condition = f"writer of volume {volume.name}", (ConditionKind.VOLUME, volume.id)
@@ -96,7 +96,7 @@ class VolumeWorker(Leased):
         self.queue_failure = FailureTracker(f"queue of volume {volume.name}", _log, self.backoff, self.record)
         self.share = share
         self.listings = listings
-        self.volumes = volumes
+        self.receivers = receivers
         self._queue_of = queue_of
         self._keeping: _Turn | None = None
         self._resources = ExitStack()  # of the turn
@@ -117,7 +117,7 @@ class VolumeWorker(Leased):
         self.wake()
 
     def ask(self) -> None:
-        """Says that another process has asked for checks."""
+        """Says that another process, or a volume that receives for this one, has asked for checks."""
         keeping = self._keeping
         if keeping is not None:
             keeping.asks_at = float("-inf")
@@ -135,6 +135,8 @@ class VolumeWorker(Leased):
         try:
             return self._step()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other volumes must be kept
+            if self._keeping is not None:
+                self._keeping.postpone()
             if self._keeping is not None or self._is_known():
                 return self.trouble.failed(error)
             return LEASE_SECONDS  # it was dropped meanwhile: VolumeKeeping ends this worker
@@ -218,6 +220,7 @@ class _Turn:
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
         self._queue = queue if isinstance(queue, Announcing) else AnnouncedQueue(queue)
         self._queue.announce(lambda at: of.wake(at))
+        self._queue_id = queue_id(volume)
         self._hints = HintSet(volume.selection)
         self._refusals = 0  # of the hints, one after the other
         self._received: list[Message] = []  # received, their hints not yet collected
@@ -236,8 +239,26 @@ class _Turn:
     def finish(self) -> None:
         """Ends the turn. The next keeper lists into the same folder, so this one's listing ends first."""
         self._queue.stop()
+        self._of.receivers.leave(self._queue_id, self)
         beside: list[Future[Any] | None] = [self._bootstrap, self._listing]
         wait([one for one in beside if one is not None])
+
+    def postpone(self) -> None:
+        """Leaves the hints to the catalog if messages wait for a refresh that cannot be: those of other volumes, which this one
+        receives, must not wait."""
+        if not (self._unacknowledged and self._of.receivers.has_others(self._queue_id)):
+            return
+        with suppress(CatalogError, QueueError):  # then they wait
+            self._catalog.refreshes.ask_checks({self.volume.id: {*self._hints.keys, *self._hints.subtrees}})
+            self._hints, self.asks_at = HintSet(self.volume.selection), float("-inf")
+            self._acknowledge()
+
+    def _look(self, missed: bool) -> None:
+        """Looks again whether to receive, and how the queue is; and lists, if changes may have been missed."""
+        self._arms_at = float("-inf")
+        if missed:
+            self._listed = float("-inf")
+        self._of.wake()
 
     def tick(self) -> float:
         """Receives what is there, and applies the hints to the directory. Hints whose refresh fails are kept. Returns the seconds
@@ -245,10 +266,14 @@ class _Turn:
         with reached(self._settings.warehouse_path):
             self._arm()
             self._reconcile()
-            if self._bootstrap is not None:  # there is nothing to keep yet
-                return float("inf")
+            is_filling = self._bootstrap is not None  # there is nothing to keep yet, but this one may receive for others
+            if is_filling and not self._of.receivers.has_others(self._queue_id):
+                return float("inf") if self._queue_id is None else _GATHER_SECONDS
             if not self._receive():
                 return _FOLLOW_SECONDS
+            if is_filling:
+                self.postpone()
+                return max(0.0, min(self._receiving_at(), time.monotonic() + _GATHER_SECONDS) - time.monotonic())
             asked = self._requested()
             self._hints.add(asked)
             self._of.queue_depth = self._queue.depth()
@@ -269,8 +294,7 @@ class _Turn:
     def _pause(self) -> float:
         now = time.monotonic()
         dues = [
-            self._queue.ready_at() if self._armed else self._arms_at,
-            self._receives_at,
+            self._receiving_at(),
             self.asks_at,
             # Many volumes are looked at less often, so that it costs the same.
             now + max(self._keeper.check_seconds, self._of.share.taken / _LOOKS_A_SECOND),
@@ -280,6 +304,9 @@ class _Turn:
         if self._commits >= _IDLE_COMMITS:
             dues.append(self._committed + _IDLE_SECONDS)
         return max(0.0, min(dues) - now)
+
+    def _receiving_at(self) -> float:
+        return min(self._queue.ready_at() if self._armed else self._arms_at, self._receives_at)
 
     def _requested(self) -> Mapping[Hint, datetime]:
         if time.monotonic() < self.asks_at:
@@ -291,16 +318,22 @@ class _Turn:
         return asked
 
     def _arm(self) -> None:
-        """Starts the queue; the listing comes after, so that no change falls between them. While the queue cannot be started,
-        the volume is kept by listings."""
+        """Starts the queue, unless another volume receives from it; the listing comes after, so that no change falls between
+        them. While the queue cannot be started, the volume is kept by listings."""
         if self._armed or time.monotonic() < self._arms_at:
+            return
+        receivers = self._of.receivers
+        if self._queue_id is not None and not receivers.claim(self._queue_id, self, self._look):
+            self._arms_at = float("inf")
             return
         try:
             self._queue.start()
         except QueueError as error:
-            self._arms_at = time.monotonic() + self._of.queue_failure.failed(error)
+            self._arms_at = time.monotonic() + self._failed(error)
             return
-        self._armed, self._listed = True, float("-inf")
+        self._armed = True
+        if self._queue_id is None or receivers.recovered(self._queue_id, missed=True):
+            self._listed = float("-inf")
 
     def _reconcile(self) -> None:
         """Lists the volume, or reads a report about it, when due: beside the steps, which go on except the first time, when
@@ -348,14 +381,16 @@ class _Turn:
         a live consumer does not redeliver them to it.
         """
         if not self._armed:
+            self._hear_of_failure()
             return True
         self._receives_at = float("inf")
         try:
             more = self._queue.receive(_RECEIVE, 0.0)
         except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
             more = ()
-            self._receives_at = time.monotonic() + self._of.queue_failure.failed(error)
+            self._receives_at = time.monotonic() + self._failed(error)
         else:
+            self._of.receivers.recovered(self._queue_id, missed=False)
             self._of.queue_failure.recovered()
         self._received += more
         if not self._received:
@@ -376,12 +411,28 @@ class _Turn:
         self._received = []
         return True
 
+    def _failed(self, error: QueueError) -> float:
+        """Reports that the queue does not answer. Returns the seconds until it is to be asked again."""
+        if self._queue_id is not None:
+            self._of.receivers.failed(self._queue_id, error)
+        return self._of.queue_failure.failed(error)
+
+    def _hear_of_failure(self) -> None:
+        """Reports what the volume found that receives for this one."""
+        if self._arms_at < float("inf"):
+            return
+        failure = self._of.receivers.failure(self._queue_id)
+        if failure is None:
+            self._of.queue_failure.recovered()
+        else:
+            self._of.queue_failure.failed(failure)
+
     def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
         """Collects this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
-        of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
-        routed = route(self.volume, self._of.volumes() if of_objects else (), hints)
+        routed = self._of.receivers.router.route(self.volume, hints)
         refreshes = self._catalog.refreshes
         refreshes.reject(self.volume.id, [*rejected, *refreshes.ask_checks(routed.others), *routed.strays.values()])
+        self._of.receivers.pass_on(routed.others)
         self._hints.add(routed.own)
 
     def _refresh(self) -> None:

@@ -24,6 +24,7 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError
 from volstream.files.queues.base import EventQueue, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
+from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import Share
 from volstream.server.daemon.volumes import VolumeWorker
 
@@ -167,7 +168,7 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         world = World(tmp_path)
         home = world.session.home
-        worker = VolumeWorker(world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), list)
+        worker = VolumeWorker(world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), Receivers(lambda _: None))
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):

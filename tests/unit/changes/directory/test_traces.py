@@ -27,7 +27,7 @@ from volstream.changes.directory.difference import compare
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.volumes.route import route
+from volstream.files.volumes.route import Router
 
 _ODD = ["a", "b c", "b+c", "b%20c", "%", "d/e", "/lead", "d//e", "q'\"&=", "new\nline", "日/ü"]
 KEYS = [*_ODD, *(f"{number:03}" for number in range(30))]
@@ -112,7 +112,7 @@ class World:
         for body in taken:
             hints = self.parse(body)
             assert not isinstance(hints, Rejection)
-            fold.add(route(self.volume, [self.volume], hints).own)
+            fold.add(Router([self.volume]).route(self.volume, hints).own)
         for key in fold.single_keys():
             now = self.store.head(key)
             if self.rng.random() < 0.2:

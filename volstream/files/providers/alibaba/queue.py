@@ -10,7 +10,7 @@ import math
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -20,7 +20,8 @@ from mns.account import Account
 from mns.auth import Credentials, CredentialsProvider
 from mns.mns_exception import MNSClientNetworkException, MNSExceptionBase, MNSServerException
 from mns.mns_http import RequestInternal
-from mns.mns_request import GetQueueAttributesRequest, GetQueueAttributesResponse
+from mns.mns_request import BatchReceiveMessageRequest, GetQueueAttributesRequest, GetQueueAttributesResponse
+from mns.mns_xml_handler import BatchRecvMessageDecoder
 
 from volstream.base.model.locations import without_secrets
 from volstream.errors import InvalidValueError, QueueError, StorageError
@@ -29,6 +30,7 @@ from volstream.files.providers.alibaba import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.received import Delivery
 from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.unattended import SignedRequest, repeat
 
 #: Limits of MNS. A wait of zero would mean the queue's own setting.
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 1, 30, 43_200
@@ -83,7 +85,15 @@ class MnsService:
                 if exc.type != _EMPTY:
                     raise
                 return ()
-        return [Delivery(message.message_id, message.receipt_handle, message.message_body.encode()) for message in messages]
+        return _deliveries(messages)
+
+    def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
+        """See :meth:`Unattended.unattended`. Signed by the SDK, which has nothing that waits without a thread."""
+        wait = min(_MAX_WAIT_SECONDS, max(_MIN_WAIT_SECONDS, round(wait_seconds)))
+        asked = RequestInternal("GET", f"/queues/{self._name}/messages?numOfMessages={self.batch}&waitseconds={wait}")
+        with self._errors("cannot be read"):
+            self._queue().mns_client.build_header(BatchReceiveMessageRequest(self._name, self.batch), asked)
+        return repeat(SignedRequest(asked.method, self._endpoint + asked.uri, asked.header, b""), _read)
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
@@ -186,6 +196,18 @@ class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no ty
     def get_credentials(self) -> Credentials:
         keys = credentials.keys(self._access)
         return Credentials(keys.id, keys.secret, keys.token or "")
+
+
+def _read(status: int, content: bytes) -> Sequence[Delivery]:
+    if status == 404 and ElementTree.fromstring(content).findtext("{*}Code") == _EMPTY:
+        return ()
+    if status != 200:
+        raise ValueError(status)
+    return _deliveries(BatchRecvMessageDecoder.decode(content.decode(), False))
+
+
+def _deliveries(messages: Sequence[Any]) -> Sequence[Delivery]:
+    return [Delivery(message.message_id, message.receipt_handle, message.message_body.encode()) for message in messages]
 
 
 def address(name: str, access: Access) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,8 @@ from typing import Any
 import boto3
 import botocore.loaders
 import botocore.session
-from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth, S3SigV4QueryAuth
+from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import (
@@ -32,6 +34,7 @@ from botocore.exceptions import (
     ProfileNotFound,
     SSOError,
 )
+from botocore.httpsession import get_cert_path
 from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
@@ -57,7 +60,7 @@ _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 60,  # a long poll of SQS takes 20
     "retries": {"mode": "standard", "total_max_attempts": 6},
-    "max_pool_connections": 1024,  # as many are kept open: a thread for each queue, and 64 for contents and versions
+    "max_pool_connections": 1024,  # as many are kept open: as a thousand queues need, and 64 for contents and versions
     "tcp_keepalive": True,
     # Ranged reads have no checksum, and S3-compatible stores do not support the newer ones.
     "response_checksum_validation": "when_required",
@@ -112,6 +115,23 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
     """
     with _lock:
         return _client(access, service, endpoint)
+
+
+def signed(access: Access, service: str, endpoint: str | None, headers: Mapping[str, str], body: bytes) -> AWSRequest:
+    """Returns a request to a service, which accepts it for fifteen minutes. Raises as :func:`client`."""
+    at = client(access, service, endpoint).meta
+    with _lock:
+        keys = _session(access).get_credentials()
+    if keys is None:
+        raise NoCredentialsError
+    request = AWSRequest("POST", at.endpoint_url, headers=headers, data=body)
+    SigV4Auth(keys.get_frozen_credentials(), service, at.region_name).add_auth(request)
+    return request
+
+
+def authorities() -> str:
+    """Returns the file of those that sign the certificates of the services."""
+    return str(get_cert_path(os.environ.get("AWS_CA_BUNDLE") or True))
 
 
 def for_tasks(access: Access, _location: str) -> Access:

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,9 +20,12 @@ from volstream.files.providers.aws import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.received import Delivery
 from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.unattended import SignedRequest, repeat
 
 #: Limits of SQS.
 _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 20, 43_200
+
+_HEADERS = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.ReceiveMessage"}
 
 _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.com(?:\.cn)?")
 
@@ -56,17 +59,15 @@ class SqsService:
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
         with self._errors("cannot be read"):
-            answer = self._client.receive_message(
-                QueueUrl=self._url,
-                MaxNumberOfMessages=min(limit, self.batch),
-                WaitTimeSeconds=min(_MAX_WAIT_SECONDS, round(wait_seconds)),
-                VisibilityTimeout=self._visibility,
-            )
-            # The parser rejects lone surrogates, which JSON can contain.
-            return [
-                Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
-                for message in answer.get("Messages", ())
-            ]
+            return _deliveries(self._client.receive_message(**self._asked(limit, wait_seconds)))
+
+    def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
+        """See :meth:`Unattended.unattended`. Signed as boto3 does it, which has nothing that waits without a thread."""
+        body = json.dumps(self._asked(self.batch, wait_seconds)).encode()
+        with self._errors("cannot be read"):
+            asked = credentials.signed(self._access, "sqs", self._endpoint, _HEADERS, body)
+        headers = dict(asked.headers.items())
+        return repeat(SignedRequest(asked.method, asked.url, headers, body, credentials.authorities()), _read)
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
@@ -106,12 +107,34 @@ class SqsService:
                 max_receives=None if receives is None else int(receives),
             )
 
+    def _asked(self, limit: int, wait_seconds: float) -> Mapping[str, Any]:
+        return {
+            "QueueUrl": self._url,
+            "MaxNumberOfMessages": min(limit, self.batch),
+            "WaitTimeSeconds": min(_MAX_WAIT_SECONDS, round(wait_seconds)),
+            "VisibilityTimeout": self._visibility,
+        }
+
     @property
     def _client(self) -> Any:
         return credentials.client(self._access, "sqs", self._endpoint)
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
         return credentials.errors(f"The SQS queue {self._name!r} {what}", QueueError, QueueError)
+
+
+def _read(status: int, content: bytes) -> Sequence[Delivery]:
+    if status != 200:
+        raise ValueError(status)
+    return _deliveries(json.loads(content))
+
+
+def _deliveries(answer: Mapping[str, Any]) -> Sequence[Delivery]:
+    # The parser rejects lone surrogates, which JSON can contain.
+    return [
+        Delivery(message["MessageId"], message["ReceiptHandle"], message["Body"].encode("utf-8", "surrogatepass"))
+        for message in answer.get("Messages", ())
+    ]
 
 
 def _place(name: str, access: Access) -> tuple[Access, str | None]:

@@ -1,0 +1,89 @@
+"""Volumes that share a provider's queue: one of them in this process receives for all, so that a thousand prefixes of a bucket
+cost one queue. The others hear from it by way of the catalog, as they do from other daemons.
+
+What does not belong here: which volume a message concerns (``volumes.route``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from volstream.base.definitions import Volume
+from volstream.base.model.providers import PROVIDERS
+from volstream.errors import QueueError
+from volstream.files.volumes.route import Router
+
+
+def queue_id(volume: Volume) -> Hashable | None:
+    """Returns what volumes with the same queue have in common; None: nobody shares the queue."""
+    is_shareable = any(words.queue_type == volume.queue_type for words in PROVIDERS.values())
+    return (volume.queue_type, volume.queue_name, volume.connection_id) if is_shareable else None
+
+
+@dataclass
+class Receivers:
+    """Which volume receives for those that share a queue. Thread-safe. A volume is told to look again by a call, with whether
+    changes may have been missed.
+
+    Attributes:
+        pass_on: tells volumes, by id, that checks were asked of them.
+        router: knows all volumes.
+    """
+
+    pass_on: Callable[[Iterable[str]], None]
+    router: Router = field(default_factory=lambda: Router(()))
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        #: By queue: the turn that receives, and behind it those that would, each with what tells it to look again.
+        self._turns: dict[Hashable, dict[object, Callable[[bool], None]]] = {}
+        self._failures: dict[Hashable, QueueError] = {}
+
+    def claim(self, queue: Hashable, turn: object, look: Callable[[bool], None]) -> bool:
+        """Returns whether a turn is to receive."""
+        with self._lock:
+            turns = self._turns.setdefault(queue, {})
+            turns.setdefault(turn, look)
+            return next(iter(turns)) is turn
+
+    def leave(self, queue: Hashable, turn: object) -> None:
+        """Says that a turn has ended."""
+        with self._lock:
+            turns = self._turns.get(queue, {})
+            received = next(iter(turns), None) is turn
+            turns.pop(turn, None)
+            if not turns:
+                self._turns.pop(queue, None)
+                self._failures.pop(queue, None)
+            following = next(iter(turns.values()), None) if received else None
+        if following is not None:
+            following(False)
+
+    def has_others(self, queue: Hashable) -> bool:
+        """Returns whether several turns share a queue."""
+        with self._lock:
+            return len(self._turns.get(queue, ())) > 1
+
+    def failure(self, queue: Hashable) -> QueueError | None:
+        """Returns why a queue does not answer the volume that receives."""
+        with self._lock:
+            return self._failures.get(queue)
+
+    def failed(self, queue: Hashable, failure: QueueError) -> None:
+        """Tells the others that a queue does not answer."""
+        with self._lock:
+            others = [] if queue in self._failures else [*self._turns.get(queue, {}).values()][1:]
+            self._failures[queue] = failure
+        for look in others:
+            look(False)
+
+    def recovered(self, queue: Hashable, *, missed: bool) -> bool:
+        """Tells the others that a queue answers, if it did not before; returns whether that is so."""
+        with self._lock:
+            did_fail = self._failures.pop(queue, None) is not None
+            others = [*self._turns.get(queue, {}).values()][1:] if did_fail else []
+        for look in others:
+            look(missed)
+        return did_fail
