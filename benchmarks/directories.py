@@ -309,7 +309,7 @@ def _take(keeper: DirectoryKeeper, paths: Sequence[str]) -> float:
     started = time.perf_counter()
     done = keeper.apply(fold)
     seconds = time.perf_counter() - started
-    if (done.counts.updated, done.counts.rows, done.commits) != (len(paths), len(paths), 1):
+    if (done.counts.updated, done.counts.rows, done.commit is None) != (len(paths), len(paths), False):
         raise WrongRowsError(f"{len(paths)} files were overwritten, and a refresh came to {done}.")
     return seconds
 

@@ -165,7 +165,7 @@ _OPTIONS = """\
 
 What can be said of each kind of object. The words are the same everywhere: as options of commands (`--pause-after`, and
 `--pattern`, `--ignore`, `--arg` for one item at a time), as keywords in Python, as keys of a
-[pipeline's file](../guides/pipelines.md), and, where SQL has no clause, as properties in SQL
+[pipeline's file](../guides/pipelines.md), and, of jobs, streams and volumes, where SQL has no clause, as properties in SQL
 (`PROPERTIES ('pause_after' = '5', 'arg.KEY' = 'value')`). Python and files take durations as seconds or as text such as `30s`,
 sizes as bytes or as text such as `64MiB`. "Fixed" is what an existing object keeps.
 """

@@ -102,7 +102,7 @@ class Client:
         return str(self.post(_path("jobs", job, "retry"), path=paths, all="1" if paths is None else None)["result"])
 
     def pause(self, job: str) -> None:
-        """Pauses a job: nothing runs it until it is resumed. A run in progress ends by itself."""
+        """Pauses a job: nothing runs it until it is resumed. A run in progress goes on to its end."""
         self.post(_path("jobs", job, "pause"))
 
     def resume(self, job: str) -> None:

@@ -23,7 +23,7 @@ from volstream.base import config
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.checks import CheckState
 from volstream.base.model.hint_set import HintSet
-from volstream.changes.directory.keeper import DirectoryKeeper, TickResult
+from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.errors import QueueError, StorageError
 from volstream.files.providers.alibaba.queue import MnsService
@@ -155,7 +155,7 @@ def test_a_volume_that_is_filled_or_fails_does_not_keep_those_waiting_for_which_
         assert keeper.volume.id != a.id or goes_on.wait(100)
         return bootstrap(keeper)
 
-    def fail(keeper: DirectoryKeeper, hints: HintSet) -> TickResult:
+    def fail(keeper: DirectoryKeeper, hints: HintSet) -> ReconcileResult:
         if keeper.volume.id == a.id and fails:
             raise StorageError("down")
         return apply(keeper, hints)

@@ -1,4 +1,4 @@
-"""Notices which jobs may have work, whichever process gave it to them: by one query for all of them, and only after a commit."""
+"""Finds jobs that may have work, whichever process gave it to them: one query for all, run only after a commit."""
 
 from __future__ import annotations
 

@@ -398,9 +398,7 @@ class Database:
                 raise InvalidValueError(f"The catalog cannot store a value: {error.orig}.") from None
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except UnicodeEncodeError:
-            raise InvalidValueError(
-                "A text contains half a character (a lone surrogate), which the catalog cannot store."
-            ) from None
+            raise InvalidValueError("A text contains a lone surrogate, which the catalog cannot store.") from None
         except (SQLAlchemyError, sqlite3.Error) as error:  # the latter is from the connection that bypasses SQLAlchemy
             cause = error.orig if isinstance(error, DBAPIError) else error
             raise CatalogError(f"The catalog {self.describe()} failed: {cause}.") from error

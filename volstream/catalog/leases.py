@@ -60,7 +60,7 @@ def of_creation(table: str) -> str:
 
 
 def of_version(table: str) -> str:
-    """Returns the name of the lease whose holder makes a version of the event table with this name."""
+    """Returns the name of the lease whose holder makes a version of the immutable table with this name."""
     return f"version:{_digest(table)}"
 
 
@@ -223,7 +223,7 @@ class Keeper:
             self._changed.set()
 
     def remove(self, kept: _Kept) -> None:
-        """Renews a lease no longer."""
+        """Stops renewing a lease."""
         with self._lock:
             self._kept.discard(kept)
             none_left = not self._kept

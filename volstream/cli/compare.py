@@ -40,15 +40,15 @@ def compare_command(
     comparison = session.jobs.compare(job, function, returns=returns, arguments=given or None, **chosen)
     following = comparison.commands_to_switch(function, returns, given)
     if output.as_json:
-        output.result({**vars(comparison), "next": following}, "")
+        output.result({**vars(comparison), "next": following}, None)
         return
-    output.result(None, _summary(comparison))
+    output.part(_summary(comparison))
     _show(output, comparison.differences)
-    output.result(None, "\n".join([*_costs(comparison), *_own(comparison)]))
+    output.part("\n".join([*_costs(comparison), *_own(comparison)]))
     if following:
-        output.result(None, "\n".join(["", "To switch:", *(f"  {command}" for command in following)]))
+        output.part("\n".join(["", "To switch:", *(f"  {command}" for command in following)]))
     else:
-        output.result(None, "\nA column of another type needs another table, so another job: volstream create-job.")
+        output.part("\nA column of another type needs another table, so another job: volstream create-job.")
 
 
 def _summary(comparison: Comparison) -> str:

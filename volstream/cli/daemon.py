@@ -7,9 +7,11 @@ import sys
 
 import click
 
+from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
+
 
 @click.command("daemon")
-@click.option("--virtual-cluster", default="DEFAULT", show_default=True, help="Serve the volumes of this cluster.")
+@click.option("--virtual-cluster", default=DEFAULT_VIRTUAL_CLUSTER, show_default=True, help="Serve the volumes of this cluster.")
 @click.option(
     "--http-port", type=click.IntRange(0, 65535), help="Port of the console, /healthz, /readyz and /metrics; 0: any free one."
 )

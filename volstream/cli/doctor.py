@@ -49,7 +49,7 @@ def doctor_command(session: Session, output: Output, volume: str | None, canary:
             said = "\n".join([check.said, *([check.fix] if check.fix else [])]).replace("\n", f"\n{'':20}")
             click.echo(visible(f"{_SIGNS[check.state]:5} {check.what:13} {said}"))
     if output.as_json:
-        output.result([dataclasses.asdict(check) for check in checks], "")
+        output.result([dataclasses.asdict(check) for check in checks], None)
     counts = Counter(check.state for check in checks)
     if counts[CheckState.FAILED]:
         raise DependencyError(f"{counts[CheckState.FAILED]} of {len(checks)} checks failed.")

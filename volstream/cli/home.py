@@ -95,7 +95,7 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
     overview = status(session.home)
     wrong = problems(overview, {})
     if output.as_json:
-        output.result({**overview, "problems": wrong}, "")
+        output.result({**overview, "problems": wrong}, None)
         return
     engine = overview["engine"]
     if session.home.settings.spark_remote:
@@ -113,7 +113,7 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
             shown = sorted(rows, key=lambda row: (kind, row[kind]) not in troubled)[:_SHOWN]
         output.table(shown, [kind, *columns], f"No {kind}s.", words=True, fit=True)
         if len(shown) < len(rows):
-            output.result(None, f"... and {counted(len(rows) - len(shown), f'more {kind}')}: volstream status --all")
+            output.part(f"... and {counted(len(rows) - len(shown), f'more {kind}')}: volstream status --all")
 
     show("volume", ["files", "note", "last_listing", "queue", "rejected", *_LISTED], overview["volumes"])
     show("stream", ["source", "has_data", "unread", "offset", "note"], overview["streams"])
@@ -123,7 +123,7 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
         show("table", ["not_committed", "note"], overview["tables"])
     lines = [*(problem.line for problem in wrong), *_former_code(session, len(overview["jobs"]))]
     if lines:
-        output.result(None, "\n".join(["Needs attention:", *lines]))
+        output.part("\n".join(["Needs attention:", *lines]))
 
 
 def _former_code(session: Session, number: int) -> list[str]:

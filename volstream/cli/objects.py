@@ -134,7 +134,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
         from volstream.ops.inspection.tables import described_table
 
         table = described_table(session.home, name)
-        output.result(table, "") if output.as_json else _show_table(output, table)
+        output.result(table, None) if output.as_json else _show_table(output, table)
         return
     values = _described(session, kind, name)
     if output.as_json:

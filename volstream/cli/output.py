@@ -39,7 +39,7 @@ class Output:
         return cls("--format=json" in arguments or ("--format", "json") in pairwise(arguments))
 
     def result(self, value: Any, text: str | None) -> None:
-        """Prints a command's result: ``value`` as JSON, or ``text``; None: :meth:`part` printed it."""
+        """Prints a command's result: ``value`` as JSON, or ``text``; None: it is printed otherwise."""
         if self.as_json:
             self._write(to_json(value))
         elif text is not None:

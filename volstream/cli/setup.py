@@ -29,7 +29,7 @@ def setup_command(**warehouses: bool) -> None:
     from volstream.spark.engine.setup import set_up
 
     output = Output(as_json=False)
-    set_up(lambda line: output.result(None, line), [scheme for scheme, asked in warehouses.items() if asked])
+    set_up(output.part, [scheme for scheme, asked in warehouses.items() if asked])
 
 
 @click.command("completion")

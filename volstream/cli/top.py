@@ -134,7 +134,7 @@ def top_command(session: Session, output: Output, every: float) -> None:
     """Show volumes, streams and jobs live, until q is pressed. Starts nothing; without a terminal prints them once."""
     now = look(session)
     if output.as_json:
-        output.result(vars(now), "")
+        output.result(vars(now), None)
     elif sys.stdin.isatty() and sys.stdout.isatty():
         with _keys() as pressed:
             _watch(session, now, every, pressed)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from volstream.base.model.files import FileInfo
+from volstream.base.model.groups import groups
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.files.storage.local import LocalStore
@@ -82,7 +83,7 @@ def try_function(
         files = [*zip(tasks, fetcher.files(tasks), strict=True)]
     with source.folder():
         caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
-        outcomes = [outcome for group in _groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
+        outcomes = [outcome for group in groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     if schema is not None:
         for outcome in outcomes:
             OutcomeCodec(schema).check(outcome)
@@ -128,15 +129,11 @@ def _tried_apart(work: Work, tasks: Sequence[FileTask]) -> Trial:
     """Tries a function in a child process."""
     outcomes: list[FileOutcome] = []
     with closing(ChildWorker(work)) as worker:
-        for group in _groups(tasks, worker.batch_size):
+        for group in groups(tasks, worker.batch_size):
             outcomes += call_each(worker.call, group)
             for printed in (printed for outcome in outcomes[-len(group) :] for printed in outcome.printed):
                 sys.stderr.writelines(f"{line.text}\n" for line in printed.lines)
     return _shown(_inferred(outcomes) if work.schema is None else Trial(outcomes))
-
-
-def _groups(items: Sequence[T], size: int) -> Sequence[Sequence[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:

@@ -18,6 +18,7 @@ from typing import IO, TypeAlias
 import pyarrow as pa
 
 from volstream.base.model.files import FileInfo
+from volstream.base.model.groups import groups
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.base import ObjectStore
 from volstream.functions.bounds import Bounds
@@ -144,7 +145,7 @@ class Work:
 
     def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
         """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
-        groups = _groups(tasks, worker.batch_size)
+        portions = groups(tasks, worker.batch_size)
         call = partial(call_each, worker.call)
         if self.pace is not None:
             call = partial(call, turn=self.pace.of_worker().wait)
@@ -153,7 +154,7 @@ class Work:
         calls = Calls(call, worker.concurrency)
         try:
             with closing(calls):
-                for outcome in self._called(worker, self._while_wanted(groups), calls):
+                for outcome in self._called(worker, self._while_wanted(portions), calls):
                     outcome.files_per_call = worker.batch_size
                     yield outcome
         finally:
@@ -373,17 +374,6 @@ def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
         for *info, version, members, held in zip(*columns, strict=True):
             files = [FileInfo(*member.values()) for member in members] if members else None
             yield FileTask(FileInfo(*info), version, files, held)
-
-
-def _groups(tasks: Iterator[FileTask], size: int) -> Iterator[list[FileTask]]:
-    group: list[FileTask] = []
-    for task in tasks:
-        group.append(task)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def _size(group: Sequence[FileTask]) -> int:

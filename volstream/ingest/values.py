@@ -1,7 +1,7 @@
 """Values of rows: checked and converted when they are set, against the type of the table's column.
 
 ============================  ==========================================================================
-TailColumn                        Python value
+Column                        Python value
 ============================  ==========================================================================
 BOOLEAN                       bool
 TINYINT, SMALLINT, INT,       int, or a float without a fraction

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob
@@ -12,7 +11,6 @@ from volstream.base.model.names import Name
 from volstream.base.model.selection import Selection
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
-from volstream.files.storage.base import ObjectStore
 from volstream.functions.output import STAGING
 from volstream.jobs.outputs import EXAMPLES, files_listed, finish, output_store, target_of
 
@@ -49,7 +47,7 @@ def compared_outputs(catalog: Catalog, settings: Settings, job: FileJob) -> Comp
     missing = {output.path: output for output in catalog.outputs.live(str(job.into)) if output.volume_id == volume.id}
     count, unnamed = len(missing), 0
     lost, examples = set[str](), list[str]()
-    store, target = cast("ObjectStore", output_store(volume, catalog, settings)), target_of(job)
+    store, target = output_store(volume, catalog, settings), target_of(job)
     for file in files_listed(store.list(target.prefix, Selection(ignores=(STAGING,)))):
         output = missing.pop(file.relative_path, None)
         if output is None:

@@ -105,7 +105,7 @@ class JobOutputs:
         begin an attempt before this one ends, and one that resumes later fails in :meth:`publish`, because its files are missing.
         """
         if not self._swept:
-            left = files_listed(self._reader.list(f"{self._folder}/", _EVERYTHING))
+            left = files_listed(self._store.list(f"{self._folder}/", _EVERYTHING))
             _each(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}))
             self._swept = True
 
@@ -217,7 +217,7 @@ class JobOutputs:
         fresh = [output for output in mine if output.path not in taken]
         waiting = [output for output in mine if output.path in taken]
         etags = _each(lambda output: self._store.move(str(output.staged), output.path), fresh)
-        if None in (*etags, *_each(lambda output: self._reader.head(str(output.staged)), waiting)):
+        if None in (*etags, *_each(lambda output: self._store.head(str(output.staged)), waiting)):
             raise VolstreamError(
                 f"Outputs of the job {self._job.name} were removed before they were committed: another process assumed that this "
                 "one had died.",
@@ -236,10 +236,6 @@ class JobOutputs:
     @property
     def _folder(self) -> str:
         return f"{STAGING}/{self._job.id}"
-
-    @property
-    def _reader(self) -> ObjectStore:
-        return cast("ObjectStore", self._store)
 
 
 def target_of(job: FileJob, store: TakesOutputs | None = None, folder: str = "") -> OutputTarget:
@@ -329,7 +325,7 @@ def _sweep_old(catalog: Catalog, settings: Settings, job: FileJob) -> None:
     store = output_store(volume, catalog, settings)
     kept = catalog.outputs.staged(str(job.into))
     before = datetime.now(UTC) - _LEFT
-    for file in files_listed(cast("ObjectStore", store).list(f"{STAGING}/{job.id}/", _EVERYTHING)):
+    for file in files_listed(store.list(f"{STAGING}/{job.id}/", _EVERYTHING)):
         if file.last_modified_time < before and file.relative_path not in kept:
             store.remove(file.relative_path)
 
@@ -356,7 +352,7 @@ def _publish(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> 
     etag = store.move(output.staged, output.path)
     if etag is not None:
         return etag
-    now = cast("ObjectStore", store).head(output.path)
+    now = store.head(output.path)
     if now is None or now.size != output.size:
         _log.error("output_lost", path=output.path, table=output.table, etag=output.etag)
         return output.etag
@@ -365,7 +361,7 @@ def _publish(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> 
 
 def _remove(store: TakesOutputs, output: Output) -> None:
     """Removes an output that no row names, unless something else has its path."""
-    now = cast("ObjectStore", store).head(output.path)
+    now = store.head(output.path)
     if now is not None and now.etag == output.etag:
         store.remove(output.path)
 
@@ -376,7 +372,7 @@ def _aside(output: Output) -> str:
 
 def _set_aside(store: TakesOutputs, output: Output) -> None:
     """Moves a local file that was loaded aside, where nobody replaces it, unless a later version is at its path."""
-    if isinstance(store, HasLocalPaths) and _is_there(cast("ObjectStore", store), output):
+    if isinstance(store, HasLocalPaths) and _is_there(store, output):
         with suppress(StorageError):  # it is looked for there, and not found
             store.move(output.path, _aside(output))
 
@@ -387,40 +383,40 @@ def _take(store: TakesOutputs, output: Output) -> str | None:
     Returns:
         Why it could not be taken; it is at its path then.
     """
-    reader, is_local = cast("ObjectStore", store), isinstance(store, HasLocalPaths)
+    is_local = isinstance(store, HasLocalPaths)
     try:
-        if is_local and reader.head(_aside(output)) is None and _is_there(reader, output):
+        if is_local and store.head(_aside(output)) is None and _is_there(store, output):
             return "it cannot be moved in its folder"
         _take_now(store, output)
     except StorageError as error:
         with suppress(StorageError):
-            if is_local and reader.head(output.path) is None:
+            if is_local and store.head(output.path) is None:
                 store.move(_aside(output), output.path)
         return first_line(error.message)
     return None
 
 
-def _is_there(reader: ObjectStore, output: Output) -> bool:
-    now = reader.head(output.path)
+def _is_there(store: ObjectStore, output: Output) -> bool:
+    now = store.head(output.path)
     return now is not None and now.version == output.etag
 
 
 def _take_now(store: TakesOutputs, output: Output) -> None:
-    reader, is_local = cast("ObjectStore", store), isinstance(store, HasLocalPaths)
+    is_local = isinstance(store, HasLocalPaths)
     at = _aside(output) if is_local else output.path
-    now = reader.head(at)
+    now = store.head(at)
     if now is None:
         return
     if now.version != output.etag:
         # It came between the look and the move.
-        if is_local and reader.head(output.path) is None:
+        if is_local and store.head(output.path) is None:
             store.move(at, output.path)
         return
     if output.staged is None:
         store.remove(at)
         return
     target = output.staged
-    if reader.head(target) is not None:  # an earlier file of this name
+    if store.head(target) is not None:  # an earlier file of this name
         folder, slash, name = target.rpartition("/")
         stem, dot, extension = name.partition(".")
         rest = f"-{output.attempt}{dot}{extension}"

@@ -292,8 +292,8 @@ FOREIGN: Sequence[ForeignConstruct] = (
         words="ALTER VOLUME ... {word}",
     ),
     ForeignConstruct(
-        r"^CREATE (OR REPLACE )?(EXTERNAL )?VOLUME .*\b(?P<word>(TBL)?PROPERTIES) \(",
-        "Options of a volume are clauses: CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'.",
+        r"^CREATE (OR REPLACE )?(EXTERNAL )?VOLUME .*\b(?P<word>TBLPROPERTIES) \(",
+        "Write clauses, and PROPERTIES ('ignores' = '*.tmp') for what has none: CREATE VOLUME v LOCATION '/data' CHECK = FALSE.",
         {"TBLPROPERTIES": "CREATE EXTERNAL VOLUME v LOCATION '/d' TBLPROPERTIES ('check' = 'false')"},
         "CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'",
         words="{word} of volumes",

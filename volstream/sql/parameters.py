@@ -104,8 +104,7 @@ def literal_of(value: Any) -> str:
             return _decimal(value)
         case str() if not is_utf8(value):
             raise InvalidValueError(
-                f"{value!r:.60} cannot be a parameter.",
-                "It contains half a character (a lone surrogate), which UTF-8 cannot encode.",
+                f"{value!r:.60} cannot be a parameter.", "It contains a lone surrogate, which UTF-8 cannot encode."
             )
         case str():
             return literal(value)

@@ -244,6 +244,39 @@ def test_a_store_that_answers_with_other_keys_than_were_asked_for_is_an_error(an
     assert "slashes" in error.value.remedy
 
 
+@pytest.mark.parametrize("page", [b"", b"<html><body>Sign in.</body></html>"])
+def test_a_page_of_a_proxy_is_an_error_and_no_empty_bucket_or_object(answers: Answers, page: bytes) -> None:
+    answers.answer = lambda method, path, asked: (200, {"Content-Type": "text/html"}, page)
+    requests: list[Callable[[ObjectStore], object]] = [
+        lambda store: list(store.list("", ALL)),
+        lambda store: store.head("a"),
+        lambda store: store.open("a").read(),
+    ]
+    with stamina.set_testing(True, attempts=1):
+        for store in both(answers):
+            for request in requests:
+                with pytest.raises(StorageError):
+                    request(store)
+
+
+def test_volumes_in_one_bucket_share_the_checks_that_it_is_there(answers: Answers) -> None:
+    answers.answer = lambda method, path, asked: (
+        200,
+        XML,
+        b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+    )
+    access = Access("s3", "r", answers.url, credentials="static", keys=Keys("AK", "s", "t"))
+    for prefix in "abc":
+        S3Store(f"s3://bucket/{prefix}", access).check()
+    assert len(answers.log) == 1
+    S3Store("s3://other", access).check()
+    assert len(answers.log) == 2
+    refused(answers, 404, "NoSuchBucket")
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            S3Store("s3://missing", access).check()
+
+
 def test_s3_keys_with_a_newline_can_be_read_and_listed(answers: Answers) -> None:
     listing = (
         b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated><Contents><Key>a%0A+b%01</Key>"

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import unquote_plus
 
 import botocore.exceptions
 import pytest
@@ -376,8 +376,9 @@ def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
         assert message.rejection is None
         told.extend(message.hints)
     queue.stop()
-    sent = {ObjectHint(name, key) for key in keys[:3]}
-    assert sent <= {*told} <= sent | {ObjectHint(name, quote_plus(key, safe="/")) for key in keys[:3]}
+    told_keys = {hint.key for hint in told}
+    assert {*keys[:3]} <= told_keys
+    assert {key if key in keys else unquote_plus(key) for key in told_keys} == {*keys[:3]}  # some servers spell them in two ways
 
 
 def test_an_oss_event_travels_all_the_way_from_the_bucket_to_the_holder_of_an_assumed_role(oss: Cloud, mns: Any) -> None:

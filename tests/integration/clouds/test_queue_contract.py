@@ -17,11 +17,12 @@ from tests.bodies import azure_body, gcs_body, oss_body, s3_body
 from tests.broker import Broker
 from tests.clouds import Cloud, PubSub, azure_queue, unused_name
 from tests.servers import AZURE_ACCOUNT, AZURE_KEY, each
+from volstream.base.definitions import QueueType
 from volstream.base.model.hints import KeyHint
 from volstream.errors import InvalidValueError
 from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials
-from volstream.files.queues import QUEUE_TYPES, open_queue
+from volstream.files.queues import open_queue
 from volstream.files.queues.announced import AnnouncedQueue
 from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
@@ -119,12 +120,12 @@ def test_a_queue_of_type_none_waits_and_delivers_nothing() -> None:
 def test_an_unknown_queue_type_is_rejected_with_the_known_ones(queue_type: str) -> None:
     with pytest.raises(InvalidValueError, match="not available in this version") as refused:
         open_queue(queue_type, QueueSpec("/"))
-    assert ", ".join(QUEUE_TYPES) in str(refused.value)
+    assert ", ".join(QueueType) in str(refused.value)
 
 
 def test_every_queue_type_can_be_opened() -> None:
     accesses = {"sqs": Access("s3"), "mns": Access("oss"), "pubsub": Access("gs"), "storagequeue": Access("az")}
-    for queue_type in QUEUE_TYPES:
+    for queue_type in QueueType:
         spec = QueueSpec(
             "/",
             name="http://127.0.0.1:1/projects/p/subscriptions/sub"

@@ -73,7 +73,7 @@ class Target:
         store = outputs.output_store(
             self.place.session.volumes.get("out"), self.place.session.home.catalog, self.place.session.home.settings
         )
-        heads = {path: store.head(path) for path in self.named}  # type: ignore[attr-defined]  # a store, too
+        heads = {path: store.head(path) for path in self.named}
         assert self.everything.keys() == self.named.keys()
         assert {path: head and head.etag for path, head in heads.items()} == {
             path: etag for path, (_, etag) in self.named.items()

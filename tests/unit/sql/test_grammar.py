@@ -77,6 +77,7 @@ def test_external_tables_of_spark_are_sparks() -> None:
         ("ALTER VOLUME v REFRESH ACCEPT REMOVALS", {"accept_removals": True}),
         ("CREATE VOLUME v LOCATION '/d' MAX_REMOVALS '20%'", {"location": "/d", "max_removals": "20%"}),
         ("CREATE VOLUME v LOCATION '/d' CHECK = FALSE", {"location": "/d", "check": False}),
+        ("CREATE VOLUME v LOCATION '/d' PROPERTIES ('ignores' = 'a')", {"location": "/d", "properties": {"ignores": "a"}}),
         (
             "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t RETURNS (a STRING, b DECIMAL(3,1)) WHERE (size < (10)) "
             "EVERY '30s'",

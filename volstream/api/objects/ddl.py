@@ -15,6 +15,7 @@ from volstream.api.statements.shown import created_dynamic_table, created_table
 from volstream.base.definitions import DynamicJob, FileJobSpec, StreamSpec, forms
 from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import Key, keys
+from volstream.base.definitions.volume import VolumeOptions
 from volstream.base.model.documents import to_json
 from volstream.base.model.names import Name
 from volstream.base.model.providers import PROVIDERS
@@ -165,6 +166,7 @@ class Ddl:
             **self._existing(statement),
             **queue,
             connection=options.pop("using_connection", None),
+            **_properties("volume", VolumeOptions, options.pop("properties", {})),
             **options,
         )
 

@@ -315,7 +315,7 @@ class Jobs(Collection[Job]):
             return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
-        """Pauses the job until it is resumed; it keeps its position, and a run in progress ends by itself.
+        """Pauses the job until it is resumed; it keeps its position, and a run in progress goes on to its end.
 
         Raises NotFoundError.
         """

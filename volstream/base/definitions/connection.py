@@ -38,7 +38,7 @@ _ENDPOINT = forms.form("a URL", "str", _endpoint, metavar="URL")
 class ConnectionOptions:
     """What a user says of a connection. Credentials by reference only: no secret is stored."""
 
-    type: Annotated[ConnectionType, Option("The kind of store.", alterable=False, clause=True, form=_TYPE)]
+    type: Annotated[ConnectionType, Option("The kind of store.", alterable=False, form=_TYPE)]
     region: Annotated[str | None, Option("The provider's region, such as eu-west-1.")] = None
     endpoint: Annotated[str | None, Option("URL of a compatible store; HTTPS is assumed for a bare host.", form=_ENDPOINT)] = None
     role_arn: Annotated[str | None, Option("The role to assume: an ARN, a service account, a client id.", metavar="ROLE")] = None

@@ -383,7 +383,7 @@ class LoadKeys:
     delimiter: Annotated[str | None, Option("Separator of values in csv files; tab for tabs.", form=_DELIMITER)] = None
     encoding: Annotated[str, Option("Encoding of csv and json files.", form=_ENCODING)] = "utf-8"
     skip_rows: Annotated[int | None, Option("Lines before the header of csv files.", minimum=0, maximum=_MAX_COUNT)] = None
-    skip_footer: Annotated[int, Option("Rows at the end of csv files that are none.", minimum=0, maximum=1000)] = 0
+    skip_footer: Annotated[int, Option("Trailing lines of a csv file that are not data.", minimum=0, maximum=1000)] = 0
     comment_prefix: Annotated[
         str | None,
         Option("Lines of csv files that begin so are comments.", form=forms.form("text", "str", _prefix), metavar="'#'"),
@@ -418,11 +418,10 @@ class LoadKeys:
 
     def __post_init__(self) -> None:
         """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps them, and for a
-        delimiter that is something else, too."""
+        delimiter that is also another character."""
         if self.delimiter is not None and self.delimiter in (self.quote, self.escape):
-            raise InvalidValueError(
-                f"delimiter: {self.delimiter!r} is the quote or the escape, too.", "Give different characters."
-            )
+            said = f"The delimiter {self.delimiter!r} is also the quote or escape character."
+            raise InvalidValueError(said, "Give different characters.")
         for name, texts in (("null_values", self.null_values), ("entries", self.entries)):
             if odd := next((text for text in texts if "," in text or text != text.strip()), None):
                 raise InvalidValueError(f"{name}: {odd!r} has a comma, or blanks at an end.", "Give texts without them.")

@@ -45,16 +45,17 @@ DEFAULT_VIRTUAL_CLUSTER = "DEFAULT"
 class VolumeOptions:
     """What a user says of how a volume is kept, besides its location, connection and queue type."""
 
-    queue_name: Annotated[str | None, Option("The queue, or the topic, that receives the bucket's events.")] = None
+    queue_name: Annotated[str | None, Option("The queue, or the topic, that receives the bucket's events.", clause=True)] = None
     queue_properties: Annotated[
         Mapping[str, str] | None,
         Option(
             "Connection properties; for kafka bootstrap.servers and others of librdkafka. Write secrets as references.",
             form=forms.PROPERTIES,
             single="queue_property",
+            clause=True,
         ),
     ] = None
-    virtual_cluster: Annotated[str, Option("The cluster whose daemon keeps the volume.")] = DEFAULT_VIRTUAL_CLUSTER
+    virtual_cluster: Annotated[str, Option("The cluster whose daemon keeps the volume.", clause=True)] = DEFAULT_VIRTUAL_CLUSTER
     recursive: Annotated[bool, Option("Include sub-directories.", clause=True)] = True
     patterns: Annotated[
         Sequence[str], Option("Take only files that match, such as '*.jpg'.", metavar="GLOB", single="pattern", clause=True)
@@ -65,7 +66,7 @@ class VolumeOptions:
     max_removals: Annotated[
         str | None,
         Option(
-            "Hold the removals of a listing that are more than this. Default: half of at least 100 files, or all of at least 10.",
+            "Hold a listing's removals for confirmation above this. Default: half of at least 100 files, or all of at least 10.",
             metavar="50%|N|all",
             clause=True,
         ),

@@ -114,7 +114,9 @@ def refresh(
         cause = catalog.conditions.cause(ConditionKind.VOLUME, volume.id)
         failing_since = None if cause is None else failing_since or time.monotonic()
         if failing_since is not None and time.monotonic() - failing_since > _FAILING_SECONDS:
-            raise StorageError(f"The daemon cannot refresh the volume {volume.name} yet: {cause}", "It does so once it can.")
+            raise StorageError(
+                f"The daemon cannot refresh the volume {volume.name} yet: {cause}", "It keeps retrying; run refresh again later."
+            )
         stopped.wait(_POLL_SECONDS)
     raise InvalidStateError(f"The refresh of volume {volume.name} was stopped.")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from volstream.base.config import Settings
@@ -33,7 +32,7 @@ from volstream.changes.directory.reconcile import (
 from volstream.changes.directory.refresh import add_keys
 from volstream.changes.directory.writer import Counts, DirectoryWriter
 from volstream.errors import InvalidValueError, NotFoundError, StorageDeniedError, StorageError
-from volstream.files.storage.base import PROBE, HasLocalPaths, KeyOrdered, ObjectStore
+from volstream.files.storage.base import PROBE, Checkable, HasLocalPaths, KeyOrdered, ObjectStore
 from volstream.files.volumes.access import store_of
 from volstream.tables.delta import folders
 
@@ -52,12 +51,8 @@ _SWEEP_SECONDS = 6 * 3600.0
 _LOCAL_CHECK_SECONDS, _REMOTE_CHECK_SECONDS = 2.0, 60.0
 
 
-@dataclass(frozen=True)
-class TickResult:
-    """The result of a tick: rows changed and commits made."""
-
-    counts: Counts
-    commits: int
+#: What comes of hints that concern nothing.
+_NOTHING = ReconcileResult(files=0, bytes=0, counts=Counts(), late=0, commit=None, findings=0, unsettled=(), seconds=0.0)
 
 
 class DirectoryKeeper:
@@ -116,7 +111,10 @@ class DirectoryKeeper:
         if time.monotonic() < self._next_check:
             return
         with suppress(StorageDeniedError):  # denied: permission covers only some prefixes; the store exists
-            self._store.head(PROBE)
+            if isinstance(self._store, Checkable):
+                self._store.check()
+            else:
+                self._store.head(PROBE)
         self._next_check = time.monotonic() + self.check_seconds
 
     def reconcile(self, prefix: str = "", cause: str = "listing", inventory: Inventory | None = None) -> ReconcileResult:
@@ -155,7 +153,7 @@ class DirectoryKeeper:
         self._seen = HintSet(self.volume.selection)
         return self._list_or_read
 
-    def end_listing(self, listing: Listing | None, cause: str = "listing") -> ReconcileResult | None:
+    def end_listing(self, listing: Listing | None) -> ReconcileResult | None:
         """Commits the findings of a background listing, unless newer observations contradict them.
 
         Args:
@@ -167,7 +165,7 @@ class DirectoryKeeper:
         many = len(seen.keys) > _MAX_SEEN
         prefixes = tuple(prefix for prefix, _ in seen.listings())
         since = Observations(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
-        return self._commit(self._folder, listing, cause, since)
+        return self._commit(self._folder, listing, "listing", since)
 
     @property
     def _folder(self) -> str:
@@ -238,26 +236,24 @@ class DirectoryKeeper:
         )
         return done
 
-    def apply(self, hints: HintSet) -> TickResult:
-        """Applies all ``hints`` to the directory: at most one commit, and another one for the whole volume.
+    def apply(self, hints: HintSet) -> ReconcileResult:
+        """Applies all ``hints`` to the directory, by at most one commit.
 
         Raises:
-            StorageError: nothing of the current part was committed; apply the hints again.
+            StorageError: nothing was committed; apply the hints again.
             FencedError: another writer took over.
         """
         listings = dict(hints.listings())
         subtrees = {prefix: listings[prefix] for prefix in self._readable(listings)}
         if "" in subtrees:
-            done = self.reconcile(cause=subtrees[""])
-            return TickResult(done.counts, int(done.commit is not None))
+            return self.reconcile(cause=subtrees[""])
         keys = self._readable(hints.single_keys())
         if self._seen is not None:
             self._seen.keys |= hints.keys
             self._seen.subtrees |= hints.subtrees
         if not (keys or subtrees):
-            return TickResult(Counts(), 0)
-        done = self._refresh(sorted(subtrees), keys, ", ".join(sorted({*subtrees.values()})) or "events")
-        return TickResult(done.counts, int(done.commit is not None))
+            return _NOTHING
+        return self._refresh(sorted(subtrees), keys, ", ".join(sorted({*subtrees.values()})) or "events")
 
     def _refresh(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
         """Makes one commit for subtrees and single keys."""
@@ -273,7 +269,7 @@ class DirectoryKeeper:
         changes = self._writer.begin(snapshot)
         try:
             late = 0
-            confirm = Confirm(self._store, self.volume.selection, Observations(unknown=listing.resumed and self._is_there))
+            confirm = Confirm(self._store, self.volume.selection, self._earlier(listing))
             if prefixes:
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
             failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)

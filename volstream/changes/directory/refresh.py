@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from volstream.base.model.groups import groups
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import look
 from volstream.changes.directory.difference import compare
@@ -28,8 +29,8 @@ def add_keys(
         StorageError, StorageDeniedError: no key can be checked.
     """
     failed: dict[str, StorageError] = {}
-    for start in range(0, len(keys), at_once):
-        seen, odd = look(store, keys[start : start + at_once])
+    for some in groups(keys, at_once):
+        seen, odd = look(store, some)
         failed.update(odd)
         files = [info for info in seen.values() if info is not None]
         changes.add(compare(table.rows(files, store.url), snapshot.find(list(seen))))

@@ -36,6 +36,16 @@ DOTS = r"(?:^|/)\.\.?(?:/|$)"
 ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
 
+#: What reading an answer raises that lacks values or is not the provider's, such as a page of a proxy.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError)
+
+
+def unreadable(what: str, error: Exception) -> str:
+    """Returns the message for one of :data:`UNREADABLE`."""
+    if isinstance(error, KeyError):
+        return f"{what}: the answer has no {error.args[0]}."
+    return f"{what}: the answer cannot be read ({type(error).__name__}: {without_queries(error)})."
+
 
 def is_private(url: str) -> bool:
     """True if the connection to a server is encrypted, or does not leave this host."""

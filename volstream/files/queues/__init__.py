@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from volstream.base import plugins
-from volstream.base.model.providers import PROVIDERS
+from volstream.base.definitions import QueueType
 from volstream.base.plugins import Group
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_by
@@ -17,7 +17,7 @@ from volstream.files.providers import provider_by
 if TYPE_CHECKING:
     from volstream.files.queues.base import EventQueue, QueueSpec
 
-__all__ = ["QUEUE_TYPES", "open_queue"]
+__all__ = ["open_queue"]
 
 #: Type of queue -> class or function that creates one from a QueueSpec.
 _BACKENDS = {
@@ -29,15 +29,12 @@ _BACKENDS = {
     "none": "volstream.files.queues.silent:SilentQueue",
 }
 
-#: The types that users may specify, besides those of plug-ins.
-QUEUE_TYPES = tuple(sorted({*_BACKENDS, *(words.queue_type for words in PROVIDERS.values())}))
-
 
 def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
     """Returns a volume's queue, which does no I/O before ``start``.
 
     Args:
-        queue_type: one of :data:`QUEUE_TYPES`, or the name of a plug-in's.
+        queue_type: one of :class:`QueueType`, or the name of a plug-in's.
         spec: the queue's volume, and how to connect to the queue.
 
     Raises:
@@ -53,12 +50,12 @@ def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
     provider = provider_by(spec.access.provider) if spec.access is not None else None
     if provider is not None and provider.queue_type == queue_type and spec.name:
         return provider.open_queue(spec)
-    if queue_type in QUEUE_TYPES:
+    if queue_type in list(QueueType):
         raise InvalidValueError(
             f"The volume at {spec.location!r} has a queue of the type {queue_type!r} and no name or connection for it.",
             "Give the volume a connection and the name or URL of a queue.",
         )
     raise InvalidValueError(
         f"Queues of the type {queue_type!r} are not available in this version.",
-        f"Available: {', '.join(QUEUE_TYPES)}, and those of installed plug-ins.",
+        f"Available: {', '.join(QueueType)}, and those of installed plug-ins.",
     )

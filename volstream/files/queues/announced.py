@@ -9,16 +9,18 @@ from collections.abc import Callable, Sequence
 from volstream.base.lifecycle.stop import Stop
 from volstream.files.queues.base import EventQueue, Message, Settling
 
+#: Maximum number of messages received before they are asked for.
+_AHEAD = 1000
+
 #: How long one call waits for a message, and so how long the thread outlives a stop.
 _WAIT_SECONDS = 0.5
 
 
 class AnnouncedQueue:
-    """Another queue, of whose messages up to ``ahead`` are received before they are asked for."""
+    """Wraps a blocking queue: a thread prefetches its messages."""
 
-    def __init__(self, queue: EventQueue, ahead: int = 1000) -> None:
+    def __init__(self, queue: EventQueue) -> None:
         self._queue = queue
-        self._ahead = ahead
         self._changed = threading.Condition()
         self._found: Sequence[Message] = ()
         self._failure: BaseException | None = None
@@ -82,7 +84,7 @@ class AnnouncedQueue:
             found: Sequence[Message] = ()
             failure: BaseException | None = None
             try:
-                found = self._queue.receive(self._ahead, _WAIT_SECONDS)
+                found = self._queue.receive(_AHEAD, _WAIT_SECONDS)
             except BaseException as error:  # noqa: BLE001  # receive() raises it
                 failure = error
             if not found and failure is None:

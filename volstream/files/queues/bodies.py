@@ -1,6 +1,6 @@
 """Functions shared by the message parsers: reading JSON without exceptions, checking keys, storable rejections.
 
-The providers' formats are in the files beside this one. Pure.
+The providers' formats are in ``events`` of their folders. Pure.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class _Run:
             return {partition: offsets.next for partition, offsets in self._offsets.items()}
 
     def _assign(self) -> None:
-        """Makes the client go on where this is, or with the first message if the brokers have the next one no more."""
+        """Assigns the next offsets; restarts at the first message if the brokers have deleted the next one."""
         first, ends = self.reader.bounds(self._topic.partitions)
         with self._changed:
             for partition in self._topic.partitions:

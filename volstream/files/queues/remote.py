@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.model.groups import groups
 from volstream.errors import QueueError, VolstreamError
 from volstream.files.queues import loop
 from volstream.files.queues.base import Message, Parser, QueueSettings, QueueState
@@ -165,7 +166,7 @@ class RemoteQueue:
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """See :meth:`EventQueue.acknowledge`. Messages that the provider fails to delete are redelivered."""
-        for receipts in _batches(list(dict.fromkeys(message.receipt for message in messages)), self._service.batch):
+        for receipts in groups(list(dict.fromkeys(message.receipt for message in messages)), self._service.batch):
             with self._handles:
                 with self._changed:
                     handles = self._received.handles(receipts)
@@ -297,7 +298,7 @@ class RemoteQueue:
                     return
                 ending = self._received.ending(time.monotonic() + self._visibility / 2)
             try:
-                for receipts in _batches(ending, self._service.batch):
+                for receipts in groups(ending, self._service.batch):
                     self._keep_some(stopping, receipts)
             except VolstreamError as error:
                 self._fail(error)
@@ -330,7 +331,7 @@ class RemoteQueue:
 
     def _hand_back(self, handles: Sequence[str]) -> None:
         deadline = time.monotonic() + _HAND_BACK_SECONDS
-        for some in _batches(handles, self._service.batch):
+        for some in groups(handles, self._service.batch):
             if time.monotonic() >= deadline:
                 return
             try:
@@ -359,7 +360,3 @@ class RemoteQueue:
                 self._broken = exc
                 self._changed.notify_all()
             self._ready(time.monotonic())
-
-
-def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (items[start : start + size] for start in range(0, len(items), size))

@@ -3,44 +3,19 @@ posted to the daemon, which notes them in the catalog (:mod:`volstream.files.vol
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-
 from volstream.files.queues.base import Message, QueueSpec
+from volstream.files.queues.inflight import InProcessQueue
 
 
-class SilentQueue:
+class SilentQueue(InProcessQueue):
     """Waits and delivers nothing."""
 
     def __init__(self, spec: QueueSpec) -> None:
-        del spec  # unused
-        self._stopped = threading.Event()
-        self._stopped.set()
-
-    def start(self) -> None:
-        """See :meth:`EventQueue.start`."""
-        self._stopped.clear()
-
-    def stop(self) -> None:
-        """See :meth:`EventQueue.stop`."""
-        self._stopped.set()
-
-    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
-        """See :meth:`EventQueue.receive`."""
-        del limit  # unused
-        self._stopped.wait(wait_seconds)
-        return ()
-
-    def acknowledge(self, messages: Sequence[Message]) -> None:
-        """See :meth:`EventQueue.acknowledge`."""
-
-    def announce(self, ready: Callable[[float], None]) -> None:
-        """See :meth:`Announcing.announce`."""
-
-    def ready_at(self) -> float:
-        """See :meth:`Announcing.ready_at`."""
-        return float("inf")
+        super().__init__(spec.settings.visibility_seconds)
 
     def depth(self) -> int:
         """See :meth:`EventQueue.depth`."""
         return 0
+
+    def _new(self, now: float, limit: int) -> list[Message]:  # noqa: ARG002
+        return []

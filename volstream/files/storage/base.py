@@ -81,6 +81,14 @@ class HasDetails(Protocol):
 
 
 @runtime_checkable
+class Checkable(Protocol):
+    """A store that says that it is there by one request, or by none if another store was there just now."""
+
+    def check(self) -> None:
+        """Raises StorageError if the store is missing or does not answer."""
+
+
+@runtime_checkable
 class HasParts(Protocol):
     """A store that reports an object's version with every read of its content."""
 
@@ -123,7 +131,7 @@ class Writable(Protocol):
 
 
 @runtime_checkable
-class TakesOutputs(Protocol):
+class TakesOutputs(ObjectStore, Protocol):
     """A store to which jobs write files. Content is on disk, and complete, before a path leads to it."""
 
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:

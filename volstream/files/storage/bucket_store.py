@@ -33,6 +33,9 @@ PART_BYTES = 16 << 20
 #: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
 _SEEN_SECONDS = 60.0
 
+#: When a bucket answered a check of this process, by scheme, endpoint and bucket: a thousand volumes can be in one.
+_checked: dict[tuple[str, str | None, str], float] = {}
+
 
 class Found(NamedTuple):
     """An object, as a request for it shows it."""
@@ -100,6 +103,13 @@ class BucketStore(ABC):
             return None
         self._seen = time.monotonic()
         return self._place.file(path, *found)
+
+    def check(self) -> None:
+        """See :meth:`Checkable.check`."""
+        bucket = (self._place.scheme, self._access.endpoint, self._place.authority)
+        if time.monotonic() - _checked.get(bucket, float("-inf")) > _SEEN_SECONDS / 2:
+            self._check_bucket()
+            _checked[bucket] = time.monotonic()
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`. Reading to the end takes one request."""

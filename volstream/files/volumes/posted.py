@@ -43,7 +43,7 @@ def accept(catalog: Catalog, volume: Volume, body: bytes) -> int:
     hints = parse(body)
     if isinstance(hints, Rejection):
         catalog.refreshes.reject(volume.id, [hints])
-        raise InvalidValueError(hints.reason, "docs/guides/buckets.md shows what is understood.")
+        raise InvalidValueError(hints.reason, "Accepted formats: docs/guides/buckets.md.")
     if len(hints) > MAX_EVENTS:
         raise InvalidValueError(
             f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."

@@ -322,7 +322,7 @@ def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[st
 
 
 def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Returns the function that returns a value other than text as one of ``kind``, or None if it is none."""
+    """Returns a converter of values other than text to ``kind``; it returns None for a value that does not fit."""
     if pa.types.is_integer(kind):
         return _whole
     if pa.types.is_floating(kind):

@@ -55,7 +55,7 @@ class Part:
     Attributes:
         path: by whose name its format is known.
         size: in bytes, as it is stored: how far it may expand depends on it.
-        open: returns the decompressed content as a binary file, from the beginning, which ends what it returned before. Reading
+        open: opens the decompressed content as a binary file, from the start; invalidates the file it returned before. Reading
             raises FileRejectedError if the content is broken or expands too far.
         resources: what is closed when the part was read.
         entry: the entry's path in the archive; None: it is the file.

@@ -29,6 +29,13 @@ _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 _COMPRESSED, _ARCHIVES = ("gz", "bz2", "zst", "lz4", "xz", "sz", "snappy"), ("zip", "tar", "tgz")
 
 
+#: What names of files may end in, as part of a sentence.
+EXTENSIONS = (
+    f"{', '.join(f'.{word}' for word in _FORMATS)}, also followed by {', '.join(f'.{word}' for word in _COMPRESSED)}, "
+    f"and {', '.join(f'.{word}' for word in _ARCHIVES)}"
+)
+
+
 @dataclass(frozen=True)
 class RecognizedFormat:
     """What a file is, judging by its name and the job's options.

@@ -12,7 +12,7 @@ from volstream.functions.file import File
 from volstream.functions.loading import avro_files, csv_files, json_files, orc_files, parquet_files, plugin_files
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, FolderColumn
 from volstream.functions.loading.content import Part, parts
-from volstream.functions.loading.formats import RecognizedFormat, is_marker, partitions, recognize
+from volstream.functions.loading.formats import EXTENSIONS, RecognizedFormat, is_marker, partitions, recognize
 from volstream.functions.loading.options import ENTRY, LoadOptions
 from volstream.functions.rejection import FileRejectedError
 
@@ -41,9 +41,8 @@ def _rows(part: Part, file: File, options: LoadOptions) -> Iterator[Chunk]:
     if what is None:
         others = " Or name the entries to load (entries)." if part.entry is not None else ""
         raise FileRejectedError(
-            "Unknown file format. Set the job's format, or exclude the file by a condition. Known extensions: .csv, .tsv, .json, "
-            f".jsonl, .ndjson, .parquet, .avro and .orc, also with .gz, .bz2, .zst, .lz4, .xz or .sz, .zip and .tar, and those "
-            f"of plug-ins.{others}"
+            "Unknown file format. Set the job's format, or exclude the file by a condition. "
+            f"Known extensions: {EXTENSIONS}, and those of plug-ins.{others}"
         )
     named = {**partitions(file.relative_path), **partitions(part.entry or "")}
     own: Sequence[FileColumn] = []

@@ -21,7 +21,7 @@ class DifferentTypesError(Exception):
 def widen(one: pa.DataType, other: pa.DataType, *, python: bool = False) -> pa.DataType:
     """Returns the type that holds the values of both, down to the fields of structs; text where nothing else does.
 
-    Whole numbers and floats are DOUBLE together, although it lacks some of 64 bits. Fields of structs meet by name, in any case.
+    An integer and a float widen to DOUBLE, which cannot hold every 64-bit integer. Fields of structs meet by name, in any case.
 
     Args:
         python: the types are those of Python's values: a dict is a struct, but dicts with other keys are a map, if their values

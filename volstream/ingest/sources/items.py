@@ -40,5 +40,7 @@ def key_text(key: Any, primary_key: str) -> str:
     except ValueError:  # Python writes no integer of more than 4,300 digits
         raise InvalidValueError(f"{primary_key} cannot be an integer of thousands of digits.") from None
     if not is_utf8(text):
-        raise InvalidValueError(f"{primary_key} cannot be {text!r:.60}.", "It has half a character, which UTF-8 lacks.")
+        raise InvalidValueError(
+            f"{primary_key} cannot be {text!r:.60}.", "It contains a lone surrogate, which UTF-8 cannot encode."
+        )
     return text

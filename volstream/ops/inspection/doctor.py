@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from volstream.base.definitions import QueueType, Volume
+from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.lifecycle.identity import host_of
 from volstream.base.model.checks import Check, CheckState
 from volstream.base.model.files import FileInfo, printable
@@ -220,9 +221,9 @@ class _ExaminedVolume:
     def _check_notifications(self) -> Check:
         """Checks that the bucket reports its changes to the queue."""
         provider, type_ = self._provider, self._volume.queue_type
-        if type_ is QueueType.KAFKA:
+        if type_ is QueueType.KAFKA or type_.is_plugin:
             fix = "Look at the store's notifications, or use --canary."
-            return Check("wiring", CheckState.SKIPPED, "A topic does not know who sends to it.", fix)
+            return Check("wiring", CheckState.SKIPPED, f"A queue of the type {type_} does not know who sends to it.", fix)
         if provider is None or type_ != provider.queue_type:
             return Check("wiring", CheckState.OK, "not needed")
         place = BucketPlace.of(self._volume.location)
@@ -238,7 +239,8 @@ class _ExaminedVolume:
         if holder is not None:
             return Check("writer", CheckState.OK, f"{holder.purpose}, on {host_of(holder.owner)}")
         cluster = self._volume.virtual_cluster
-        fix = f"Run: volstream daemon --virtual-cluster {cluster}." if cluster != "DEFAULT" else "Run: volstream daemon."
+        option = "" if cluster == DEFAULT_VIRTUAL_CLUSTER else f" --virtual-cluster {cluster}"
+        fix = f"Run: volstream daemon{option}."
         return Check("writer", CheckState.WARNING, "No daemon is keeping the volume.", fix)
 
     def _completeness(self) -> Check:

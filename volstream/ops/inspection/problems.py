@@ -108,7 +108,7 @@ def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[P
         if volume.get("quiet"):
             expected = format_duration(volume["expect_every"])
             why = f"No file has arrived or changed for {about(volume['quiet'])}; one is expected every {expected}."
-            do = f"Check what writes the files. To change the interval: volstream alter-volume {name} --expect-every"
+            do = f"Check what writes the files. To change the interval: volstream alter-volume {name} --expect-every 2h"
             yield Problem(False, "volume", name, why, do)
         if held:
             why = f"{counted(held, 'file')} missing from the store, more than the volume's limit: kept until you confirm."

@@ -1,4 +1,4 @@
-"""Work that one daemon at a time does, in turns: each for as long as it holds a lease. What is wrong with it, all can see.
+"""Work that one daemon at a time does while it holds a lease. Its failures are recorded in the catalog, where all can see them.
 
 What does not belong here: the work itself (``volumes``, ``sources``, ``alerts``). What every daemon does (``tails``) is no such
 work, although each commit has a lease.

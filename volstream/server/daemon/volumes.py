@@ -372,7 +372,9 @@ class _Turn:
     def _note(self, done: ReconcileResult) -> None:
         self._of.refreshed_rows += done.counts.rows
         if done.commit is not None:
-            self._count_commits(1)
+            self._commits += 1
+            self._committed = time.monotonic()
+            self._of.changed(self.volume.id)
 
     def _receive(self) -> bool:
         """Receives waiting messages. Returns False while others follow closely: files that are copied together are one refresh.
@@ -439,7 +441,7 @@ class _Turn:
         started = time.monotonic()
         whole = any(prefix == "" for prefix, _ in self._hints.listings())
         try:
-            tick = self._keeper.apply(self._hints)
+            done = self._keeper.apply(self._hints)
         except StorageError:
             self._refusals += 1
             if self._refusals >= _PATIENCE and self._hints.subtrees and not whole:
@@ -452,14 +454,7 @@ class _Turn:
             self._listed = time.monotonic()
         self._hints = HintSet(self.volume.selection)
         self._of.last_tick_seconds = time.monotonic() - started
-        self._of.refreshed_rows += tick.counts.rows
-        if tick.commits:
-            self._count_commits(tick.commits)
-
-    def _count_commits(self, commits: int) -> None:
-        self._commits += commits
-        self._committed = time.monotonic()
-        self._of.changed(self.volume.id)
+        self._note(done)
 
     def _acknowledge(self) -> None:
         """Acknowledges messages only now that the commit with their effect is durable."""

@@ -17,7 +17,8 @@ from volstream.base.model.hints import Hint
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.changes.directory import table
-from volstream.changes.directory.keeper import DirectoryKeeper, TickResult
+from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.files.storage.base import ObjectStore
 from volstream.files.volumes.definitions import create_volume
@@ -43,7 +44,7 @@ class Keeping(FileWriter):
     def keeper(self, wait: Callable[[float], object] = lambda _: None, store: ObjectStore | None = None) -> DirectoryKeeper:
         return DirectoryKeeper(self.volume, self.catalog, self.settings, wait, store=store)
 
-    def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> TickResult:
+    def take(self, *hints: Hint, keeper: DirectoryKeeper | None = None) -> ReconcileResult:
         fold = HintSet(self.volume.selection)
         fold.add(hints)
         return (keeper or self.keeper()).apply(fold)

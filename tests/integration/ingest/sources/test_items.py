@@ -102,7 +102,7 @@ def test_a_table_of_items_agrees_with_a_dict(without_engine: Session, steps: lis
         ({"id": 1, "n": {1, 2}}, "cannot be stored as JSON"),
         ("id", "An item is a dict, not str"),
         ({"id": 10**5000}, "id cannot be an integer of thousands of digits"),
-        ({"id": "\ud800"}, r"id cannot be '\\ud800'\. It has half a character"),
+        ({"id": "\ud800"}, r"id cannot be '\\ud800'\. It contains a lone surrogate"),
     ],
 )
 def test_an_item_that_cannot_be_stored_is_refused(without_engine: Session, item: dict[str, object], reason: str) -> None:

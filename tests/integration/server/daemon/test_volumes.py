@@ -168,7 +168,9 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         world = World(tmp_path)
         home = world.session.home
-        worker = VolumeWorker(world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), Receivers(lambda _: None))
+        worker = VolumeWorker(
+            world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), Receivers(lambda _: None)
+        )
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):

@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, DayKeys
 from volstream.files.providers.alibaba import credentials
-from volstream.files.providers.base import ALLOW, NO_BUCKET
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 from volstream.files.storage.base import Details
 from volstream.files.storage.bucket_store import Found, Listed
 from volstream.files.storage.parts import PartedStore
@@ -149,14 +149,16 @@ class OssStore(PartedStore):
 
     def _head(self, path: str) -> Found:
         answer = self._of_object(path, self._bucket.head_object)
-        modified = datetime.fromtimestamp(answer.last_modified, UTC)
-        return Found(answer.content_length, modified, answer.etag, answer.content_type)
+        with self._errors(path):
+            modified = datetime.fromtimestamp(answer.last_modified, UTC)
+            return Found(answer.content_length, modified, answer.headers["etag"].strip('"'), answer.content_type)
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         asked = None if start == 0 and last is None else (start, last)
         got = self._of_object(path, self._bucket.get_object, asked)
-        # The SDK's reader would decompress objects with a Content-Encoding.
-        return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
+        with self._errors(path):
+            # The SDK's reader would decompress objects with a Content-Encoding.
+            return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""
@@ -221,6 +223,8 @@ def _errors(what: str) -> Iterator[None]:
         raise kind(f"{what}: {reason} ({exc.code or exc.status}).", remedy) from None
     except (requests.RequestException, HTTPError) as exc:
         raise StorageError(f"{what}: {exc}.") from exc
+    except UNREADABLE as exc:
+        raise StorageError(unreadable(what, exc)) from exc
 
 
 def _phrase(status: int) -> str:

@@ -42,7 +42,7 @@ from urllib3.exceptions import HTTPError
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.aws import is_own
-from volstream.files.providers.base import ALLOW, NO_BUCKET
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600
@@ -167,7 +167,7 @@ def region(access: Access) -> str | None:
 def errors(
     what: str, passing: type[DependencyError] = StorageError, denied: type[DependencyError] = StorageDeniedError
 ) -> Iterator[None]:
-    """Maps boto3's exceptions, and the KeyError of an answer that lacks a value.
+    """Maps boto3's exceptions, and those of reading answers.
 
     Args:
         what: name of the request in messages.
@@ -195,8 +195,8 @@ def errors(
         raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
     except (BotoCoreError, HTTPError) as exc:
         raise passing(f"{what}: {exc}") from exc
-    except KeyError as exc:  # botocore takes JSON that is broken off, and a page of a proxy, for an answer without values
-        raise passing(f"{what}: the answer has no {exc.args[0]}.") from exc
+    except UNREADABLE as exc:  # botocore takes JSON that is broken off, and a page of a proxy, for an answer without values
+        raise passing(unreadable(what, exc)) from exc
 
 
 def status(error: Exception) -> int:

@@ -83,10 +83,14 @@ class S3Store(PartedStore):
         for page in self._paged(prefix, "list_objects_v2", **asked, PaginationConfig={"PageSize": self._page}):
             self._seen = time.monotonic()
             self._check_keys(page, self._place.root + prefix)
-            listed = (
-                (obj["Key"], obj["Size"], obj["LastModified"].astimezone(UTC), obj["ETag"]) for obj in page.get("Contents", ())
-            )
-            yield listed, (common["Prefix"] for common in page.get("CommonPrefixes", ()))
+            with self._errors(prefix):
+                page["IsTruncated"]  # which a proxy's page lacks: it would be an empty bucket
+                listed = [
+                    (obj["Key"], obj["Size"], obj["LastModified"].astimezone(UTC), obj["ETag"])
+                    for obj in page.get("Contents", ())
+                ]
+                prefixes = [common["Prefix"] for common in page.get("CommonPrefixes", ())]
+            yield listed, prefixes
 
     def _paged(self, prefix: str, what: str, **more: Any) -> Iterator[Any]:
         with self._errors(prefix):
@@ -115,13 +119,14 @@ class S3Store(PartedStore):
                 if status == 404 or (status == 403 and self._is_absent(self._key(path))):
                     raise FileNotFoundError(path) from None
                 raise
-        modified = reply["LastModified"].astimezone(UTC)
-        return Found(reply["ContentLength"], modified, reply["ETag"], reply.get("ContentType"))
+            modified = reply["LastModified"].astimezone(UTC)
+            return Found(reply["ContentLength"], modified, reply["ETag"], reply.get("ContentType"))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         asked = {} if start == 0 and last is None else {"Range": f"bytes={start}-{'' if last is None else last}"}
         got = self._of_object(path, "get_object", **asked)
-        return Content(start + got["ContentLength"], got["ETag"], got["Body"])
+        with self._errors(path):
+            return Content(start + got["ContentLength"], got["ETag"], got["Body"])
 
     def _of_object(self, path: str, what: str, **more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""

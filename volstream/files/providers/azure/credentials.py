@@ -38,7 +38,7 @@ from volstream.base.model.locations import LOOPBACK
 from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import DOMAINS
-from volstream.files.providers.base import is_private, without_queries
+from volstream.files.providers.base import UNREADABLE, is_private, unreadable, without_queries
 from volstream.files.storage.bucket import BucketPlace
 
 #: How long signatures for tasks are valid, and how long they are given out.
@@ -226,6 +226,8 @@ def errors(
     except (AzureError, DeserializationError) as exc:
         # Not from it: its text has addresses, with the signature of each request that a signature opens.
         raise passing(f"{what}: {without_queries(exc)}") from None
+    except UNREADABLE as exc:
+        raise passing(unreadable(what, exc)) from None
 
 
 def _keys(access: Access) -> Keys | None:

@@ -31,7 +31,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
-from volstream.files.providers.base import ALLOW, NO_BUCKET, is_private, without_queries
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, is_private, unreadable, without_queries
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -124,6 +124,8 @@ def errors(
     except (GoogleAPICallError, RetryError, InvalidResponse, DataCorruption, GoogleAuthError, RequestException, HTTPError) as exc:
         cause = exc.cause if isinstance(exc, RetryError) and exc.cause is not None else exc
         raise _mapped(cause, what, passing, denied) from None  # whose text may have the address of an upload, which opens it
+    except UNREADABLE as exc:
+        raise passing(unreadable(what, exc)) from None
 
 
 def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: type[DependencyError]) -> DependencyError:

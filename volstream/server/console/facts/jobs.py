@@ -251,7 +251,8 @@ def _counted_days(home: Home, definition: Job) -> list[CountedDays]:
     today = datetime.now(UTC).date()
     counted: dict[str, list[float]] = {}
     for name, day, number in home.catalog.reports.counted_since(definition.id, today - timedelta(days=_DAYS - 1)):
-        counted.setdefault(name, [0.0] * _DAYS)[_DAYS - 1 - (today - day).days] = number
+        if day <= today:  # another host's clock may be ahead
+            counted.setdefault(name, [0.0] * _DAYS)[_DAYS - 1 - (today - day).days] = number
     return [CountedDays(name, numbers) for name, numbers in counted.items()]
 
 
