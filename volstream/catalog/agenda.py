@@ -13,7 +13,7 @@ from volstream.base.model.groups import groups
 from volstream.base.model.work import PlanState
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.database import MAX_BOUND, Database, Version
-from volstream.catalog.definitions import Copies, Definitions
+from volstream.catalog.definitions import DefinitionCache, Definitions
 from volstream.catalog.failures import earliest_try, times
 from volstream.catalog.tables import conditions, jobs, plans, streams, volumes
 
@@ -71,7 +71,7 @@ class Agenda:
         self.jobs: Mapping[str, Job] = {}
         self.marks: dict[str, Marks] = {}
         self._database = database
-        self._copies = Copies(definitions)
+        self._copies = DefinitionCache(definitions)
         self._of_volumes: Mapping[str, set[str]] = {}
         self._version: Version | None = None
 

@@ -71,7 +71,7 @@ _OUT_OF_RANGE = "22003"
 
 
 @dataclass(frozen=True)
-class Moment:
+class ReadSnapshot:
     """The catalog at one moment: a transaction, and what was read in it.
 
     Attributes:
@@ -151,7 +151,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Runs one read-only transaction, which never waits for a writer; inside of :meth:`one_moment` none of its own. Raises
+        """Runs one read-only transaction, which never waits for a writer; inside of :meth:`one_snapshot` none of its own. Raises
         CatalogError."""
         if self.moment is not None:
             yield self.moment.connection
@@ -179,7 +179,7 @@ class Database:
         return self._execute(query, values, lambda result: result.all())
 
     def rows_of(self, query: Select[Any], column: ColumnElement[Any], value: object) -> Sequence[Any]:
-        """Returns the rows of a constant query whose column has a value; inside of :meth:`one_moment` it runs once, for all.
+        """Returns the rows of a constant query whose column has a value; inside of :meth:`one_snapshot` it runs once, for all.
 
         Raises:
             CatalogError: the database failed.
@@ -244,20 +244,20 @@ class Database:
                     yield reading
 
     @property
-    def moment(self) -> Moment | None:
-        """What this thread reads from inside of :meth:`one_moment`; else None."""
-        found: Moment | None = getattr(self._local, "moment", None)
+    def moment(self) -> ReadSnapshot | None:
+        """What this thread reads from inside of :meth:`one_snapshot`; else None."""
+        found: ReadSnapshot | None = getattr(self._local, "moment", None)
         return found
 
     @contextmanager
-    def one_moment(self) -> Iterator[None]:
+    def one_snapshot(self) -> Iterator[None]:
         """Lets all queries of this thread in the block see the catalog as of its start; together they cost less. Raises
         CatalogError."""
         if self.moment is not None:
             yield
             return
         with self.snapshot() as connection:
-            self._local.moment = Moment(connection)
+            self._local.moment = ReadSnapshot(connection)
             try:
                 yield
             finally:

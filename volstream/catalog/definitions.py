@@ -14,7 +14,7 @@ from volstream.base.definitions import Connection, DynamicJob, FileJob, Function
 from volstream.base.model.groups import groups
 from volstream.base.model.names import Name, similar
 from volstream.catalog import conditions, tables
-from volstream.catalog.database import MAX_BOUND, Database, Moment
+from volstream.catalog.database import MAX_BOUND, Database, ReadSnapshot
 from volstream.catalog.rows import from_row, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 
@@ -139,7 +139,7 @@ class Definitions(Generic[T]):
         options = "OR REPLACE or IF NOT EXISTS" if self._replaceable else "IF NOT EXISTS"
         return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
 
-    def _in(self, moment: Moment) -> Mapping[str, T]:
+    def _in(self, moment: ReadSnapshot) -> Mapping[str, T]:
         """Returns all objects at a moment by id, in the order of their names; they are read once."""
         if self._table.name not in moment.objects:
             moment.objects[self._table.name] = {one.id: one for one in self._objects()}
@@ -161,7 +161,7 @@ class Definitions(Generic[T]):
         return {**columns, "cls": type(value).__name__} if len(self._classes) > 1 else columns
 
 
-class Copies(Generic[T]):
+class DefinitionCache(Generic[T]):
     """A copy of all objects of a kind, as of the last look. Each look reads only what has changed. For use by one thread.
 
     Attributes:

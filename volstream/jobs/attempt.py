@@ -23,10 +23,10 @@ from volstream.errors import CatalogError, FencedError, VolstreamError, reason_o
 from volstream.functions.schema import of_job
 from volstream.functions.source import FunctionSource
 from volstream.jobs import ledger
+from volstream.jobs.after_load import loaded
 from volstream.jobs.ahead import LookAhead
 from volstream.jobs.expectations import judged
 from volstream.jobs.failing import earlier_failures, note_failures, recover
-from volstream.jobs.landing import loaded
 from volstream.jobs.load_columns import adopt
 from volstream.jobs.outputs import JobOutputs, finish
 from volstream.jobs.progress import Progress

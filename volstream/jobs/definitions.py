@@ -46,11 +46,11 @@ from volstream.functions.loading.options import LOADER, LoadOptions
 from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
 from volstream.functions.source import FunctionSource
+from volstream.jobs.after_load import check_after_load
 from volstream.jobs.conditions import check_expectations, check_sets, check_where
 from volstream.jobs.environments import resolve_environment, with_environment
 from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer
-from volstream.jobs.landing import check_landing
 from volstream.jobs.load import loads
 from volstream.jobs.output_checks import check_outputs
 from volstream.jobs.schedule import check_cron
@@ -143,7 +143,7 @@ def create_job(
             job = DynamicJob(**common, query=spec.query)
         case _:
             raise AssertionError(spec)
-    check_landing(catalog, job, streams, existing)
+    check_after_load(catalog, job, streams, existing)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             _remove(catalog, transaction, existing, keep=job.stream_ids)
@@ -217,7 +217,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     _check_expected(dataclasses.replace(job, **changes))
     if "after_load" in changes:
-        check_landing(catalog, dataclasses.replace(job, **changes), [stream], job)
+        check_after_load(catalog, dataclasses.replace(job, **changes), [stream], job)
     changed = catalog.jobs.change(job, **changes)
     retried = FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
     if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):

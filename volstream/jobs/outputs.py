@@ -15,7 +15,7 @@ while an attempt makes its next content, which may never be committed. So no att
    changes nothing that a row names. Between 4 and 5 the file has its old content, complete.
 6. The leader removes outputs of replaced rows whose paths no new row names.
 
-Files that a job takes out of its own volume once they are loaded (``jobs.landing``) are in the ledger, too: noted in 2, taken
+Files that a job takes out of its own volume once they are loaded (``jobs.after_load``) are in the ledger, too: noted in 2, taken
 away in 6.
 
 The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed

@@ -15,12 +15,12 @@ from volstream.errors import DependencyError, SqlError, StorageError, VolstreamE
 from volstream.jobs.lease import RunReport, held, lease, resumable
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
-from volstream.jobs.proof import VerifyRun
 from volstream.jobs.replay import ReplayRun
 from volstream.jobs.running import Run
 from volstream.jobs.services import JobServices
 from volstream.jobs.stream_run import StreamRun
 from volstream.jobs.verify import Verification
+from volstream.jobs.verify_run import VerifyRun
 from volstream.spark.errors import as_sql_errors, condition_of
 from volstream.tables.delta.damage import Damage
 from volstream.tables.delta.places import reached

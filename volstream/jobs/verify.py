@@ -21,8 +21,8 @@ from volstream.base.model.work import Plan
 from volstream.changes.streams.read import Range
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
-from volstream.jobs.output_proof import ComparedOutputs
 from volstream.jobs.results import OwnCommits
+from volstream.jobs.verify_outputs import ComparedOutputs
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
@@ -128,7 +128,7 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TableComparison:
     """A verification, with what a repair needs.
 
     Attributes:
@@ -157,7 +157,7 @@ def compared(
     outputs: ComparedOutputs | None,
     *,
     recreated: bool = False,
-) -> Comparison:
+) -> TableComparison:
     """Compares the files that were delivered with the table.
 
     Args:
@@ -241,7 +241,7 @@ def compared(
         unit=job.unit,
     )
     problems = session.read.schema("path STRING, problem STRING").parquet(f"{folder}/problems")
-    return Comparison(
+    return TableComparison(
         verification, version or 0, files.unionByName(strays), problems.where(f"problem NOT IN ('{_UNPROVEN}', '{_FAILING}')")
     )
 

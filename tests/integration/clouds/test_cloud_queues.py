@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
+import aiohttp
 import botocore.exceptions
 import pytest
 from botocore.stub import Stubber
@@ -27,7 +28,7 @@ from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.alibaba.queue import MnsService, address
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.queue import SqsService
-from volstream.files.queues import open_queue
+from volstream.files.queues import open_queue, unattended
 from volstream.files.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.queues.remote import RemoteQueue
 
@@ -111,6 +112,36 @@ def test_more_than_one_batch_is_received_and_deleted(place: Place) -> None:
         f"body {number} ü" for number in range(35)
     }
     queue.acknowledge(messages)
+    assert place.left() == 0
+
+
+def test_requests_wait_without_a_thread_until_their_signatures_get_old(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {*threading.enumerate()}
+    queue = place.open(dataclasses.replace(SHORT, pollers=2))
+    queue.start()
+    eventually(lambda: not [one for one in {*threading.enumerate()} - before if one.name == "queue"])
+    place.send("one")
+    queue.acknowledge(take(queue, 1))
+    monkeypatch.setattr(unattended, "_SIGNED_SECONDS", 0.0)  # each request is signed anew
+    for _ in range(3):
+        place.send("more")
+        queue.acknowledge(take(queue, 1))
+    assert place.left() == 0
+
+
+def test_what_the_event_loop_cannot_request_a_thread_requests(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def fail(*request: object, **more: object) -> None:
+        asked.append(request)
+        raise aiohttp.ClientError("a proxy that only the SDK knows how to pass")
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", fail)
+    queue = place.open(SHORT)
+    queue.start()
+    place.send("one")
+    queue.acknowledge(take(queue, 1))
+    assert asked
     assert place.left() == 0
 
 

@@ -10,7 +10,7 @@ _EARLY: dict[str, dict[str, Any]] = {
     "volstream.tables.delta.history": {"VERSIONS": 3, "READING": timedelta(minutes=5), "_FORGOTTEN": 2},
     "volstream.tables.delta.commits": {"_CHECKPOINT_COMMITS": 2},
     "volstream.tables.delta.upkeep": {"_CLEAN_COMMITS": 4},
-    "volstream.server.daemon.jobs": {"_REST_SECONDS": (0.3, 2.0), "_LIGHT_SECONDS": 0.5},
+    "volstream.server.daemon.jobs": {"_REST_SECONDS": (0.3, 2.0), "_COMPACT_SECONDS": 0.5},
 }
 
 

@@ -36,7 +36,7 @@ from volstream.changes.directory.table import DELETE, INSERT
 from volstream.changes.directory.writer import Counts, DirectoryWriter, RefreshChanges
 from volstream.errors import StorageError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
-from volstream.files.volumes.access import taking_job
+from volstream.files.volumes.access import job_emptying
 from volstream.tables.delta import folders
 
 _log = get("directory")
@@ -209,7 +209,7 @@ def _held(catalog: Catalog, volume: Volume, removals: Removals) -> int:
         return 0
     if not limit.holds(removals.lost(), removals.of):  # within the limit, because the others were moved
         return 0
-    if taking_job(catalog, volume) is not None:  # it empties the volume, and all rows stay
+    if job_emptying(catalog, volume) is not None:  # it empties the volume, and all rows stay
         return 0
     _log.warning(
         "removals_held",

@@ -14,7 +14,7 @@ from volstream.catalog import Catalog
 from volstream.changes.streams.source import ChangeSource, TableSource, source_of, tracked
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
-from volstream.files.volumes.access import taker_of
+from volstream.files.volumes.access import job_emptying_shared
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.log import DeltaLog
@@ -45,7 +45,7 @@ def create_stream(
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)
     volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
-    if volume is not None and (taking := taker_of(catalog, volume)) is not None:
+    if volume is not None and (taking := job_emptying_shared(catalog, volume)) is not None:
         raise ObjectInUseError(
             f"The job {taking.name} takes the files of the volume {volume.name} away when it has loaded them: a stream would "
             "miss some, or see them as deleted.",

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -51,14 +52,19 @@ async def repeat(
     """
     session, until = _session(), time.monotonic() + _SIGNED_SECONDS
     trusted, address = _context(request.authorities), URL(request.url, encoded=True)  # as it was signed
-    while time.monotonic() < until:
+    proxy = None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
+    while True:
         try:
-            sent = session.request(request.method, address, data=request.body, headers=request.headers, ssl=trusted)
+            sent = session.request(
+                request.method, address, data=request.body, headers=request.headers, ssl=trusted, proxy=proxy
+            )
             async with sent as answer:
                 deliveries = read(answer.status, await answer.read())
         except Exception as exc:  # packages parse what a server says
             raise QueueError(f"A request for messages failed: {type(exc).__name__}: {exc}") from exc
         yield deliveries
+        if time.monotonic() >= until:
+            return
 
 
 @cache
@@ -68,7 +74,6 @@ def _session() -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=_TIMES,
-        trust_env=True,  # proxies
     )
     atexit.register(_close, session)  # else it complains
     return session

@@ -74,13 +74,13 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
     )
 
 
-def taking_job(catalog: Catalog, volume: Volume) -> FileJob | None:
+def job_emptying(catalog: Catalog, volume: Volume) -> FileJob | None:
     """Returns the job that takes a volume's files away when it has loaded them."""
     jobs = (job for stream in catalog.streams.list(source_id=volume.id) for job in catalog.jobs.list(stream_id=stream.id))
     return next((job for job in jobs if isinstance(job, FileJob) and job.takes_files), None)
 
 
-def taker_of(catalog: Catalog, volume: Volume, own: Collection[str] = ()) -> FileJob | None:
+def job_emptying_shared(catalog: Catalog, volume: Volume, own: Collection[str] = ()) -> FileJob | None:
     """Returns a job that takes away files of a volume, or of one that shares files with it.
 
     Args:
@@ -116,7 +116,7 @@ def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
     for volume in catalog.volumes.list(connection_id=connection.id):
         place = BucketPlace.of(volume.location)
         queue = volume.queue_name if volume.queue_type == provider.queue_type else None
-        writes = catalog.jobs.first(outputs_to=str(volume.name)) is not None or taking_job(catalog, volume) is not None
+        writes = catalog.jobs.first(outputs_to=str(volume.name)) is not None or job_emptying(catalog, volume) is not None
         needs.append(RequiredAccess(place.bucket, place.root, queue, writes))
         if volume.inventory is not None:
             reports = place_of_reports(volume.inventory, volume.location)

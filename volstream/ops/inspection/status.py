@@ -28,7 +28,7 @@ T = TypeVar("T")
 def status(home: Home) -> dict[str, Any]:
     """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with rows that arrive one
     by one."""
-    with home.catalog.database.one_moment():
+    with home.catalog.database.one_snapshot():
         return _status(home)
 
 

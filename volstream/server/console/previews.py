@@ -43,23 +43,25 @@ def content(home: Home, volume: str, path: str) -> tuple[str, bytes]:
 
 
 @dataclass(frozen=True)
-class Preview:
+class FilePreview:
     """What can be shown of a file: ``content`` of this kind, or how a ``text`` begins; or nothing."""
 
     content: str | None = None
     text: str | None = None
 
 
-def preview(home: Home, volume: str, path: str) -> Preview:
+def preview(home: Home, volume: str, path: str) -> FilePreview:
     """Returns what can be shown of a file: nothing if it cannot be read now, either."""
     try:
         size, file = _opened(home, volume, path)
         with file:
             found = file.read(_BEGINNING)
     except (VolstreamError, OSError):
-        return Preview()
+        return FilePreview()
     kind = _kind(found)
-    return Preview(kind) if kind is not None and size <= _MAX_BYTES else Preview(text=_text(found, whole=size <= len(found)))
+    return (
+        FilePreview(kind) if kind is not None and size <= _MAX_BYTES else FilePreview(text=_text(found, whole=size <= len(found)))
+    )
 
 
 def _kind(found: bytes) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -38,7 +39,30 @@ _FARTHEST_LOOK_SECONDS = 30.0
 _REST_SECONDS = (60.0, 4000.0)
 
 #: The time between two tables that are looked after.
-_LIGHT_SECONDS = 4.0
+_COMPACT_SECONDS = 4.0
+
+
+@dataclass
+class _Known:
+    """What the scheduler remembers of a job. Times are monotonic.
+
+    Attributes:
+        failures: of runs, one after the other.
+        not_before: when a run may begin.
+        not_run: the reason last logged.
+        idle: the marks with which it was found without work.
+        begun: the marks with which it was last begun, because they promised work.
+        verified: when a verification was last begun here.
+        compactions: when its table is to be compacted; None: it has run, or is new to this daemon.
+    """
+
+    failures: int = 0
+    not_before: float = 0.0
+    not_run: str = ""
+    idle: Marks | None = None
+    begun: Marks | None = None
+    verified: float | None = None
+    compactions: list[float] | None = None
 
 
 class Scheduler:
@@ -77,20 +101,14 @@ class Scheduler:
         self._engine_is_up = engine_is_up
         self._wake = threading.Event()
         self._running: dict[str, Future[RunReport | None]] = {}
-        self._failures: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
-        self._not_run: dict[str, str] = {}  # by job: the reason last logged
+        self._known: dict[str, _Known] = defaultdict(_Known)  # by job
         self._agenda = Agenda(catalog.database, catalog.jobs)
         self._looks_at = 0.0  # at all jobs (monotonic)
-        self._stirred: dict[str, float] = {}  # by job: since when it, or its volume, has a change not looked at (monotonic)
+        self._changed: dict[str, float] = {}  # by job: since when it, or its volume, has a change not looked at (monotonic)
         self._next_looks: dict[str, float] = {}  # by job: when to look at it although nothing has changed (monotonic)
-        self._idle: dict[str, Marks | None] = {}  # the marks with which a job was found without work
-        self._begun: dict[str, Marks] = {}  # the marks with which a job was last begun, because they promised work
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
-        self._verified: dict[str, float] = {}  # by job; when a verification was last begun here (monotonic)
-        self._rests: dict[str, list[float]] = {}  # by job; when its table is to be looked after (monotonic)
-        self._keeps_light_at = 0.0  # the next table (monotonic)
-        self._kept_light: str | None = None  # the job whose table is, or was last, looked after
+        self._compacts_at = 0.0  # the next table (monotonic)
+        self._compacting: str | None = None  # the job whose table is, or was last, compacted
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
         self.unrecorded: dict[str, str] = {}
@@ -125,7 +143,7 @@ class Scheduler:
                     break
                 if job.id not in self._running:
                     self._begin_if_due(pool, job)
-        self._keep_one_light(pool)
+        self._compact_one(pool)
         self._wake.wait(_LOOK_SECONDS)
 
     def _look(self) -> Iterator[Job]:
@@ -137,13 +155,13 @@ class Scheduler:
         if looks:
             self._looks_at = now + _LOOK_SECONDS
             before = self._agenda.jobs
-            self._stir(self._agenda.changed(), now)
+            self._note_changes(self._agenda.changed(), now)
             if self._agenda.jobs is not before:
                 self._forget()
-        stirred = self._agenda.of_volumes(volumes) | ended
-        if stirred and not looks:
-            self._agenda.look(stirred)
-        self._stir(stirred, now)
+        changed = self._agenda.of_volumes(volumes) | ended
+        if changed and not looks:
+            self._agenda.look(changed)
+        self._note_changes(changed, now)
         for job_id in ended:
             job = self._agenda.jobs.get(job_id)
             if job is None:  # dropped
@@ -152,22 +170,19 @@ class Scheduler:
                 self._collect(job)
         due = {job_id: at for job_id, at in self._next_looks.items() if at <= now} if looks else {}
         # Between two looks it is not known when jobs with a clock ran last.
-        return (job for job in self._agenda.in_turn(due | self._stirred) if looks or job.trigger.kind is TriggerKind.ON_CHANGE)
+        return (job for job in self._agenda.in_turn(due | self._changed) if looks or job.trigger.kind is TriggerKind.ON_CHANGE)
 
-    def _stir(self, ids: Set[str], now: float) -> None:
+    def _note_changes(self, ids: Set[str], now: float) -> None:
         """Notes that jobs are to be looked at. One that waits already keeps its turn."""
         for job_id in ids:
-            self._stirred.setdefault(job_id, now)
+            self._changed.setdefault(job_id, now)
 
     def _forget(self) -> None:
         """Forgets what is known of dropped jobs."""
         jobs = self._agenda.jobs
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs.values()}:
             del self.unrecorded[name]
-        by_job: Sequence[dict[str, Any]] = (
-            *(self._stirred, self._next_looks, self._idle, self._begun, self._rests, self._verified),
-            *(self._failures, self._not_before, self._not_run),
-        )
+        by_job: Sequence[dict[str, Any]] = (self._known, self._changed, self._next_looks)
         for known in by_job:
             for job_id in known.keys() - jobs.keys():
                 del known[job_id]
@@ -184,10 +199,11 @@ class Scheduler:
             self._begin(pool, job, act)
             return
         if not self._agenda.is_outdated(job.id):
-            self._stirred.pop(job.id, None)
+            self._changed.pop(job.id, None)
         self._next_looks[job.id] = self._next_look(job)
-        if isinstance(job, FileJob):  # one that is new to this daemon counts as having run
-            self._rests.setdefault(job.id, [time.monotonic() + seconds for seconds in _REST_SECONDS])
+        known = self._known[job.id]
+        if isinstance(job, FileJob) and known.compactions is None:
+            known.compactions = [time.monotonic() + seconds for seconds in _REST_SECONDS]
 
     def _next_look(self, job: Job) -> float:
         """Returns when a job that is not due may be, if nothing changes until then (monotonic)."""
@@ -202,13 +218,13 @@ class Scheduler:
             elif job.trigger.kind is TriggerKind.ON_CHANGE:
                 marks = self._agenda.marks.get(job.id)
                 if self._may_have_work(job, now):
-                    times.append(self._not_before.get(job.id, at))
+                    times.append(self._known[job.id].not_before or at)
                 elif marks is not None and marks.next_try is not None:
                     times.append(at + (marks.next_try - now).total_seconds())
         return min(times)
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
-        self._stirred.pop(job.id, None)
+        self._changed.pop(job.id, None)
         self._next_looks[job.id] = math.inf  # its end is noticed
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
@@ -225,7 +241,7 @@ class Scheduler:
     def _verify(self, job: Job) -> RunReport:
         """Compares a job's table with its files. What is wrong is a condition of the job; that it cannot be compared, too."""
         assert isinstance(job, FileJob), "only these are due"
-        self._verified[job.id] = time.monotonic()
+        self._known[job.id].verified = time.monotonic()
         runner = self._runner_of(job)
         assert isinstance(runner, FileRunner)
         found = runner.verify(stop=self._stop)
@@ -233,17 +249,17 @@ class Scheduler:
             _log.warning("table_wrong", job=str(job.name), found=found.text)
         return RunReport()
 
-    def _keep_one_light(self, pool: ThreadPoolExecutor) -> None:
+    def _compact_one(self, pool: ThreadPoolExecutor) -> None:
         """Looks after the table of a job that rests: of one at a time, and only if no job that is due needs the room."""
         now = time.monotonic()
-        if now < self._keeps_light_at or self._kept_light in self._running or not self._has_room():
+        if now < self._compacts_at or self._compacting in self._running or not self._has_room():
             return
-        self._keeps_light_at = now + _LIGHT_SECONDS
-        rested = {job_id: times[0] for job_id, times in self._rests.items() if times and times[0] <= now}
-        for job in self._agenda.in_turn(rested):
+        self._compacts_at = now + _COMPACT_SECONDS
+        times = {job_id: known.compactions for job_id, known in [*self._known.items()] if known.compactions}
+        for job in self._agenda.in_turn({job_id: due[0] for job_id, due in times.items() if due[0] <= now}):
             if job.id not in self._running and self._serves(job):
-                del self._rests[job.id][0]
-                self._kept_light = job.id
+                del times[job.id][0]
+                self._compacting = job.id
                 self._begin(pool, job, self._compact)
                 return
 
@@ -263,7 +279,7 @@ class Scheduler:
 
     def _seconds_to_verification(self, job: FileJob, every: float) -> float:
         since = (datetime.now(UTC) - (job.verified_on or job.created_on)).total_seconds()
-        tried = self._verified.get(job.id)
+        tried = self._known[job.id].verified
         return every - (since if tried is None else min(since, time.monotonic() - tried))
 
     def _has_room(self) -> bool:
@@ -272,7 +288,7 @@ class Scheduler:
 
     def _is_due(self, job: Job) -> bool:
         # What needs no query comes first.
-        if job.state is JobState.PAUSED or time.monotonic() < self._not_before.get(job.id, 0.0):
+        if job.state is JobState.PAUSED or time.monotonic() < self._known[job.id].not_before:
             return False
         now = datetime.now(UTC)
         by_clock = next_due(job.trigger, job.last_started, job.created_on, self._zone, now)
@@ -281,8 +297,8 @@ class Scheduler:
         if job.trigger.kind is not TriggerKind.ON_CHANGE or not self._may_have_work(job, now) or not self._serves(job):
             return False
         marks = self._agenda.marks.get(job.id)
-        if marks is not None and marks.has_news and self._begun.get(job.id) != marks:
-            self._begun[job.id] = marks  # if the run finds nothing, its tables are asked the next time
+        if marks is not None and marks.has_news and self._known[job.id].begun != marks:
+            self._known[job.id].begun = marks  # if the run finds nothing, its tables are asked the next time
             return True
         if self._agenda.is_outdated(job.id):
             return False  # until the next look
@@ -290,7 +306,7 @@ class Scheduler:
             return True
         clear(self._catalog, job)
         self.unrecorded.pop(str(job.name), None)
-        self._idle[job.id] = marks
+        self._known[job.id].idle = marks
         return False
 
     def _may_have_work(self, job: Job, now: datetime) -> bool:
@@ -299,7 +315,7 @@ class Scheduler:
         marks = self._agenda.marks.get(job.id)
         if marks is None or not isinstance(job, FileJob):
             return True
-        if self._idle.get(job.id) == marks and not marks.is_due(now):
+        if self._known[job.id].idle == marks and not marks.is_due(now):
             return False
         return marks.may_have_work(now) or job.may_have_strays or job.unended or marks.has_condition
 
@@ -309,15 +325,15 @@ class Scheduler:
         error = future.exception()
         report = future.result() if error is None else None
         if report is not None or error is not None:  # else its table was looked after
-            self._not_before[job.id] = time.monotonic() + self._settings.on_change_gap_seconds
+            self._known[job.id].not_before = time.monotonic() + self._settings.on_change_gap_seconds
         if report is not None:
             self._succeeded(job, report)
         elif isinstance(error, StreamBusyError | FencedError) or (isinstance(error, InvalidStateError) and self._is_paused(job)):
             # Another process runs it, or it was paused meanwhile: this is not a failure.
-            if self._not_run.get(job.id) != str(error):  # another daemon's long run would log this every second
+            if self._known[job.id].not_run != str(error):  # another daemon's long run would log this every second
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
-            self._not_run[job.id] = str(error)
-            self._not_before[job.id] = time.monotonic() + 1.0
+            self._known[job.id].not_run = str(error)
+            self._known[job.id].not_before = time.monotonic() + 1.0
         elif error is not None:
             self._failed(job, error)
 
@@ -327,26 +343,25 @@ class Scheduler:
 
     def _succeeded(self, job: Job, report: RunReport) -> None:
         if report.progress.batches:
-            self._rests.pop(job.id, None)
+            self._known[job.id].compactions = None
         self._count(job, "ok")
-        self._failures.pop(job.id, None)
+        self._known[job.id].failures, self._known[job.id].not_run = 0, ""
         self.unrecorded.pop(str(job.name), None)
-        self._not_run.pop(job.id, None)
         if report.paused:
             _log.warning("job_paused", job=str(job.name), reason=report.paused)
 
     def _failed(self, job: Job, error: BaseException) -> None:
         self._count(job, "failed")
-        failures = self._failures.get(job.id, 0) + 1
-        self._failures[job.id] = failures
-        delay = self._backoff.delay(failures)
-        self._not_before[job.id] = time.monotonic() + delay
+        known = self._known[job.id]
+        known.failures += 1
+        delay = self._backoff.delay(known.failures)
+        known.not_before = time.monotonic() + delay
         self._record(job, with_remedy(error))
         _log.error(
             "job_failed",
             job=str(job.name),
             error=reason_of(error),
-            failures=failures,
+            failures=known.failures,
             retry_seconds=round(delay, 1),
             exc_info=unexpected(error),
         )

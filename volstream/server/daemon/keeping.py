@@ -18,7 +18,7 @@ from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.catalog.database import Version
-from volstream.catalog.definitions import Copies
+from volstream.catalog.definitions import DefinitionCache
 from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError
 from volstream.files.queues.base import EventQueue
@@ -66,7 +66,7 @@ class VolumeKeeping:
         self._members = ClusterMembers(self.catalog.leases, self.virtual_cluster, self.settings.lease_seconds)
         self._steps = Steps(_STEPPING, "volume")
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
-        self._volumes = Copies(self.catalog.volumes)
+        self._volumes = DefinitionCache(self.catalog.volumes)
         self._receivers = Receivers(self._pass_on)
         self._seen: Version | None = None  # the catalog's version at the last look
         self._divides_at = 0.0

@@ -46,7 +46,7 @@ class DaemonMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
-        with self._catalog.database.one_moment():
+        with self._catalog.database.one_snapshot():
             own = [*self._volumes(), *self._streams(), *self._jobs()]
         yield from own
         for other in self._others:

@@ -63,7 +63,7 @@ class ShownGroup(Group):
 
 
 @dataclass(frozen=True)
-class Preview(Sample):
+class RowsPreview(Sample):
     """A few rows of a job's table. ``batch``: that all of them are of; None: of any."""
 
     batch: str | None = None
@@ -105,7 +105,7 @@ class JobFacts:
     groups: Sequence[ShownGroup]
     more_groups: int
     log: Sequence[logs.LogLine]
-    preview: Preview | None
+    preview: RowsPreview | None
     tasks: Sequence[AuditEntry]
 
 
@@ -283,13 +283,13 @@ def _lines(
         return logs.read(logs.location_of(home.warehouse, definition.id), maximum, batch=batch, path=path)
 
 
-def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> Preview | None:
+def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPreview | None:
     """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
     location = folders.table_location(home.warehouse, definition.into)
     try:
         version = DeltaLog(location).latest_version()
     except VolstreamError as error:
-        return Preview([], [], error.message)
+        return RowsPreview([], [], error.message)
     if version is None:
         return None
     batch = next((candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None)
@@ -297,4 +297,4 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> Preview
     shown = sample_of(home, location, version, equals)
     if not shown.rows and equals is not None:  # replaced since by another batch
         shown, batch = sample_of(home, location, version), None
-    return Preview(**vars(shown), batch=batch)
+    return RowsPreview(**vars(shown), batch=batch)

@@ -47,7 +47,7 @@ class OverviewFacts:
 
 def overview(asked: PageRequest) -> OverviewFacts:
     """The state of all volumes, streams, jobs, tables and sources, trouble first; what is wrong; and when jobs worked."""
-    with asked.home.catalog.database.one_moment():
+    with asked.home.catalog.database.one_snapshot():
         return _overview(asked)
 
 

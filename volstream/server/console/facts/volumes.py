@@ -22,7 +22,7 @@ from volstream.ops.inspection.problems import Problem, problems
 from volstream.ops.inspection.status import volume_status
 from volstream.server.console.facts import FEW_TASKS, PageRequest
 from volstream.server.console.facts.rows import VolumeRow
-from volstream.server.console.previews import Preview, preview
+from volstream.server.console.previews import FilePreview, preview
 from volstream.server.console.query import Query
 
 #: Refreshes, listings and rejected messages that are shown with a volume.
@@ -71,7 +71,7 @@ class FileFacts:
     file: str
     folder: str
     events: Sequence[FileEvent]
-    preview: Preview
+    preview: FilePreview
 
 
 def volume(asked: PageRequest) -> VolumeFacts:

@@ -16,7 +16,7 @@ from volstream.catalog.outputs import Output, OutputState
 from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import TakesOutputs
-from volstream.files.volumes.access import shares_files, taker_of
+from volstream.files.volumes.access import job_emptying_shared, shares_files
 from volstream.files.volumes.definitions import streams_on
 from volstream.functions.loading.formats import is_marker
 from volstream.functions.output import STAGING
@@ -24,7 +24,7 @@ from volstream.jobs.load import loads
 from volstream.jobs.staged import Staged
 
 
-def check_landing(catalog: Catalog, job: Job, streams: Sequence[Stream], replaced: Job | None) -> None:
+def check_after_load(catalog: Catalog, job: Job, streams: Sequence[Stream], replaced: Job | None) -> None:
     """Checks that the volumes of a new or changed job lose no file that somebody else needs.
 
     Args:
@@ -40,7 +40,7 @@ def check_landing(catalog: Catalog, job: Job, streams: Sequence[Stream], replace
         volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
         if volume is None:
             continue
-        taking = taker_of(catalog, volume, own)
+        taking = job_emptying_shared(catalog, volume, own)
         if taking is not None:
             raise ObjectInUseError(
                 f"The job {taking.name} takes the files of the volume {volume.name} away when it has loaded them.",

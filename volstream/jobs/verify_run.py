@@ -9,9 +9,9 @@ from volstream.base.model.work import PlanKind
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.jobs.failing import recover
-from volstream.jobs.output_proof import compared_outputs
 from volstream.jobs.running import Planned, Run
 from volstream.jobs.verify import Verification, compared
+from volstream.jobs.verify_outputs import compared_outputs
 from volstream.tables.delta import folders
 from volstream.tables.delta.damage import Damage
 
