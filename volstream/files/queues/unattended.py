@@ -55,9 +55,7 @@ async def repeat(
     proxy = None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
     while True:
         try:
-            sent = session.request(
-                request.method, address, data=request.body, headers=request.headers, ssl=trusted, proxy=proxy
-            )
+            sent = session.request(request.method, address, data=request.body, headers=request.headers, ssl=trusted, proxy=proxy)
             async with sent as answer:
                 deliveries = read(answer.status, await answer.read())
         except Exception as exc:  # packages parse what a server says
@@ -70,11 +68,7 @@ async def repeat(
 @cache
 def _session() -> aiohttp.ClientSession:
     """Returns the session of the loop, in which it is called first."""
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=_TIMES,
-    )
+    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), timeout=_TIMES)
     atexit.register(_close, session)  # else it complains
     return session
 
