@@ -24,6 +24,7 @@ from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.checks import CheckState
 from volstream.base.model.hint_set import HintSet
 from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.changes.directory.listing import Listing
 from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.errors import QueueError, StorageError
 from volstream.files.providers.alibaba.queue import MnsService
@@ -105,7 +106,8 @@ def test_one_of_the_volumes_that_share_a_queue_receives_and_another_one_when_it_
     with bucket.kept() as made:
 
         def receivers() -> list[str]:
-            return [worker.volume.name.name for worker in made.workers if worker.queue_depth is not None]
+            turns = {worker.volume.name.name: worker._keeping for worker in made.workers}
+            return [name for name, turn in turns.items() if turn is not None and turn._armed]
 
         def check(count: int) -> None:
             for name in volumes:
@@ -145,13 +147,46 @@ def test_each_of_the_volumes_that_share_a_queue_reports_that_it_is_missing_and_i
         eventually(lambda: not any(worker.queue_failure.reason for worker in made.workers), 30)
 
 
-def test_a_volume_that_is_filled_or_fails_does_not_keep_those_waiting_for_which_it_receives(
+def test_what_a_queue_missed_that_was_there_only_during_a_listing_is_listed(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, listed, goes_on = MnsService.open, threading.Event(), threading.Event()
+    names, lister = {"b"}, DirectoryKeeper._list_or_read
+
+    def fail(_: MnsService) -> float:
+        raise QueueError("no queue")
+
+    def list_for_long(keeper: DirectoryKeeper) -> Listing | None:
+        found = lister(keeper)
+        if keeper.volume.name.name in names:
+            names.clear()
+            listed.set()
+            assert goes_on.wait(100)
+        return found
+
+    monkeypatch.setattr(MnsService, "open", fail)
+    monkeypatch.setattr(DirectoryKeeper, "_list_or_read", list_for_long)
+    for name in "ab":
+        bucket.volume(name, name)
+    with bucket.kept() as made:
+        assert listed.wait(30)
+        bucket.pass_on = lambda _: None  # there is no queue to tell
+        bucket.put("b/1")
+        monkeypatch.setattr(MnsService, "open", opened)
+        turns = [worker._keeping for worker in made.workers]
+        eventually(lambda: any(turn is not None and turn._armed for turn in turns), 60)
+        goes_on.set()
+        eventually(lambda: bucket.has("b", 1), 30)
+
+
+def test_a_volume_that_is_filled_is_busy_or_fails_does_not_keep_those_waiting_for_which_it_receives(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, apply, bootstrap = threading.Event(), DirectoryKeeper.apply, DirectoryKeeper.bootstrap
-    a, fails = bucket.volume("a", "a"), True
+    a, fails, is_busy = bucket.volume("a", "a"), True, list[DirectoryKeeper]()
 
     def fill_later(keeper: DirectoryKeeper) -> ReconcileResult:
+        is_busy.append(keeper)
         assert keeper.volume.id != a.id or goes_on.wait(100)
         return bootstrap(keeper)
 
@@ -181,6 +216,15 @@ def test_a_volume_that_is_filled_or_fails_does_not_keep_those_waiting_for_which_
 
         fails = False
         eventually(lambda: bucket.has("a", 2), 60)
+
+        goes_on.clear()
+        is_busy.clear()
+        monkeypatch.setattr(DirectoryKeeper, "reconcile", lambda keeper, **_: fill_later(keeper))
+        bucket.session.home.catalog.refreshes.ask_check(a.id, [""])
+        eventually(lambda: is_busy, 30)
+        bucket.put("b/3")
+        eventually(lambda: bucket.has("b", 3) and bucket.queue.counts() == (0, 0), 30)
+        goes_on.set()
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -81,9 +81,13 @@ class RemoteQueue:
 
     Threads request messages; but where a service can (:class:`Unattended`), they only prepare that, begin again after errors,
     and wait for room.
+
+    Attributes:
+        identity: equal for queues that receive the same messages with the same credentials; None: nobody shares it.
     """
 
-    def __init__(self, service: Service, settings: QueueSettings, parse: Parser) -> None:
+    def __init__(self, service: Service, settings: QueueSettings, parse: Parser, identity: Hashable = None) -> None:
+        self.identity = identity
         self._service = service
         self._parse = parse
         self._pollers = settings.pollers
@@ -100,7 +104,7 @@ class RemoteQueue:
         self._held_seconds = self._visibility  # how long the provider hides a message that it delivers
         self._is_keeping = False
         self._arrived = 0
-        self._streak = 0  # of requests that brought messages
+        self._streak = -1  # the number of requests, one after the other, that brought messages; -1: none was answered
         self._waiting = 0
         self._counted = float("-inf")
 
@@ -113,6 +117,7 @@ class RemoteQueue:
         with self._changed:
             self._received = ReceivedMessages(self._parse)
             self._failure = self._unanswered = self._broken = None
+            self._streak = -1
             self._stopping = stopping
             self._is_keeping = False
         for _ in range(self._pollers):
@@ -178,8 +183,8 @@ class RemoteQueue:
 
     def depth(self) -> int | None:
         """See :meth:`EventQueue.depth`. The provider is asked, at most every ten seconds, while one request after the other
-        brings messages: after one that waited in vain there are none. None before the start."""
-        if self._stopping is None:
+        brings messages: after one that waited in vain there are none. None while no request was answered."""
+        if self._stopping is None or self._streak < 0 or self._unanswered is not None:
             return None
         if self._streak > 1 and time.monotonic() - self._counted >= _COUNT_SECONDS:
             arrived = self._arrived
@@ -263,7 +268,7 @@ class RemoteQueue:
             stopped = bool(stopping)
             if not stopped:
                 self._unanswered = None
-                self._streak = self._streak + 1 if deliveries else 0
+                self._streak = max(0, self._streak) + 1 if deliveries else 0
                 for delivery in deliveries:
                     self._received.add(delivery, due)
                 self._arrived += len(deliveries)
@@ -281,13 +286,14 @@ class RemoteQueue:
         return more
 
     def _begin_keeping(self, stopping: Stop) -> None:
-        with self._changed:
-            if stopping:
-                return
-            self._is_keeping = len(self._received) > 0  # most are acknowledged by now
-            if not self._is_keeping:
-                return
-        self._spawn(stopping, self._keep)
+        with self._guarded(stopping):
+            with self._changed:
+                if stopping:
+                    return
+                self._is_keeping = len(self._received) > 0  # most are acknowledged by now
+                if not self._is_keeping:
+                    return
+            self._spawn(stopping, self._keep)
 
     def _keep(self, stopping: Stop) -> None:
         """Runs one thread as long as messages are held: extends their visibility, each once half of its time has passed."""

@@ -25,7 +25,7 @@ from volstream.files.queues.received import Delivery
 #: How long a signed request is repeated; the services accept one for fifteen minutes, by their own clocks.
 _SIGNED_SECONDS = 300.0
 
-_TIMES = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # a long poll takes up to 30
+_TIMES = aiohttp.ClientTimeout(total=90, sock_connect=5)  # a long poll takes up to 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,18 @@ async def repeat(
     Raises:
         QueueError: a request failed. It says little, for the caller to ask in a thread, which says why.
     """
-    session, until = _session(), time.monotonic() + _SIGNED_SECONDS
-    trusted, address = _context(request.authorities), URL(request.url, encoded=True)  # as it was signed
-    proxy = None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
+    until = time.monotonic() + _SIGNED_SECONDS
     while True:
         try:
-            sent = session.request(request.method, address, data=request.body, headers=request.headers, ssl=trusted, proxy=proxy)
+            address = URL(request.url, encoded=True)  # as it was signed
+            sent = _session().request(
+                request.method,
+                address,
+                data=request.body,
+                headers=request.headers,
+                ssl=_context(request.authorities),
+                proxy=_proxy(address),
+            )
             async with sent as answer:
                 deliveries = read(answer.status, await answer.read())
         except Exception as exc:  # packages parse what a server says
@@ -81,3 +87,8 @@ def _close(session: aiohttp.ClientSession) -> None:
 @cache
 def _context(authorities: str | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=authorities)
+
+
+@cache
+def _proxy(address: URL) -> str | None:
+    return None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)

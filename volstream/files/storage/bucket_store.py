@@ -33,8 +33,8 @@ PART_BYTES = 16 << 20
 #: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
 _SEEN_SECONDS = 60.0
 
-#: When a bucket answered a check of this process, by scheme, endpoint and bucket: a thousand volumes can be in one.
-_checked: dict[tuple[str, str | None, str], float] = {}
+#: When a bucket answered a check of this process, by access and bucket: a thousand volumes can be in one.
+_checked: dict[tuple[Access, str], float] = {}
 
 
 class Found(NamedTuple):
@@ -106,7 +106,7 @@ class BucketStore(ABC):
 
     def check(self) -> None:
         """See :meth:`Checkable.check`."""
-        bucket = (self._place.scheme, self._access.endpoint, self._place.authority)
+        bucket = (self._access, self._place.authority)
         if time.monotonic() - _checked.get(bucket, float("-inf")) > _SEEN_SECONDS / 2:
             self._check_bucket()
             _checked[bucket] = time.monotonic()

@@ -159,4 +159,5 @@ class VolumeKeeping:
             volume, self.catalog, self.settings, self.changed, self._share, self._listings, self._receivers, self.queue_of
         )
         self._workers[volume.id] = worker
+        worker.add_step = self._steps.add
         worker.wake = self._steps.add(worker.step).wake

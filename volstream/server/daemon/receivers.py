@@ -1,5 +1,5 @@
 """Volumes that share a provider's queue: one of them in this process receives for all, so that a thousand prefixes of a bucket
-cost one queue. The others hear from it by way of the catalog, as they do from other daemons.
+cost one queue. All hear by way of the catalog, as they do from other daemons.
 
 What does not belong here: which volume a message concerns (``volumes.route``).
 """
@@ -10,22 +10,14 @@ import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from volstream.base.definitions import Volume
-from volstream.base.model.providers import PROVIDERS
 from volstream.errors import QueueError
 from volstream.files.volumes.route import Router
 
 
-def queue_id(volume: Volume) -> Hashable | None:
-    """Returns what volumes with the same queue have in common; None: nobody shares the queue."""
-    is_shareable = any(words.queue_type == volume.queue_type for words in PROVIDERS.values())
-    return (volume.queue_type, volume.queue_name, volume.connection_id) if is_shareable else None
-
-
 @dataclass
 class Receivers:
-    """Which volume receives for those that share a queue. Thread-safe. A volume is told to look again by a call, with whether
-    changes may have been missed.
+    """Which turn receives for those of volumes that share a queue, by the queue's identity. Thread-safe. A turn is told to look
+    again by a call, with whether changes may have been missed.
 
     Attributes:
         pass_on: tells volumes, by id, that checks were asked of them.
@@ -46,18 +38,22 @@ class Receivers:
         with self._lock:
             turns = self._turns.setdefault(queue, {})
             turns.setdefault(turn, look)
-            return next(iter(turns)) is turn
+            first = next(iter(turns))
+            joined = turns[first] if len(turns) == 2 and first != turn else None
+        if joined is not None:
+            joined(False)
+        return first == turn
 
     def leave(self, queue: Hashable, turn: object) -> None:
         """Says that a turn has ended."""
         with self._lock:
             turns = self._turns.get(queue, {})
-            received = next(iter(turns), None) is turn
+            received = next(iter(turns), None) == turn
             turns.pop(turn, None)
             if not turns:
                 self._turns.pop(queue, None)
                 self._failures.pop(queue, None)
-            following = next(iter(turns.values()), None) if received else None
+            following = next(iter(turns.values()), None) if received or len(turns) == 1 else None
         if following is not None:
             following(False)
 

@@ -4,19 +4,20 @@ acknowledges; and lists at its start, on a schedule, and on request. Between its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
+from volstream.base.lifecycle.steps import Step, Stepped
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import FailureTracker, is_transient
 from volstream.base.log import get
 from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint, ObjectHint, Rejection
+from volstream.base.model.hints import Hint, SubtreeHint
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
@@ -26,9 +27,10 @@ from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.errors import CatalogError, FencedError, InterruptedByUserError, QueueError, StorageError
 from volstream.files.queues.announced import AnnouncedQueue
 from volstream.files.queues.base import Announcing, EventQueue, Message, Settling
+from volstream.files.queues.remote import RemoteQueue
 from volstream.files.volumes.access import queue_of
 from volstream.server.daemon.leased import LEASE_SECONDS, Leased
-from volstream.server.daemon.receivers import Receivers, queue_id
+from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import Share
 from volstream.tables.delta.places import reached
 
@@ -93,6 +95,7 @@ class VolumeWorker(Leased):
         self.changed = changed
         self.waits = False
         self.wake: Callable[..., None] = lambda *_: None
+        self.add_step: Callable[[Step], Stepped]  # of a turn
         self.queue_failure = FailureTracker(f"queue of volume {volume.name}", _log, self.backoff, self.record)
         self.share = share
         self.listings = listings
@@ -135,8 +138,6 @@ class VolumeWorker(Leased):
         try:
             return self._step()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other volumes must be kept
-            if self._keeping is not None:
-                self._keeping.postpone()
             if self._keeping is not None or self._is_known():
                 return self.trouble.failed(error)
             return LEASE_SECONDS  # it was dropped meanwhile: VolumeKeeping ends this worker
@@ -219,8 +220,9 @@ class _Turn:
         self._settings = settings
         self._keeper = DirectoryKeeper(volume, catalog, settings, stop.wait, stop.__bool__)
         self._queue = queue if isinstance(queue, Announcing) else AnnouncedQueue(queue)
-        self._queue.announce(lambda at: of.wake(at))
-        self._queue_id = queue_id(volume)
+        self._queue_id = queue.identity if isinstance(queue, RemoteQueue) else None
+        self._relayed: Sequence[Message] = ()  # received for others, too, and not yet acknowledged
+        self._queue.announce(self._announced)
         self._hints = HintSet(volume.selection)
         self._refusals = 0  # of the hints, one after the other
         self._received: list[Message] = []  # received, their hints not yet collected
@@ -228,6 +230,7 @@ class _Turn:
         self._bootstrap: Future[ReconcileResult] | None = None
         self._listing: Future[Listing | None] | None = None
         self._listed = float("-inf")
+        self._missed = self._covered = self._covering = 0  # how often changes may have been missed; what listings have of it
         self._lists_again = False  # because the listing before failed
         self._armed = False
         self._arms_at = float("-inf")
@@ -235,30 +238,56 @@ class _Turn:
         self._receives_at = float("inf")  # again, after the queue failed
         self._commits = _IDLE_COMMITS  # the number before this turn is unknown
         self._committed = float("-inf")
+        self._relay = None if self._queue_id is None else of.add_step(self.relay)
 
     def finish(self) -> None:
         """Ends the turn. The next keeper lists into the same folder, so this one's listing ends first."""
-        self._queue.stop()
-        self._of.receivers.leave(self._queue_id, self)
+        try:
+            self._queue.stop()
+        finally:
+            self._of.receivers.leave(self._queue_id, self)
+            if self._relay is not None:
+                self._relay.wake()  # for its last step
         beside: list[Future[Any] | None] = [self._bootstrap, self._listing]
         wait([one for one in beside if one is not None])
 
-    def postpone(self) -> None:
-        """Leaves the hints to the catalog if messages wait for a refresh that cannot be: those of other volumes, which this one
-        receives, must not wait."""
-        if not (self._unacknowledged and self._of.receivers.has_others(self._queue_id)):
-            return
-        with suppress(CatalogError, QueueError):  # then they wait
-            self._catalog.refreshes.ask_checks({self.volume.id: {*self._hints.keys, *self._hints.subtrees}})
-            self._hints, self.asks_at = HintSet(self.volume.selection), float("-inf")
-            self._acknowledge()
+    def relay(self) -> float | None:
+        """Receives for all volumes that share the queue, while there are others: in a step of its own, so that they do not wait
+        for what this one is doing. Leaves the hints to the catalog. Any error is reported; what was received is tried again."""
+        if self.stop:
+            return None
+        if not (self._relayed or self._relays):
+            return float("inf")
+        try:
+            self._relayed = self._relayed or self._queue.receive(_RECEIVE, 0.0)
+            if self._relayed:
+                self._of.last_event = datetime.now(UTC)
+                self._pass_on(self._relayed, own_too=True)
+                self._queue.acknowledge(self._relayed)
+                self._relayed = ()
+        except Exception as error:  # noqa: BLE001  # see above
+            return self._failed(error)
+        self._answered()
+        return max(0.0, self._queue.ready_at() - time.monotonic())
+
+    @property
+    def _relays(self) -> bool:
+        return self._armed and self._of.receivers.has_others(self._queue_id)
+
+    def _announced(self, at: float) -> None:
+        if self._relay is not None and self._relays:
+            self._relay.wake(at)
+        else:
+            self._of.wake(at)
 
     def _look(self, missed: bool) -> None:
-        """Looks again whether to receive, and how the queue is; and lists, if changes may have been missed."""
+        """Looks again whether to receive, for whom, and how the queue is; and lists, if changes may have been missed."""
         self._arms_at = float("-inf")
         if missed:
-            self._listed = float("-inf")
+            self._missed += 1
         self._of.wake()
+        if self._relay is not None:
+            self._relay.wake()
 
     def tick(self) -> float:
         """Receives what is there, and applies the hints to the directory. Hints whose refresh fails are kept. Returns the seconds
@@ -266,20 +295,16 @@ class _Turn:
         with reached(self._settings.warehouse_path):
             self._arm()
             self._reconcile()
-            is_filling = self._bootstrap is not None  # there is nothing to keep yet, but this one may receive for others
-            if is_filling and not self._of.receivers.has_others(self._queue_id):
-                return float("inf") if self._queue_id is None else _GATHER_SECONDS
+            if self._bootstrap is not None:  # there is nothing to keep yet
+                return float("inf") if self._armed else max(0.0, self._arms_at - time.monotonic())
             if not self._receive():
                 return _FOLLOW_SECONDS
-            if is_filling:
-                self.postpone()
-                return max(0.0, min(self._receiving_at(), time.monotonic() + _GATHER_SECONDS) - time.monotonic())
             asked = self._requested()
             self._hints.add(asked)
             self._of.queue_depth = self._queue.depth()
             self._of.held_removals = self._keeper.held_removals
             if self._hints:
-                self._refresh()
+                self._refresh(asked)
             self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
             self._acknowledge()
             idle = time.monotonic() - self._committed >= _IDLE_SECONDS
@@ -294,19 +319,26 @@ class _Turn:
     def _pause(self) -> float:
         now = time.monotonic()
         dues = [
-            self._receiving_at(),
+            self._receives_next,
             self.asks_at,
             # Many volumes are looked at less often, so that it costs the same.
             now + max(self._keeper.check_seconds, self._of.share.taken / _LOOKS_A_SECOND),
         ]
         if self._listing is None:
-            dues.append(self._listed + self._settings.listing_seconds)
+            dues.append(self._lists_at)
         if self._commits >= _IDLE_COMMITS:
             dues.append(self._committed + _IDLE_SECONDS)
         return max(0.0, min(dues) - now)
 
-    def _receiving_at(self) -> float:
-        return min(self._queue.ready_at() if self._armed else self._arms_at, self._receives_at)
+    @property
+    def _lists_at(self) -> float:
+        return float("-inf") if self._missed != self._covered else self._listed + self._settings.listing_seconds
+
+    @property
+    def _receives_next(self) -> float:
+        if not self._armed:
+            return self._arms_at
+        return float("inf") if self._relays else min(self._queue.ready_at(), self._receives_at)
 
     def _requested(self) -> Mapping[Hint, datetime]:
         if time.monotonic() < self.asks_at:
@@ -323,9 +355,10 @@ class _Turn:
         if self._armed or time.monotonic() < self._arms_at:
             return
         receivers = self._of.receivers
-        if self._queue_id is not None and not receivers.claim(self._queue_id, self, self._look):
-            self._arms_at = float("inf")
-            return
+        if self._queue_id is not None:
+            self._arms_at = float("inf")  # before the claim: the turn that receives may end just now, and say so
+            if not receivers.claim(self._queue_id, self, self._look):
+                return
         try:
             self._queue.start()
         except QueueError as error:
@@ -333,7 +366,9 @@ class _Turn:
             return
         self._armed = True
         if self._queue_id is None or receivers.recovered(self._queue_id, missed=True):
-            self._listed = float("-inf")
+            self._missed += 1
+        if self._relay is not None:
+            self._relay.wake()
 
     def _reconcile(self) -> None:
         """Lists the volume, or reads a report about it, when due: beside the steps, which go on except the first time, when
@@ -341,7 +376,7 @@ class _Turn:
         if self._bootstrap is not None and self._bootstrap.done():
             done, self._bootstrap = self._bootstrap, None
             self._note(done.result())
-            self._listed = time.monotonic()
+            self._note_listed()
         if self._listing is not None and self._listing.done():
             listing, self._listing = self._listing, None
             failed = listing.exception()
@@ -349,12 +384,12 @@ class _Turn:
             found = self._keeper.end_listing(None if failed else listing.result())
             if failed is not None:
                 raise failed
-            self._listed = time.monotonic()
+            self._note_listed()
             if found is not None:
                 self._note(found)
-        is_due = time.monotonic() - self._listed >= self._settings.listing_seconds
-        if self._bootstrap is not None or self._listing is not None or not is_due:
+        if self._bootstrap is not None or self._listing is not None or time.monotonic() < self._lists_at:
             return
+        self._covering = self._missed
         if self._keeper.last_listing is None:
             self._bootstrap = self._beside(self._keeper.bootstrap)
         else:
@@ -368,6 +403,9 @@ class _Turn:
         future = self._of.listings.submit(run)
         future.add_done_callback(lambda _: self._of.wake())
         return future
+
+    def _note_listed(self) -> None:
+        self._listed, self._covered = time.monotonic(), self._covering
 
     def _note(self, done: ReconcileResult) -> None:
         self._of.refreshed_rows += done.counts.rows
@@ -385,15 +423,15 @@ class _Turn:
         if not self._armed:
             self._hear_of_failure()
             return True
-        self._receives_at = float("inf")
-        try:
-            more = self._queue.receive(_RECEIVE, 0.0)
-        except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
-            more = ()
-            self._receives_at = time.monotonic() + self._failed(error)
-        else:
-            self._of.receivers.recovered(self._queue_id, missed=False)
-            self._of.queue_failure.recovered()
+        more: Sequence[Message] = ()
+        if not self._relays:
+            self._receives_at = float("inf")
+            try:
+                more = self._queue.receive(_RECEIVE, 0.0)
+            except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
+                self._receives_at = time.monotonic() + self._failed(error)
+            else:
+                self._answered()
         self._received += more
         if not self._received:
             return True
@@ -405,19 +443,21 @@ class _Turn:
             return False
         self._gathers_until = None
         self._of.last_event = datetime.now(UTC)
-        self._take(
-            [hint for message in self._received for hint in message.hints],
-            [message.rejection for message in self._received if message.rejection is not None],
-        )
+        self._hints.add(self._pass_on(self._received))
         self._unacknowledged += self._received
         self._received = []
         return True
 
-    def _failed(self, error: QueueError) -> float:
-        """Reports that the queue does not answer. Returns the seconds until it is to be asked again."""
-        if self._queue_id is not None:
+    def _failed(self, error: Exception) -> float:
+        """Reports that the queue cannot be received from. Returns the seconds until it is to be tried again."""
+        if self._queue_id is not None and isinstance(error, QueueError):
             self._of.receivers.failed(self._queue_id, error)
         return self._of.queue_failure.failed(error)
+
+    def _answered(self) -> None:
+        if self._queue_id is not None:
+            self._of.receivers.recovered(self._queue_id, missed=False)
+        self._of.queue_failure.recovered()
 
     def _hear_of_failure(self) -> None:
         """Reports what the volume found that receives for this one."""
@@ -429,15 +469,23 @@ class _Turn:
         else:
             self._of.queue_failure.failed(failure)
 
-    def _take(self, hints: list[Hint | ObjectHint], rejected: list[Rejection]) -> None:
-        """Collects this volume's hints, and passes on, through the catalog, those for other volumes that share the queue."""
-        routed = self._of.receivers.router.route(self.volume, hints)
-        refreshes = self._catalog.refreshes
+    def _pass_on(self, messages: Sequence[Message], *, own_too: bool = False) -> Sequence[Hint]:
+        """Passes hints for other volumes that share the queue on through the catalog. Returns this volume's.
+
+        Args:
+            own_too: pass these on as well.
+        """
+        routed = self._of.receivers.router.route(self.volume, [hint for message in messages for hint in message.hints])
+        if own_too:
+            own = HintSet(self.volume.selection)
+            own.add(routed.own)
+            routed.others[self.volume.id] = {*own.keys, *own.subtrees}
+        refreshes, rejected = self._catalog.refreshes, [one.rejection for one in messages if one.rejection is not None]
         refreshes.reject(self.volume.id, [*rejected, *refreshes.ask_checks(routed.others), *routed.strays.values()])
         self._of.receivers.pass_on(routed.others)
-        self._hints.add(routed.own)
+        return routed.own
 
-    def _refresh(self) -> None:
+    def _refresh(self, asked: Mapping[Hint, datetime]) -> None:
         started = time.monotonic()
         whole = any(prefix == "" for prefix, _ in self._hints.listings())
         try:
@@ -447,7 +495,8 @@ class _Turn:
             if self._refusals >= _PATIENCE and self._hints.subtrees and not whole:
                 # The store may refuse one of them for ever: a listing of all has what they have.
                 self._hints.subtrees.clear()
-                self._listed = float("-inf")
+                self._missed += 1
+                self._keeper.complete_checks({hint: at for hint, at in asked.items() if isinstance(hint, SubtreeHint)})
             raise
         self._refusals = 0
         if whole:

@@ -27,6 +27,7 @@ from volstream.base.model.locations import without_secrets
 from volstream.errors import InvalidValueError, QueueError, StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.alibaba import credentials, events
+from volstream.files.providers.base import UNREADABLE
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.received import Delivery
 from volstream.files.queues.remote import RemoteQueue
@@ -55,7 +56,7 @@ def open_queue(spec: QueueSpec) -> RemoteQueue:
     Raises:
         InvalidValueError: the queue's address cannot be derived from a bare name.
     """
-    return RemoteQueue(MnsService(spec), spec.settings, events.parse)
+    return RemoteQueue(MnsService(spec), spec.settings, events.parse, (spec.name, spec.access))
 
 
 class MnsService:
@@ -183,7 +184,7 @@ class MnsService:
             raise QueueError(text, _remedy(exc.type)) from exc
         except MNSExceptionBase as exc:
             raise QueueError(f"{subject}: {exc.message}.") from exc
-        except (AttributeError, KeyError, ValueError, SyntaxError, OSError) as exc:  # an unreadable response
+        except (*UNREADABLE, OSError) as exc:  # an unreadable response
             raise QueueError(f"{subject}: its answer cannot be read ({type(exc).__name__}: {exc}).") from exc
 
 

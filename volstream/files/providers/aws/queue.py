@@ -32,7 +32,7 @@ _OWN_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.c
 
 def open_queue(spec: QueueSpec) -> RemoteQueue:
     """Returns a volume's queue."""
-    return RemoteQueue(SqsService(spec), spec.settings, events.parse)
+    return RemoteQueue(SqsService(spec), spec.settings, events.parse, (spec.name, spec.access))
 
 
 class SqsService:

@@ -40,7 +40,7 @@ _NAME = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 def open_queue(spec: QueueSpec) -> RemoteQueue:
     """Returns a volume's queue. Raises InvalidValueError: the queue's address cannot be derived from its name."""
-    return RemoteQueue(StorageQueueService(spec), spec.settings, events.parse)
+    return RemoteQueue(StorageQueueService(spec), spec.settings, events.parse, (address(spec), spec.access))
 
 
 class StorageQueueService:

@@ -39,7 +39,7 @@ _NAME = re.compile(r"(?:/?projects/([^/]+)/subscriptions/)?([A-Za-z][\w.~+%-]{2,
 
 def open_queue(spec: QueueSpec) -> RemoteQueue:
     """Returns a volume's queue. Raises InvalidValueError: the name is not a subscription's."""
-    return RemoteQueue(PubSubService(spec), spec.settings, events.parse)
+    return RemoteQueue(PubSubService(spec), spec.settings, events.parse, (spec.name, spec.access))
 
 
 class PubSubService:

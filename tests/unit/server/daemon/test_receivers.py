@@ -1,0 +1,68 @@
+"""Which volume receives for those that share a queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from volstream.errors import QueueError
+from volstream.files.providers.access import Access, Keys
+from volstream.files.queues import open_queue
+from volstream.files.queues.base import QueueSpec
+from volstream.files.queues.remote import RemoteQueue
+from volstream.server.daemon.receivers import Receivers
+
+
+def identity(queue_type: str, location: str, name: str, access: Access) -> object:
+    queue = open_queue(queue_type, QueueSpec(location, name=name, access=access))
+    assert isinstance(queue, RemoteQueue)
+    return queue.identity
+
+
+def test_a_queue_is_shared_only_by_volumes_that_reach_the_same_one_with_the_same_credentials() -> None:
+    azure, s3 = Access("az"), Access("s3", region="eu-west-1")
+    one = identity("storagequeue", "az://photos@one.blob.core.windows.net/a", "events", azure)
+    assert one == identity("storagequeue", "az://photos@one.blob.core.windows.net/b", "events", azure)
+    assert one != identity("storagequeue", "az://photos@two.blob.core.windows.net/a", "events", azure)
+    assert identity("sqs", "s3://photos/a", "q", s3) == identity("sqs", "s3://photos/b", "q", s3)
+    altered = Access("s3", region="eu-west-2"), Access("s3", region="eu-west-1", credentials="static", keys=Keys("k", "s"))
+    for access in altered:
+        assert identity("sqs", "s3://photos/a", "q", s3) != identity("sqs", "s3://photos/a", "q", access)
+
+
+class Turns:
+    """Turns by name, and what each was told."""
+
+    def __init__(self) -> None:
+        self.receivers = Receivers(lambda _: None)
+        self.told: list[tuple[str, bool]] = []
+
+    def claim(self, name: str) -> bool:
+        return self.receivers.claim("q", name, lambda missed: self.told.append((name, missed)))
+
+
+@pytest.fixture
+def turns() -> Turns:
+    made = Turns()
+    assert [made.claim(name) for name in "abc"] == [True, False, False]
+    assert made.told == [("a", False)], "it receives for others now"
+    made.told.clear()
+    return made
+
+
+def test_the_next_in_line_receives_when_the_receiver_ends(turns: Turns) -> None:
+    turns.receivers.leave("q", "a")
+    assert turns.told == [("b", False)]
+    assert [turns.claim(name) for name in "cb"] == [False, True]
+    turns.receivers.leave("q", "c")
+    assert turns.told == [("b", False), ("b", False)], "it is alone now"
+    assert not turns.receivers.has_others("q")
+
+
+def test_the_others_are_told_once_that_a_queue_fails_and_answers_again(turns: Turns) -> None:
+    for _ in range(2):
+        turns.receivers.failed("q", QueueError("down"))
+    assert turns.told == [("b", False), ("c", False)]
+    assert str(turns.receivers.failure("q")) == "down"
+    assert [turns.receivers.recovered("q", missed=True) for _ in range(2)] == [True, False]
+    assert turns.told[2:] == [("b", True), ("c", True)]
+    assert turns.receivers.failure("q") is None
