@@ -37,9 +37,10 @@ class Receivers:
         """Returns whether a turn is to receive."""
         with self._lock:
             turns = self._turns.setdefault(queue, {})
+            is_second = len(turns) == 1 and turn not in turns
             turns.setdefault(turn, look)
             first = next(iter(turns))
-            joined = turns[first] if len(turns) == 2 and first != turn else None
+            joined = turns[first] if is_second else None
         if joined is not None:
             joined(False)
         return first == turn
