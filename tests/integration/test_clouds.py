@@ -6,7 +6,7 @@ import base64
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ from volstream.changes.directory.listing import Listing
 from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.errors import QueueError, StorageError
 from volstream.files.providers.alibaba.queue import MnsService
+from volstream.files.queues.base import Message
+from volstream.files.queues.remote import RemoteQueue
 from volstream.ops.inspection.doctor import examine
 from volstream.server.daemon.keeping import VolumeKeeping
 from volstream.spark.session import SparkGateway
@@ -145,6 +147,29 @@ def test_each_of_the_volumes_that_share_a_queue_reports_that_it_is_missing_and_i
         monkeypatch.setattr(MnsService, "open", opened)
         eventually(lambda: all(bucket.has(name, 1) for name in "abc"), 30)
         eventually(lambda: not any(worker.queue_failure.reason for worker in made.workers), 30)
+
+
+def test_an_error_that_no_provider_should_raise_costs_the_receiver_its_turn_and_no_message(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors, receive = [TypeError("odd")], RemoteQueue.receive
+
+    def fail_once(queue: RemoteQueue, limit: int, wait_seconds: float) -> Sequence[Message]:
+        if fails and errors:
+            raise errors.pop()
+        return receive(queue, limit, wait_seconds)
+
+    fails = False
+    monkeypatch.setattr(RemoteQueue, "receive", fail_once)
+    for name in "ab":
+        bucket.volume(name, name)
+    with bucket.kept():
+        eventually(lambda: all(bucket.session.volumes.get(name).last_listing for name in "ab"), 60)
+        fails = True
+        for name in "ab":
+            bucket.put(f"{name}/1")
+        eventually(lambda: all(bucket.has(name, 1) for name in "ab") and bucket.queue.counts() == (0, 0), 60)
+    assert not errors
 
 
 def test_what_a_queue_missed_that_was_there_only_during_a_listing_is_listed(

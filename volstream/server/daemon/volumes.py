@@ -222,6 +222,7 @@ class _Turn:
         self._queue = queue if isinstance(queue, Announcing) else AnnouncedQueue(queue)
         self._queue_id = queue.identity if isinstance(queue, RemoteQueue) else None
         self._relayed: Sequence[Message] = ()  # received for others, too, and not yet acknowledged
+        self._error: Exception | None = None  # of the relay, which ends the turn
         self._queue.announce(self._announced)
         self._hints = HintSet(volume.selection)
         self._refusals = 0  # of the hints, one after the other
@@ -266,7 +267,11 @@ class _Turn:
                 self._queue.acknowledge(self._relayed)
                 self._relayed = ()
         except Exception as error:  # noqa: BLE001  # see above
-            return self._failed(error)
+            if _survives(error):
+                return self._failed(error)
+            self._error = error
+            self._of.wake()
+            return float("inf")
         self._answered()
         return max(0.0, self._queue.ready_at() - time.monotonic())
 
@@ -293,6 +298,8 @@ class _Turn:
         """Receives what is there, and applies the hints to the directory. Hints whose refresh fails are kept. Returns the seconds
         until there is something to do. Raises FencedError if another writer takes over."""
         with reached(self._settings.warehouse_path):
+            if self._error is not None:
+                raise self._error
             self._arm()
             self._reconcile()
             if self._bootstrap is not None:  # there is nothing to keep yet
