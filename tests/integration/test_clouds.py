@@ -77,6 +77,9 @@ class Bucket:
     def has(self, volume: str, count: int) -> bool:
         return self.session.home.catalog.refreshes.file_count(self.session.volumes.get(volume).id) == count
 
+    def is_listed(self, *volumes: str) -> bool:
+        return all(self.session.volumes.get(name).last_listing is not None for name in volumes)
+
     @property
     def content(self) -> dict[str, int]:
         return {key: len(one.content) for key, one in self.cloud.service.buckets[self.name].items()}
@@ -116,7 +119,7 @@ def test_one_of_the_volumes_that_share_a_queue_receives_and_another_one_when_it_
                 bucket.put(f"{name}/{count}")
             eventually(lambda: all(bucket.has(name, count) for name in volumes), 30)
 
-        eventually(lambda: all(bucket.session.volumes.get(name).last_listing for name in volumes), 60)
+        eventually(lambda: bucket.is_listed(*volumes), 60)
         for count in (1, 2):
             check(count)
             [receiver] = receivers()
@@ -140,7 +143,7 @@ def test_each_of_the_volumes_that_share_a_queue_reports_that_it_is_missing_and_i
         bucket.volume(name, name)
     with bucket.kept() as made:
         eventually(lambda: all("no queue" in str(worker.queue_failure.reason) for worker in made.workers), 30)
-        eventually(lambda: all(bucket.session.volumes.get(name).last_listing for name in "abc"), 30)
+        eventually(lambda: bucket.is_listed(*"abc"), 30)
         bucket.pass_on = lambda _: None  # there is no queue to tell
         for name in "abc":
             bucket.put(f"{name}/1")
@@ -164,7 +167,7 @@ def test_an_error_that_no_provider_should_raise_costs_the_receiver_its_turn_and_
     for name in "ab":
         bucket.volume(name, name)
     with bucket.kept():
-        eventually(lambda: all(bucket.session.volumes.get(name).last_listing for name in "ab"), 60)
+        eventually(lambda: bucket.is_listed(*"ab"), 60)
         fails = True
         for name in "ab":
             bucket.put(f"{name}/1")
@@ -228,7 +231,7 @@ def test_a_volume_that_is_filled_is_busy_or_fails_does_not_keep_those_waiting_fo
         bucket.put("a/1")
         eventually(lambda: bucket.queue.counts() == (0, 1), 30)
         bucket.volume("b", "b")
-        eventually(lambda: bucket.session.volumes.get("b").last_listing, 30)
+        eventually(lambda: bucket.is_listed("b"), 30)
         bucket.put("b/1")
         eventually(lambda: bucket.has("b", 1) and bucket.queue.counts() == (0, 0), 30)
         assert bucket.session.volumes.get("a").last_listing is None

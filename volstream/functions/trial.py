@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from volstream.base.model.files import FileInfo
 from volstream.base.model.groups import groups
@@ -29,8 +29,6 @@ from volstream.functions.printing import ImmediateOutput
 from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
 from volstream.functions.schema import check_names, from_ddl
 from volstream.functions.worker import Work
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

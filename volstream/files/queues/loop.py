@@ -9,16 +9,16 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
-_lock = threading.Lock()  # two loops would share what belongs to one
+_lock = threading.Lock()  # threads that call at once would each start a loop
 
 
 def begin(task: Coroutine[Any, Any, None]) -> Future[None]:
-    """Runs a coroutine, which must handle its errors."""
+    """Starts a coroutine in the loop. It must handle its own errors."""
     return asyncio.run_coroutine_threadsafe(task, _loop())
 
 
 def later(seconds: float, call: Callable[[], None]) -> None:
-    """Calls something that takes no time."""
+    """Calls a function in the loop after a delay. The function must not block."""
     loop = _loop()
     loop.call_soon_threadsafe(loop.call_later, seconds, call)
 

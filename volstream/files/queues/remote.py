@@ -83,7 +83,7 @@ class RemoteQueue:
     and wait for room.
 
     Attributes:
-        identity: equal for queues that receive the same messages with the same credentials; None: nobody shares it.
+        identity: queues with the same identity read the same messages with the same credentials. None: the queue is not shared.
     """
 
     def __init__(self, service: Service, settings: QueueSettings, parse: Parser, identity: Hashable = None) -> None:
@@ -262,28 +262,27 @@ class RemoteQueue:
         return min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
 
     def _take(self, stopping: Stop, deliveries: Sequence[Delivery]) -> bool:
-        """Takes what a request brought, or hands it back after the stop; takes no time. Returns whether to request more."""
-        due = time.monotonic() + self._held_seconds
+        """Stores what a request brought, or hands it back after the stop. Does not block. Returns whether to request more."""
+        now = time.monotonic()
         with self._changed:
-            stopped = bool(stopping)
-            if not stopped:
-                self._unanswered = None
-                self._streak = max(0, self._streak) + 1 if deliveries else 0
-                for delivery in deliveries:
-                    self._received.add(delivery, due)
-                self._arrived += len(deliveries)
-                self._waiting = max(0, self._waiting - len(deliveries)) if deliveries else 0
-                self._changed.notify_all()
-            more = not stopped and self._room() > 0
-            starts = not stopped and bool(deliveries) and not self._is_keeping
-            self._is_keeping |= starts
-        if starts:
-            loop.later(self._keep_seconds, lambda: self._begin_keeping(stopping))
-        if deliveries and stopped:
-            self._spawn(stopping, lambda _: self._hand_back([delivery.handle for delivery in deliveries]))
-        elif deliveries:
-            self._ready(time.monotonic())
-        return more
+            if stopping:
+                if deliveries:
+                    self._spawn(stopping, lambda _: self._hand_back([delivery.handle for delivery in deliveries]))
+                return False
+            self._unanswered = None
+            self._streak = max(0, self._streak) + 1 if deliveries else 0
+            for delivery in deliveries:
+                self._received.add(delivery, now + self._held_seconds)
+            self._arrived += len(deliveries)
+            self._waiting = max(0, self._waiting - len(deliveries)) if deliveries else 0
+            self._changed.notify_all()
+            if deliveries and not self._is_keeping:
+                self._is_keeping = True
+                loop.later(self._keep_seconds, lambda: self._begin_keeping(stopping))
+            has_room = self._room() > 0
+        if deliveries:
+            self._ready(now)
+        return has_room
 
     def _begin_keeping(self, stopping: Stop) -> None:
         with self._guarded(stopping):

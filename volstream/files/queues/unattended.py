@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -30,13 +31,13 @@ _TIMES = aiohttp.ClientTimeout(total=90, sock_connect=5)  # a long poll takes up
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request for messages, and the authorities that sign the server's certificate: a file, or None for the system's."""
+    """A request for messages. ``ca_file`` verifies the server's certificate; None: the system's."""
 
     method: str
     url: str
     headers: Mapping[str, str]
     body: bytes
-    authorities: str | None = None
+    ca_file: str | None = None
 
 
 async def repeat(
@@ -45,37 +46,43 @@ async def repeat(
     """Sends a request again and again, and yields what each brings, until its signature gets old.
 
     Args:
-        read: returns the messages in an answer, of which it gets the HTTP status and the content; any error: there are none.
+        read: parses an answer, given its HTTP status and content. It may raise anything if the answer holds no messages.
 
     Raises:
-        QueueError: a request failed. It says little, for the caller to ask in a thread, which says why.
+        QueueError: a request failed. It says little: the caller should repeat the request with the SDK, which reports the cause.
     """
     until = time.monotonic() + _SIGNED_SECONDS
+    with _errors():
+        address = URL(request.url, encoded=True)  # as it was signed
+        proxy = None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
+        options: dict[str, Any] = {
+            "data": request.body,
+            "headers": request.headers,
+            "ssl": _context(request.ca_file),
+            "proxy": proxy,
+        }
     while True:
-        try:
-            address = URL(request.url, encoded=True)  # as it was signed
-            sent = _session().request(
-                request.method,
-                address,
-                data=request.body,
-                headers=request.headers,
-                ssl=_context(request.authorities),
-                proxy=_proxy(address),
-            )
-            async with sent as answer:
+        with _errors():
+            async with _session().request(request.method, address, **options) as answer:
                 deliveries = read(answer.status, await answer.read())
-        except Exception as exc:  # packages parse what a server says
-            raise QueueError(f"A request for messages failed: {type(exc).__name__}: {exc}") from exc
         yield deliveries
         if time.monotonic() >= until:
             return
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as exc:  # packages parse what a server says
+        raise QueueError(f"A request for messages failed: {type(exc).__name__}: {exc}") from exc
 
 
 @cache
 def _session() -> aiohttp.ClientSession:
     """Returns the session of the loop, in which it is called first."""
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), timeout=_TIMES)
-    atexit.register(_close, session)  # else it complains
+    atexit.register(_close, session)  # aiohttp reports an error for a session that is still open at exit
     return session
 
 
@@ -85,10 +92,5 @@ def _close(session: aiohttp.ClientSession) -> None:
 
 
 @cache
-def _context(authorities: str | None) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=authorities)
-
-
-@cache
-def _proxy(address: URL) -> str | None:
-    return None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
+def _context(ca_file: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca_file)

@@ -94,7 +94,7 @@ class BucketStore(ABC):
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
         try:
-            found = self._head(path)
+            found = self._found(path)
         except FileNotFoundError:
             # The answer does not show whether the bucket or the object is missing.
             if time.monotonic() - self._seen > _SEEN_SECONDS:
@@ -113,17 +113,17 @@ class BucketStore(ABC):
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
-        return ranged(self._place.name(path), partial(self._fetch, path), partial(self._errors, path))
+        return ranged(self._place.name(path), partial(self._content, path), partial(self._errors, path))
 
     def open_part(self, info: FileInfo, start: int, end: int) -> Ranged:
         """See :meth:`HasParts.open_part`."""
         path, last = info.relative_path, None if end == info.size else end - 1
-        fetch = partial(self._fetch, path, last=last)
+        fetch = partial(self._content, path, last=last)
         return Ranged(self._place.name(path), fetch, partial(self._errors, path), start, (info.version, end))
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """See :meth:`HasDetails.read_range`."""
-        body = self._fetch(path, start, start + length - 1).body
+        body = self._content(path, start, start + length - 1).body
         with self._errors(path):
             return body.read(length)
 
@@ -155,7 +155,7 @@ class BucketStore(ABC):
     def move(self, path: str, to: str) -> str | None:
         """See :meth:`TakesOutputs.move`. Copies, then removes."""
         try:
-            found = self._head(path)
+            found = self._found(path)
             etag = self._copy(path, to, found).strip('"')
         except FileNotFoundError:
             return None
@@ -191,6 +191,14 @@ class BucketStore(ABC):
         if key is None:
             raise FileNotFoundError(path)
         return key
+
+    def _found(self, path: str) -> Found:
+        with self._errors(path):
+            return self._head(path)
+
+    def _content(self, path: str, start: int, last: int | None = None) -> Content:
+        with self._errors(path):
+            return self._fetch(path, start, last)
 
     @abstractmethod
     def _errors(self, path: str) -> AbstractContextManager[None]:

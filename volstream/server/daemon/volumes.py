@@ -462,8 +462,7 @@ class _Turn:
         return self._of.queue_failure.failed(error)
 
     def _answered(self) -> None:
-        if self._queue_id is not None:
-            self._of.receivers.recovered(self._queue_id, missed=False)
+        self._of.receivers.recovered(self._queue_id, missed=False)
         self._of.queue_failure.recovered()
 
     def _hear_of_failure(self) -> None:

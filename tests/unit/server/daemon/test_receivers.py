@@ -30,39 +30,39 @@ def test_a_queue_is_shared_only_by_volumes_that_reach_the_same_one_with_the_same
 
 
 class Turns:
-    """Turns by name, and what each was told."""
+    """Claims a queue for turns by name, and records each call that makes a turn look again."""
 
     def __init__(self) -> None:
         self.receivers = Receivers(lambda _: None)
-        self.told: list[tuple[str, bool]] = []
+        self.looks: list[tuple[str, bool]] = []
 
     def claim(self, name: str) -> bool:
-        return self.receivers.claim("q", name, lambda missed: self.told.append((name, missed)))
+        return self.receivers.claim("q", name, lambda missed: self.looks.append((name, missed)))
 
 
 @pytest.fixture
 def turns() -> Turns:
     made = Turns()
     assert [made.claim(name) for name in "abc"] == [True, False, False]
-    assert made.told == [("a", False)], "it receives for others now"
-    made.told.clear()
+    assert made.looks == [("a", False)], "the receiver looks again when a second turn joins"
+    made.looks.clear()
     return made
 
 
 def test_the_next_in_line_receives_when_the_receiver_ends(turns: Turns) -> None:
     turns.receivers.leave("q", "a")
-    assert turns.told == [("b", False)]
+    assert turns.looks == [("b", False)]
     assert [turns.claim(name) for name in "cb"] == [False, True]
     turns.receivers.leave("q", "c")
-    assert turns.told == [("b", False), ("b", False)], "it is alone now"
+    assert turns.looks == [("b", False), ("b", False)], "the last turn looks again when the others have left"
     assert not turns.receivers.has_others("q")
 
 
-def test_the_others_are_told_once_that_a_queue_fails_and_answers_again(turns: Turns) -> None:
+def test_the_other_turns_look_again_once_when_a_queue_fails_and_once_when_it_answers(turns: Turns) -> None:
     for _ in range(2):
         turns.receivers.failed("q", QueueError("down"))
-    assert turns.told == [("b", False), ("c", False)]
+    assert turns.looks == [("b", False), ("c", False)]
     assert str(turns.receivers.failure("q")) == "down"
     assert [turns.receivers.recovered("q", missed=True) for _ in range(2)] == [True, False]
-    assert turns.told[2:] == [("b", True), ("c", True)]
+    assert turns.looks[2:] == [("b", True), ("c", True)]
     assert turns.receivers.failure("q") is None

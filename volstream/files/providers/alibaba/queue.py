@@ -27,7 +27,7 @@ from volstream.base.model.locations import without_secrets
 from volstream.errors import InvalidValueError, QueueError, StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.alibaba import credentials, events
-from volstream.files.providers.base import UNREADABLE
+from volstream.files.providers.base import UNREADABLE, unreadable
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.received import Delivery
 from volstream.files.queues.remote import RemoteQueue
@@ -78,7 +78,7 @@ class MnsService:
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
-        size, wait = min(limit, self.batch), min(_MAX_WAIT_SECONDS, max(_MIN_WAIT_SECONDS, round(wait_seconds)))
+        size, wait = min(limit, self.batch), _wait(wait_seconds)
         with self._errors("cannot be read"):
             try:
                 messages = self._ask(lambda queue: queue.batch_receive_message(size, wait))
@@ -90,8 +90,8 @@ class MnsService:
 
     def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
         """See :meth:`Unattended.unattended`. Signed by the SDK, which has nothing that waits without a thread."""
-        wait = min(_MAX_WAIT_SECONDS, max(_MIN_WAIT_SECONDS, round(wait_seconds)))
-        asked = RequestInternal("GET", f"/queues/{self._name}/messages?numOfMessages={self.batch}&waitseconds={wait}")
+        uri = f"/queues/{self._name}/messages?numOfMessages={self.batch}&waitseconds={_wait(wait_seconds)}"
+        asked = RequestInternal("GET", uri)
         with self._errors("cannot be read"):
             self._queue().mns_client.build_header(BatchReceiveMessageRequest(self._name, self.batch), asked)
         return repeat(SignedRequest(asked.method, self._endpoint + asked.uri, asked.header, b""), _read)
@@ -185,7 +185,7 @@ class MnsService:
         except MNSExceptionBase as exc:
             raise QueueError(f"{subject}: {exc.message}.") from exc
         except (*UNREADABLE, OSError) as exc:  # an unreadable response
-            raise QueueError(f"{subject}: its answer cannot be read ({type(exc).__name__}: {exc}).") from exc
+            raise QueueError(unreadable(subject, exc)) from exc
 
 
 class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
@@ -197,6 +197,10 @@ class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no ty
     def get_credentials(self) -> Credentials:
         keys = credentials.keys(self._access)
         return Credentials(keys.id, keys.secret, keys.token or "")
+
+
+def _wait(seconds: float) -> int:
+    return min(_MAX_WAIT_SECONDS, max(_MIN_WAIT_SECONDS, round(seconds)))
 
 
 def _read(status: int, content: bytes) -> Sequence[Delivery]:

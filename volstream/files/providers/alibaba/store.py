@@ -149,16 +149,14 @@ class OssStore(PartedStore):
 
     def _head(self, path: str) -> Found:
         answer = self._of_object(path, self._bucket.head_object)
-        with self._errors(path):
-            modified = datetime.fromtimestamp(answer.last_modified, UTC)
-            return Found(answer.content_length, modified, answer.headers["etag"].strip('"'), answer.content_type)
+        modified = datetime.fromtimestamp(answer.last_modified, UTC)
+        return Found(answer.content_length, modified, answer.headers["etag"].strip('"'), answer.content_type)
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         asked = None if start == 0 and last is None else (start, last)
         got = self._of_object(path, self._bucket.get_object, asked)
-        with self._errors(path):
-            # The SDK's reader would decompress objects with a Content-Encoding.
-            return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
+        # The SDK's reader would decompress objects with a Content-Encoding.
+        return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
 
     def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""

@@ -60,7 +60,7 @@ _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 60,  # a long poll of SQS takes 20
     "retries": {"mode": "standard", "total_max_attempts": 6},
-    "max_pool_connections": 1024,  # as many are kept open: as a thousand queues need, and 64 for contents and versions
+    "max_pool_connections": 1024,  # as many are kept open: a thread for each queue that polls, and 64 for contents and versions
     "tcp_keepalive": True,
     # Ranged reads have no checksum, and S3-compatible stores do not support the newer ones.
     "response_checksum_validation": "when_required",
@@ -129,8 +129,8 @@ def signed(access: Access, service: str, endpoint: str | None, headers: Mapping[
     return request
 
 
-def authorities() -> str:
-    """Returns the file of those that sign the certificates of the services."""
+def ca_file() -> str:
+    """Returns the CA file that botocore verifies the services' certificates with."""
     return str(get_cert_path(os.environ.get("AWS_CA_BUNDLE") or True))
 
 

@@ -67,7 +67,7 @@ class SqsService:
         with self._errors("cannot be read"):
             asked = credentials.signed(self._access, "sqs", self._endpoint, _HEADERS, body)
         headers = dict(asked.headers.items())
-        return repeat(SignedRequest(asked.method, asked.url, headers, body, credentials.authorities()), _read)
+        return repeat(SignedRequest(asked.method, asked.url, headers, body, credentials.ca_file()), _read)
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""

@@ -119,14 +119,13 @@ class S3Store(PartedStore):
                 if status == 404 or (status == 403 and self._is_absent(self._key(path))):
                     raise FileNotFoundError(path) from None
                 raise
-            modified = reply["LastModified"].astimezone(UTC)
-            return Found(reply["ContentLength"], modified, reply["ETag"], reply.get("ContentType"))
+        modified = reply["LastModified"].astimezone(UTC)
+        return Found(reply["ContentLength"], modified, reply["ETag"], reply.get("ContentType"))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         asked = {} if start == 0 and last is None else {"Range": f"bytes={start}-{'' if last is None else last}"}
         got = self._of_object(path, "get_object", **asked)
-        with self._errors(path):
-            return Content(start + got["ContentLength"], got["ETag"], got["Body"])
+        return Content(start + got["ContentLength"], got["ETag"], got["Body"])
 
     def _of_object(self, path: str, what: str, **more: Any) -> Any:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""

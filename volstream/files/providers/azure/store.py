@@ -169,8 +169,7 @@ class BlobStore(BucketStore):
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         length = None if last is None else last - start + 1
         got = self._of_object(path, lambda blob: blob.download_blob(start or None if length is None else start, length))
-        with self._errors(path):
-            return Content(start + got.size, _version(got.properties), _Body(got))
+        return Content(start + got.size, _version(got.properties), _Body(got))
 
     def _of_object(self, path: str, call: Callable[[BlobClient], T]) -> T:
         """Requests something about a blob; returns the response. Raises FileNotFoundError."""

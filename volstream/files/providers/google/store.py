@@ -172,8 +172,7 @@ class GcsStore(BucketStore):
             return got
 
         got = self._of_object(path, _RETRY(ask))
-        with self._errors(path):
-            return Content(start + int(got.headers["Content-Length"]), got.headers["x-goog-generation"], got.raw)
+        return Content(start + int(got.headers["Content-Length"]), got.headers["x-goog-generation"], got.raw)
 
     def _of_object(self, path: str, call: Callable[[Blob], T]) -> T:
         """Requests something about an object; returns the response. Raises FileNotFoundError."""
