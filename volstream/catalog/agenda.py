@@ -82,9 +82,8 @@ class Agenda:
             return set()
         rows = self._database.rows(_MARKS, **times(datetime.now(UTC)))
         found = {marks.id: marks for marks in map(Marks._make, rows)}
-        changed = self._copies.follow({marks.id: marks.revision for marks in found.values()})
-        if changed or len(self.jobs) != len(self._copies.all):
-            self.jobs = self._copies.all
+        self._copies.follow({marks.id: marks.revision for marks in found.values()})
+        self.jobs = self._copies.all
         before, self.marks = self.marks, found
         self._version = version
         self._of_volumes = {}

@@ -165,7 +165,7 @@ class DefinitionCache(Generic[T]):
     """A copy of all objects of a kind, as of the last look. Each look reads only what has changed. For use by one thread.
 
     Attributes:
-        all: by id, in the order of the revisions, which by default is that of their names.
+        all: by id, in the order of the revisions, which by default is that of their names; another object after each change.
         revisions: with which they were read, by id.
     """
 
@@ -182,8 +182,9 @@ class DefinitionCache(Generic[T]):
         """
         revisions, before = self._objects.revisions() if revisions is None else revisions, self.revisions
         changed = self._objects.by_ids([identity for identity in revisions if revisions[identity] != before.get(identity)])
-        found = {**self.all, **{one.id: one for one in changed}}
-        self.all = {identity: found[identity] for identity in revisions if identity in found}
+        if changed or revisions.keys() != self.all.keys():
+            found = {**self.all, **{one.id: one for one in changed}}
+            self.all = {identity: found[identity] for identity in revisions if identity in found}
         # One that changed again before it was read has a newer revision, by which it is read once more.
         self.revisions = revisions
         return changed

@@ -10,6 +10,7 @@ from volstream.base.model.hint_set import HintSet
 from volstream.base.model.hints import ObjectHint, Rejection
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
+from volstream.catalog.definitions import DefinitionCache
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.queues.webhook import parse
 from volstream.files.volumes.route import Router
@@ -33,30 +34,45 @@ def token_of(secret: str, volume: Volume) -> str:
     return hmac.new(secret.encode(), f"events of {volume.id}".encode(), hashlib.sha256).hexdigest()
 
 
-def accept(catalog: Catalog, volume: Volume, body: bytes) -> int:
-    """Notes the files that events name, for the volume's daemon to look at; returns their number. Durable on return.
+class PostedEvents:
+    """Takes what senders post to the volumes of a catalog. For use by one thread at a time."""
 
-    Raises:
-        InvalidValueError: the body is not understood. It is kept with the volume's rejected messages.
-        BehindError: too many files wait.
-    """
-    hints = parse(body)
-    if isinstance(hints, Rejection):
-        catalog.refreshes.reject(volume.id, [hints])
-        raise InvalidValueError(hints.reason, "Accepted formats: docs/guides/buckets.md.")
-    if len(hints) > MAX_EVENTS:
-        raise InvalidValueError(
-            f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."
-        )
-    of_objects = any(isinstance(hint, ObjectHint) for hint in hints)
-    routed = Router(catalog.volumes.list() if of_objects else ()).route(volume, hints)
-    own = HintSet(volume.selection)
-    own.add(routed.own)
-    asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}
-    if any(paths and catalog.refreshes.asked_count(volume_id) >= MAX_WAITING for volume_id, paths in asked.items()):
-        raise BehindError(f"{MAX_WAITING:,} posted files are waiting to be checked already.", "Repeat the request later.")
-    catalog.refreshes.reject(volume.id, [*routed.strays.values(), *catalog.refreshes.ask_checks(asked)])
-    return sum(map(len, asked.values()))
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._volumes = DefinitionCache(catalog.volumes)
+        self._router = Router(())
+
+    def accept(self, volume: Volume, body: bytes) -> int:
+        """Notes the files that events name, for the volume's daemon to look at; returns their number. Durable on return.
+
+        Raises:
+            InvalidValueError: the body is not understood. It is kept with the volume's rejected messages.
+            BehindError: too many files wait.
+        """
+        hints, refreshes = parse(body), self._catalog.refreshes
+        if isinstance(hints, Rejection):
+            refreshes.reject(volume.id, [hints])
+            raise InvalidValueError(hints.reason, "Accepted formats: docs/guides/buckets.md.")
+        if len(hints) > MAX_EVENTS:
+            raise InvalidValueError(
+                f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."
+            )
+        if any(isinstance(hint, ObjectHint) for hint in hints):
+            self._follow()
+        routed = self._router.route(volume, hints)
+        own = HintSet(volume.selection)
+        own.add(routed.own)
+        asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}
+        if any(paths and refreshes.asked_count(volume_id) >= MAX_WAITING for volume_id, paths in asked.items()):
+            raise BehindError(f"{MAX_WAITING:,} posted files are waiting to be checked already.", "Repeat the request later.")
+        refreshes.reject(volume.id, [*routed.strays.values(), *refreshes.ask_checks(asked)])
+        return sum(map(len, asked.values()))
+
+    def _follow(self) -> None:
+        before = self._volumes.all
+        self._volumes.follow()
+        if self._volumes.all is not before:
+            self._router = Router(self._volumes.all.values())
 
 
 def posted_to(catalog: Catalog, name: str) -> Volume:

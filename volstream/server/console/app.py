@@ -106,6 +106,7 @@ class Console:
         self._live = LiveEvents(Database(settings.database_url), self._probed)
         self._actions = Actions(session, cluster, queued)
         self._making = CapacityLimiter(_MAX_MAKING)
+        self._posts = posted.PostedEvents(session.home.catalog)
         self._taking = CapacityLimiter(1)
         self._version = version("volstream")
         access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
@@ -230,7 +231,7 @@ class Console:
                 volume = None
             if volume is None or not same(given, posted.token_of(secret, volume)):
                 raise HTTPException(401, "The token belongs to no volume that accepts events.")
-            return json_answer({"files": posted.accept(catalog, volume, body)})
+            return json_answer({"files": self._posts.accept(volume, body)})
 
         return await anyio.to_thread.run_sync(take, limiter=self._taking)
 

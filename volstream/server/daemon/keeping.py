@@ -134,9 +134,9 @@ class VolumeKeeping:
 
     def _take_note(self) -> None:
         """Reads what has changed: begins to keep new volumes, ends dropped ones, and passes on what was asked for."""
-        before = self._volumes.all.keys()
+        before = self._volumes.all
         changed = {volume.id for volume in self._volumes.follow()}
-        if changed or self._volumes.all.keys() != before:
+        if self._volumes.all is not before:
             self._receivers.router = Router(self._volumes.all.values())  # before a new volume is listed
         cluster = self.virtual_cluster.upper()
         wanted = {one.id: one for one in self._volumes.all.values() if one.virtual_cluster.upper() == cluster}

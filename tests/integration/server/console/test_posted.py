@@ -117,7 +117,12 @@ def test_an_event_of_a_bucket_goes_to_the_volumes_at_its_place(place: Place) -> 
     first, second = (posted.posted_to(catalog, name) for name in ("b1", "b2"))
     keys = ["one/a", "two/b", "three/c"]
     records = [{"s3": {"bucket": {"name": "bucket"}, "object": {"key": key}}} for key in keys]
-    assert posted.accept(catalog, first, json.dumps({"Records": records}).encode()) == 2
+    posts, body = posted.PostedEvents(catalog), json.dumps({"Records": records}).encode()
+    assert posts.accept(first, body) == 2
     assert {*catalog.refreshes.asked_checks(first.id, 10)} == {"a"}
     assert {*catalog.refreshes.asked_checks(second.id, 10)} == {"b"}
     assert [one.subject for one in catalog.refreshes.rejected(first.id)] == ["s3://bucket/three/"]
+    session.volumes.drop("b2")
+    session.volumes.create("b3", "s3://bucket/three", queue_type=QueueType.WEBHOOK, check=False)
+    assert posts.accept(first, body) == 2
+    assert {*catalog.refreshes.asked_checks(posted.posted_to(catalog, "b3").id, 10)} == {"c"}
