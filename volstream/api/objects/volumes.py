@@ -107,8 +107,7 @@ class Volumes(Collection[Volume]):
         """
         volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:
-            users = (*volume_rules.jobs_on(self._home.catalog, volume), *volume_rules.jobs_into(self._home.catalog, volume))
-            for job in {job.id: job for job in users}.values():
+            for job in volume_rules.jobs_using(self._home.catalog, volume):
                 (self._dynamic_tables if isinstance(job, DynamicJob) else self._jobs).drop(str(job.name))
             for stream in volume_rules.streams_on(self._home.catalog, volume):
                 self._streams.drop(str(stream.name))

@@ -20,7 +20,7 @@ from volstream.base.model.files import FileInfo, Finding, checked
 from volstream.base.model.selection import Selection
 from volstream.catalog import Catalog
 from volstream.changes.directory.confirm import look
-from volstream.changes.directory.listing import Listing, note_in, spool
+from volstream.changes.directory.listing import Listing, spool
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.storage import open_store, place_of_reports
 from volstream.files.storage.base import KeyOrdered, ObjectStore
@@ -209,7 +209,7 @@ def _looked_at(
         entry = place.entry(key, size or 0, modified or manifest.taken_on, etag, selection=selection)
         entry = None if entry is None else checked(entry)
         if isinstance(entry, Finding):
-            note_in(listing, entry)
+            listing.note(entry)
         elif entry is None:
             continue
         elif size is None or modified is None or not etag or modified >= manifest.taken_on:
@@ -226,5 +226,5 @@ def _now(paths: Sequence[str], store: ObjectStore, listing: Listing) -> Iterator
     seen, failed = look(store, paths)
     for path, error in failed.items():
         listing.unsettled.append(path)
-        note_in(listing, Finding(path, error.message))
+        listing.note(Finding(path, error.message))
     yield from filter(None, seen.values())

@@ -65,12 +65,18 @@ class Listing:
         """The time whose files it has, as :func:`time.time`; later changes may be missing."""
         return self.began if self.as_of is None else self.as_of.timestamp()
 
+    def note(self, finding: Finding) -> None:
+        """Adds a finding; beyond the maximum it is only counted."""
+        if len(self.findings) < _MAX_FINDINGS:
+            self.findings.append(finding)
+        self.finding_count += 1
+
     def add(self, other: Listing) -> None:
         """Adds the result of listing other subtrees."""
         self.files += other.files
         self.bytes += other.bytes
         for finding in other.findings:
-            note_in(self, finding)
+            self.note(finding)
         self.finding_count += other.finding_count - len(other.findings)
         self.unsettled += other.unsettled
         self.began = min(self.began, other.began)
@@ -199,7 +205,7 @@ def _settled(
         spooled, settled_after = 0, timedelta(seconds=settle_seconds)
         for entry in listed:
             if isinstance(entry, Finding):
-                note_in(listing, entry)
+                listing.note(entry)
             elif abs(datetime.now(UTC) - entry.last_modified_time) < settled_after:
                 recent.write(f"{entry.relative_path}\0{entry.etag}\0")
                 spooled += 1
@@ -214,25 +220,13 @@ def _settled(
                 again = store.head(path)
             except StorageError as error:  # if all keys fail, confirming the missing ones will raise
                 listing.unsettled.append(path)
-                note_in(listing, Finding(path, error.message))
+                listing.note(Finding(path, error.message))
                 continue
             if again is not None and again.etag == etag:
                 yield again
             elif again is not None:
                 listing.unsettled.append(path)
-                note_in(listing, Finding(path, "It is still being written; it will be checked again later."))
-
-
-def note_in(listing: Listing, finding: Finding) -> None:
-    """Adds a finding to a listing."""
-    listing.finding_count = note(listing.findings, listing.finding_count, finding)
-
-
-def note(findings: list[Finding], count: int, finding: Finding) -> int:
-    """Appends a finding up to the maximum; returns the new count."""
-    if len(findings) < _MAX_FINDINGS:
-        findings.append(finding)
-    return count + 1
+                listing.note(Finding(path, "It is still being written; it will be checked again later."))
 
 
 def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:

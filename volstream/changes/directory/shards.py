@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,7 @@ from volstream.base.lifecycle import faults
 from volstream.base.model.files import FileInfo, Finding, checked
 from volstream.base.model.selection import Selection
 from volstream.changes.directory import table
-from volstream.changes.directory.listing import Listing, note
+from volstream.changes.directory.listing import Listing
 from volstream.errors import InterruptedByUserError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
 from volstream.tables.delta import folders
@@ -63,12 +63,8 @@ class Shard:
 
 @dataclass
 class _State:
-    began: float
+    listing: Listing
     shards: list[Shard]
-    listed: int = 0
-    bytes: int = 0
-    finding_count: int = 0
-    findings: list[Finding] = field(default_factory=list)
 
 
 class ShardedListing:
@@ -100,9 +96,7 @@ class ShardedListing:
             StorageError: the store did not answer; the next run resumes here.
             InterruptedByUserError: stopped; the next run resumes here.
         """
-        state = self._kept()
-        resumed = state is not None
-        self._state = state or self._begun()
+        self._state = self._kept() or self._begun()
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="listing") as pool:
                 for _ in pool.map(self._list, [shard for shard in self._state.shards if not shard.done]):
@@ -110,11 +104,10 @@ class ShardedListing:
         except BaseException:
             self._ended = True
             raise
-        state = self._state
-        return Listing(state.listed, state.bytes, list(state.findings), state.finding_count, began=state.began, resumed=resumed)
+        return self._state.listing
 
     def _begun(self) -> _State:
-        state = _State(time.time(), self._shards())
+        state = _State(Listing(), self._shards())
         self._keep(state)
         return state
 
@@ -169,10 +162,10 @@ class ShardedListing:
         faults.point("listing.file")
         with self._lock:
             shard.after, shard.files = last, shard.files + 1
-            state = self._state
-            state.listed, state.bytes = state.listed + count, state.bytes + size
+            listing = self._state.listing
+            listing.files, listing.bytes = listing.files + count, listing.bytes + size
             for finding in findings:
-                state.finding_count = note(state.findings, state.finding_count, finding)
+                listing.note(finding)
         self._keep(self._state)
 
     def _keep(self, state: _State) -> None:
@@ -188,10 +181,11 @@ class ShardedListing:
                 kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
         except (OSError, ValueError):
             kept = {}
-        if kept.pop("volume", None) == self._identity() and time.time() - kept["began"] < _STALE_SECONDS:
-            state = _State(**kept)
-            state.shards = [Shard(**shard) for shard in kept["shards"]]
-            state.findings = [Finding(**finding) for finding in kept["findings"]]
+        saved = kept.get("listing") if kept.get("volume") == self._identity() else None
+        if saved and time.time() - saved["began"] < _STALE_SECONDS:
+            findings = [Finding(**finding) for finding in saved["findings"]]
+            listing = Listing(**{**saved, "findings": findings, "resumed": True})
+            state = _State(listing, [Shard(**shard) for shard in kept["shards"]])
             self._forget_others(state)
             return state
         folders.remove(self._location)

@@ -143,7 +143,7 @@ def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
     if volume is None:
         return False
-    users = sorted({str(job.name) for job in (*jobs_on(catalog, volume), *jobs_into(catalog, volume))})
+    users = sorted(str(job.name) for job in jobs_using(catalog, volume))
     if users:
         raise ObjectInUseError(
             f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
@@ -168,6 +168,11 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
 def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
     """Returns the jobs whose outputs a volume gets."""
     return catalog.jobs.list(outputs_to=str(volume.name))
+
+
+def jobs_using(catalog: Catalog, volume: Volume) -> Sequence[Job]:
+    """Returns the jobs that consume a volume's directory, or whose outputs it gets."""
+    return list({job.id: job for job in (*jobs_on(catalog, volume), *jobs_into(catalog, volume))}.values())
 
 
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from volstream.base.model.text import counted
-from volstream.errors import DependencyError, InvalidStateError, StorageError
+from volstream.errors import DependencyError, InvalidStateError
 from volstream.tables.delta import commits, vectors
 from volstream.tables.delta.datafile import is_damage, open_file
 from volstream.tables.delta.log import (
@@ -37,7 +37,7 @@ from volstream.tables.delta.log import (
     log_files,
     own_file,
 )
-from volstream.tables.delta.places import can_create, files_of, filesystem_of, is_table, mapped, open_table, remove_file
+from volstream.tables.delta.places import can_create, crowded, files_of, filesystem_of, is_table, mapped, open_table, remove_file
 from volstream.tables.delta.tracking import TrackedCommit
 
 #: Tables up to this size are read whole when they are looked at, larger ones when asked.
@@ -135,7 +135,7 @@ def remove_files(location: str, files: Sequence[str], columns: Sequence[str]) ->
             adds = [*commits.adds(location, table.version(), files).values()]
             if not adds or commits.on(location, table, _removal(location, table, adds, columns)):
                 return
-    raise StorageError(f"Too many concurrent writes to the table at {location}.", "Try again later.")
+    raise crowded(location)
 
 
 def bounds_of(metadata: Mapping[str, Any]) -> Sequence[Bounds] | None:

@@ -25,7 +25,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import Schema
 
-from volstream.errors import StorageError
 from volstream.tables.delta import commits
 from volstream.tables.delta.columns import PRIMARY_KEY, has_type
 from volstream.tables.delta.datafile import GROUP_ROWS, AddedFile, FinishedFile, of_rows, statistics_text
@@ -35,6 +34,7 @@ from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.parts import NewFiles
 from volstream.tables.delta.places import (
     can_create,
+    crowded,
     files_of,
     filesystem_of,
     make_durable,
@@ -301,7 +301,7 @@ class _Commit:
             self._may_be_there = commits.on(self.location, table, actions)
             if self._may_be_there:
                 return True
-        raise StorageError(f"Too many concurrent writes to the table at {self.location}.", "Try again later.")
+        raise crowded(self.location)
 
     def forget(self) -> None:
         """Removes the files of a commit that was not made, unless the outcome is unknown."""

@@ -378,3 +378,8 @@ def _tables_of(location: str) -> TableStore | None:
             "Correct the setting `warehouse`: a directory, or s3://bucket/prefix.",
         )
     return None if provider is None else provider.tables
+
+
+def crowded(location: str) -> StorageError:
+    """Returns what is raised when others commit to a table again and again before this process does."""
+    return StorageError(f"Too many concurrent writes to the table at {location}.", "Try again later.")

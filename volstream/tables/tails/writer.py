@@ -12,12 +12,12 @@ from deltalake import write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
 from volstream.base.lifecycle import faults
-from volstream.errors import DependencyError, FencedError, InvalidStateError, StorageError, TailFullError
+from volstream.errors import DependencyError, FencedError, InvalidStateError, TailFullError
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.native import DataFile, NativeTable, View
 from volstream.tables.delta.options import options_of
-from volstream.tables.delta.places import mapped, read_table
+from volstream.tables.delta.places import crowded, mapped, read_table
 from volstream.tables.tails import table
 from volstream.tables.tails.snapshot import Tail
 from volstream.tables.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, OPERATION, OWN, POSITION, RETIRED, SEALED, THROUGH
@@ -146,7 +146,7 @@ class TailWriter:
             except FencedError:  # another writer has just created it
                 continue
             yield view
-        raise _crowded(self.target)
+        raise crowded(self.target)
 
     def _new(self, batches: Sequence[Flush]) -> Sequence[Flush]:
         """Returns the batches that the tail lacks. Raises FencedError."""
@@ -268,7 +268,7 @@ class MovePlanner:
             if self._commit(tail, numbers):
                 faults.point("tail.planned")
                 return replace(tail, move=planned.number, through=planned.until, before=planned.after), planned
-        raise _crowded(self.target)
+        raise crowded(self.target)
 
     def trim(self) -> None:
         """Removes arrivals that the table has. Raises as :meth:`plan`."""
@@ -280,7 +280,7 @@ class MovePlanner:
             gone = [file for file in tail.view.files if file.maximum[ARRIVAL] <= moved]
             if not gone or self._commit(tail, {FLOOR: moved}, gone):
                 return
-        raise _crowded(self.target)
+        raise crowded(self.target)
 
     def sweep(self) -> None:
         """Deletes data files that no version needs. Lists the folder."""
@@ -323,10 +323,6 @@ def _closed(target: str) -> InvalidStateError:
         f"The table at {target} takes no more rows.",
         "It became immutable, or its columns changed: in the latter case open a new stream.",
     )
-
-
-def _crowded(target: str) -> StorageError:
-    return StorageError(f"Too many concurrent writes to the table at {target}.", "Try again later.")
 
 
 def _writer(stream_id: str) -> str:
