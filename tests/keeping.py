@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tests.waiting import eventually
 from volstream.base.config import Settings
+from volstream.base.definitions import Volume
 from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.lifecycle.stop import Stop
 from volstream.catalog import Catalog
@@ -17,16 +19,20 @@ from volstream.server.daemon.keeping import VolumeKeeping
 
 
 @contextmanager
-def keeping(catalog: Catalog, settings: Settings, queue: EventQueue | None = None) -> Iterator[VolumeKeeping]:
+def keeping(
+    catalog: Catalog, settings: Settings, queue: EventQueue | Callable[[Volume], EventQueue] | None = None
+) -> Iterator[VolumeKeeping]:
     """Keeps the volumes of the default cluster while the block runs.
 
     Args:
-        queue: the queue of all of them; None: each has its own.
+        queue: the queue of all of them, or what makes each; None: each has its own.
     """
+
+    def made_of(volume: Volume, *others: Any) -> EventQueue:
+        return queue_of(volume, *others) if queue is None else queue(volume) if callable(queue) else queue
+
     stop = Stop()
-    made = VolumeKeeping(
-        catalog, settings, DEFAULT_VIRTUAL_CLUSTER, stop, queue_of=queue_of if queue is None else lambda *_: queue
-    )
+    made = VolumeKeeping(catalog, settings, DEFAULT_VIRTUAL_CLUSTER, stop, queue_of=made_of)
     threads = [threading.Thread(target=part) for part in (made.run, made.follow)]
     for thread in threads:
         thread.start()

@@ -4,13 +4,13 @@ has something to do, in a few threads for all."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from volstream.base.config import Settings
-from volstream.base.definitions import Volume
+from volstream.base.definitions import Connection, Volume
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.steps import Steps
 from volstream.base.lifecycle.stop import Stop
@@ -67,6 +67,7 @@ class VolumeKeeping:
         self._steps = Steps(_STEPPING, "volume")
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
         self._volumes = DefinitionCache(self.catalog.volumes)
+        self._connections: Mapping[str, Connection] = {}
         self._receivers = Receivers(self._pass_on)
         self._seen: Version | None = None  # the catalog's version at the last look
         self._divides_at = 0.0
@@ -138,6 +139,9 @@ class VolumeKeeping:
         changed = {volume.id for volume in self._volumes.follow()}
         if self._volumes.all is not before:
             self._receivers.router = Router(self._volumes.all.values())  # before a new volume is listed
+        connections = {one.id: one for one in self.catalog.connections.list()}
+        altered = {identity for identity, one in self._connections.items() if connections.get(identity) != one}
+        self._connections = connections
         cluster = self.virtual_cluster.upper()
         wanted = {one.id: one for one in self._volumes.all.values() if one.virtual_cluster.upper() == cluster}
         for volume_id in self._workers.keys() - wanted.keys():
@@ -145,6 +149,9 @@ class VolumeKeeping:
             _log.info("volume_dropped", volume_id=volume_id)
         for volume_id in wanted.keys() & self._workers.keys() & changed:
             self._workers[volume_id].follow(wanted[volume_id])
+        for volume_id in wanted.keys() & self._workers.keys():
+            if wanted[volume_id].connection_id in altered:
+                self._workers[volume_id].hand_over()
         for volume_id in wanted.keys() - self._workers.keys():
             self._add(wanted[volume_id])
         self._pass_on(self.catalog.refreshes.asked_volumes())

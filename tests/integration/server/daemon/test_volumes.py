@@ -24,6 +24,7 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError
 from volstream.files.queues.base import EventQueue, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
+from volstream.files.volumes.access import access_of
 from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import Share
 from volstream.server.daemon.volumes import VolumeWorker
@@ -132,6 +133,23 @@ def test_dropping_or_replacing_a_maintained_volume_ends_nothing_but_its_turn(wor
             world.session.volumes.drop("v")
         (world.files / "a").write_text("a")
         eventually(lambda: not worker.holds)
+
+
+def test_a_running_daemon_uses_a_connection_that_was_altered(tmp_path: Path) -> None:
+    with Session(config.load(tmp_path / "home", lease_seconds=1.0)) as session:
+        home, endpoints = session.home, list[str | None]()
+        session.connections.create("c", "s3", region="us-east-1", endpoint="http://127.0.0.1:1")
+        session.volumes.create("v", "s3://bucket/", connection="c", queue_type=QueueType.NONE, check=False)
+
+        def queue_of(volume: Volume) -> EventQueue:
+            access = access_of(volume, home.catalog, home.settings)
+            endpoints.append(access.endpoint if access else None)
+            return MemoryQueue(QueueSpec("memory://"))
+
+        with keeping(home.catalog, home.settings, queue_of):
+            eventually(lambda: endpoints)
+            session.connections.alter("c", endpoint="http://127.0.0.1:2")
+            eventually(lambda: endpoints == ["http://127.0.0.1:1", "http://127.0.0.1:2"])
 
 
 def test_a_volume_whose_root_is_gone_reports_it_until_it_is_back(world: World) -> None:
