@@ -38,12 +38,14 @@ def residents(place: Place) -> Iterator[Residents]:
     thread = threading.Thread(target=made.run)
     thread.start()
     place.session.home.residents = made
-    assert made.call("nothing", yielding(), ROWS, 1) is None, "they begin when they are wanted"
-    eventually(lambda: made.waiting == 2)
-    yield made
-    made.end()
-    thread.join(30)
-    assert not thread.is_alive()
+    try:
+        assert made.call("nothing", yielding(), ROWS, 1) is None, "they begin when they are wanted"
+        eventually(lambda: made.waiting == 2, timeout=60)  # two processes begin, and import PySpark
+        yield made
+    finally:  # tasks that wait for nobody would keep the engine from all other tests
+        made.end()
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 Batches = Iterable[pa.RecordBatch]
