@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from volstream.errors import InvalidValueError
-from volstream.functions.schema import PROVENANCE
 from volstream.sql.text import quote_column, tree_of
 from volstream.tables.delta.columns import Schema
 
@@ -57,11 +56,9 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
 
 
 def columns_text(schema: Schema) -> str:
-    """Returns the columns of a table as SQL, without those that jobs add to say where rows come from."""
+    """Returns the columns of a table as SQL."""
     return ", ".join(
-        f"{quote_column(name)} {schema.sql_type(name)}{' NOT NULL' if name in schema.required else ''}"
-        for name in schema.columns
-        if name.lower() not in PROVENANCE.names
+        f"{quote_column(name)} {schema.sql_type(name)}{' NOT NULL' if name in schema.required else ''}" for name in schema.columns
     )
 
 

@@ -153,7 +153,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
         if schema is None:
             continue
         added = _added(writers.get(name, ()))
-        if wanted is not None or not _is_result(schema, added):
+        if wanted is not None or name not in writers or not _is_result(schema, added):
             yield Definition(Kind.TABLE, name, {**defaults(Kind.TABLE), **_table(schema), ADDED: added})
 
 
@@ -164,19 +164,19 @@ def _names(home: Home) -> Sequence[Name]:
 
 
 def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:
-    """Returns the columns, in lower case, that jobs add to the table that they write."""
-    from volstream.functions.schema import of_job
+    """Returns the columns, in lower case, that jobs add to the table that they write, or have added."""
+    from volstream.functions.schema import PROVENANCE, PROVENANCE_OF_SETS, of_job
 
-    return tuple(sorted({column.lower() for job in writers for column in of_job(job).names}))
+    added = {column.lower() for job in writers for column in of_job(job).names}
+    return tuple(sorted({*added, *PROVENANCE.names, *PROVENANCE_OF_SETS.names}))
 
 
 def _is_result(schema: Schema, added: Collection[str]) -> bool:
     """True if a table has nothing that the jobs which write it would not give it."""
     from volstream.changes.streams.source import tracked
-    from volstream.functions.schema import PROVENANCE
 
-    others = {column.lower() for column in schema.columns} - {*added, *PROVENANCE.names}
-    return bool(added) and not (others or tracked(schema) or schema.primary_key or schema.partitions)
+    others = {column.lower() for column in schema.columns}.difference(added)
+    return not (others or tracked(schema) or schema.primary_key or schema.partitions)
 
 
 def _table(schema: Schema) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.model.names import Name
 from volstream.errors import VolstreamError
-from volstream.functions.schema import PROVENANCE
+from volstream.functions.schema import PROVENANCE, PROVENANCE_OF_SETS
 from volstream.tables.delta import direct, folders
 
 #: One of each kind that needs no engine.
@@ -396,6 +396,20 @@ def test_data_is_not_exported_and_that_is_said(pipeline: Pipeline, tmp_path: Pat
     code, out, err = pipeline.shell("export")
     assert (code, "[sources.fixed]" in out) == (0, False)
     assert "Left out, because they consist of data only: fixed." in err
+
+
+@pytest.mark.parametrize("columns", ["n INT", "n INT, _file_path STRING", "n INT, _group_key STRING"])
+def test_columns_that_volstream_adds_may_be_named_or_not(pipeline: Pipeline, columns: str) -> None:
+    table = f'\n[tables."silver.counts"]\ncolumns = "{columns}"\n'
+    pipeline.write(ALL)
+    pipeline.apply()
+    location = folders.table_location(str(pipeline.shell.home / "warehouse"), Name.parse("silver.counts"))
+    rows = PROVENANCE_OF_SETS if "_group_key" in columns else PROVENANCE
+    write_deltalake(location, pa.schema([pa.field("n", pa.int32()), *rows]).empty_table())
+    pipeline.write(ALL + table)
+    assert pipeline.apply() == []
+    pipeline.write(ALL + table.replace("n INT", "n BIGINT"))
+    assert "the column n is INT, not BIGINT" in pipeline.refused()
 
 
 def test_what_a_table_s_history_set_is_not_exported(pipeline: Pipeline) -> None:
