@@ -137,6 +137,7 @@ def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, i
     work = Work(find(_SHOWN), options.arguments(), store, _SHOWN_AS, memory_bytes=services.settings.function_memory)
     shown: list[pa.Schema] = []
     failed: FileOutcome | None = None
+    changed = ""
     with closing(ChildWorker(work)) as worker:
         for info in infos:
             [outcome] = worker.call([FileTask(info, 0)])
@@ -149,11 +150,14 @@ def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, i
                 raise (StorageDeniedError if outcome.kind is FailureKind.DENIED else StorageError)(outcome.message)
             present = store.head(info.relative_path)
             if present is None or present.version != info.version:
-                path = printable(info.relative_path)
-                raise InvalidStateError(
-                    f"The volume {volume.name} changed during schema inference: {path}.", "Run the command again."
-                )
-            failed = outcome
+                changed = printable(info.relative_path)
+            else:
+                failed = outcome
+    if changed and not shown and failed is None:
+        raise InvalidStateError(
+            f"Files of the volume {volume.name} have changed since its last refresh: {changed}.",
+            f"Run: volstream refresh {volume.name}",
+        )
     if failed is not None and not shown:
         raise InvalidValueError(
             f"The columns of {volume.name} cannot be determined: none of {counted(len(infos), 'file')} can be read. "

@@ -14,6 +14,7 @@ import pytest
 from tests import objects
 from tests.commands import Shell
 from tests.integration.conftest import Home, Place, session_on
+from volstream.api.objects.jobs import Jobs
 from volstream.base.definitions import JobState
 from volstream.base.model.names import Name
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError
@@ -233,6 +234,28 @@ def test_a_file_a_glob_and_a_list_are_files_of_their_folder(place: Place, given:
     rows = place.session.run(sized(), files, into=f"looks_{uuid.uuid4().hex}").collect()
     assert sorted(row._file_path for row in rows) == taken
     assert len(place.session.volumes) == 1, "the folder was a volume before"
+
+
+def test_the_table_has_the_files_of_the_last_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "b.txt", "c.jpg"):
+        place.put(name, name)
+    into, folder = f"looks_{uuid.uuid4().hex}", place.folder
+
+    def taken(files: Any, **options: Any) -> list[str]:
+        return sorted(row._file_path for row in place.session.run(sized(), files, into, **options).collect())
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    assert taken([folder / "a.txt"]) == ["a.txt"]
+    assert taken([folder / "a.txt", folder / "b.txt"]) == ["a.txt", "b.txt"]
+    assert taken(folder / "c.jpg") == ["c.jpg"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Jobs, "heal", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            taken(folder)
+    assert taken(folder) == ["a.txt", "b.txt", "c.jpg"]
+    assert taken(folder, pattern="*.txt") == ["a.txt", "b.txt"]
 
 
 def test_files_that_are_not_there_are_refused(place: Place) -> None:

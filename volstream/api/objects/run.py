@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.api.objects.all import Objects
 from volstream.base.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
@@ -28,6 +28,8 @@ from volstream.sql.text import literal
 if TYPE_CHECKING:
     from volstream.jobs.lease import RunReport
     from volstream.jobs.progress import Progress
+
+T = TypeVar("T")
 
 #: Takes a sentence for the person who watches.
 Tell = Callable[[str], None]
@@ -181,15 +183,32 @@ def _renewed(
     recoded = _is_other_code(job, code)
     if recoded:
         changes["function"] = function
+    has_run = objects.home.catalog.reports.totals(job.id)["batches"] > 0
+    if has_run and "where" in changes:
+        objects.home.catalog.jobs.change(job, may_have_strays=True)  # the next run removes the rows of files that are left out
     changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
     assert isinstance(changed, FileJob), "a job stays of its kind"
+    if has_run and "where" in changes:
+        _add_files(objects, job, tell)
     if recoded:
-        if objects.home.catalog.reports.totals(job.id)["batches"]:
+        if has_run:
             changed = objects.home.catalog.jobs.change(changed, fingerprint=job.fingerprint)
         objects.jobs.retry(str(job.name))
     if changed.paused_itself:
         objects.jobs.resume(str(job.name))
     return changed
+
+
+def _add_files(objects: Objects, before: FileJob, tell: Tell) -> None:
+    """Processes the files that a job now takes, and did not before: a condition alone concerns later changes only."""
+    name = str(before.name)
+    try:
+        found = _when_free(lambda: objects.jobs.heal(name))
+    except BaseException:
+        objects.jobs.alter(name, where=before.where)  # so that the next call tries again
+        raise
+    if found.fixed:
+        tell(f"{counted(found.fixed, before.unit)} processed that earlier calls left out.")
 
 
 def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
@@ -212,10 +231,15 @@ def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
             reported_at = time.monotonic()
             tell(f"{progress.done_files} of {counted(progress.files, job.unit)} processed ...")
 
+    return _when_free(lambda: objects.jobs.run(str(job.name), until_empty=True, observe=observe))
+
+
+def _when_free(call: Callable[[], T]) -> T:
+    """Calls what needs a job, once no daemon runs it."""
     waiting = Stop()
     while True:
         try:
-            return objects.jobs.run(str(job.name), until_empty=True, observe=observe)
+            return call()
         except StreamBusyError:
             waiting.wait(_BUSY_SECONDS)
 

@@ -16,7 +16,7 @@ from tests.interrupts import interrupted
 from volstream import compat
 from volstream.base.definitions import JobState, OnMove, TriggerKind
 from volstream.base.model.work import FailureKind, FailureState
-from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, SqlError
+from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, SqlError
 
 
 def load(place: Place, **options: Any) -> str:
@@ -291,8 +291,7 @@ def test_a_statement_creates_a_job_that_loads(place: Place) -> None:
     assert (job.trigger.kind, job.retries, job.where, job.comment) == (TriggerKind.EVERY, 1, "size > 0", "rows")
     assert job.arguments == {"format": "csv", "header": "false", "delimiter": ";", "new_columns": "rescue"}
     place.run()
-    # Without a header the columns are called by position.
-    assert table(place, "n, s, _rescued_data") == [(None, None, '{"_c0":"1","_c1":"x"}')]
+    assert table(place, "n, s, _rescued_data") == [(1, "x", None)]
     place.session.sql("CREATE OR REPLACE JOB j ON VOLUME v LOAD INTO t2")
     assert objects.file_job(place.session.jobs.get("j")).arguments == {}
 
@@ -343,6 +342,19 @@ def test_a_sample_that_cannot_be_read_is_told_at_once(place: Place) -> None:
     with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. .* as parquet"):
         load(place)
     assert place.session.jobs.list() == []
+
+
+def test_files_that_have_gone_tell_no_columns(place: Place) -> None:
+    for name in ("a", "b", "c"):
+        place.put(f"{name}.csv", "id\n1\n")
+    place.refresh()
+    place.delete("b.csv")
+    assert load(place) == "id BIGINT, _rescued_data STRING"
+    place.session.jobs.drop("j")
+    place.delete("a.csv")
+    place.delete("c.csv")
+    with pytest.raises(InvalidStateError, match=r"(?s)have changed since its last refresh: c.csv.*volstream refresh v"):
+        load(place)
 
 
 def nested_orc(depth: int) -> bytes:
