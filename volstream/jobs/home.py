@@ -50,6 +50,8 @@ class Home(Closeable):
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()
         self._local = threading.local()
+        #: Names of temporary views that read streams.
+        self.stream_views: set[str] = set()
         #: Set by the daemon.
         self.residents: Residents | None = None
 

@@ -17,6 +17,7 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.sql.changes import clause_in
 from volstream.sql.scanning import (
     BEFORE_LISTS,
+    CATALOG,
     Reference,
     alias_may_follow,
     by_tokens,
@@ -73,7 +74,7 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
         if directory is not None:
             mentions.append(replace(directory, takes_alias=alias))
             continue
-        if len(parts) == 3 and parts[0].name.lower() == _CATALOG:
+        if len(parts) == 3 and parts[0].name.lower() == CATALOG:
             parts = parts[1:]
         with suppress(InvalidValueError):
             name = Name.parse(".".join(statement[part.meta["start"] : part.meta["end"] + 1] for part in parts))
@@ -177,9 +178,6 @@ def calls(statement: str) -> Sequence[Reference]:
     return mentions
 
 
-#: Spark's name for the catalog of the home's tables, which may stand before a schema.
-_CATALOG = "spark_catalog"
-
 #: Functions of the files of a volume, which Spark's registry has by other names: see :func:`volume_calls`.
 VOLUME_FUNCTIONS = ("file_content", "get_presigned_url")
 
@@ -226,11 +224,28 @@ _BEFORE_TARGET = {"WITH", "SCHEMA", "EVOLUTION", "INTO", "OVERWRITE", "TABLE", "
 
 def targets(statement: str) -> Sequence[Reference]:
     """Returns the tables that DML writes: several only for ``FROM q INSERT INTO a ... INSERT INTO b ...``. Raises SqlError."""
+    tokens = tokenize(statement)
+    found = (name_at(statement, tokens, position, columns=True)[0] for position in _targets(statement, tokens))
+    return [reference for reference in found if reference is not None]
+
+
+def target_paths(statement: str) -> Sequence[str]:
+    """Returns the paths of tables that DML writes and names by them: ``delta.`/path```. Raises SqlError."""
+    tokens = tokenize(statement)
+    named = [tokens[position : position + 3] for position in _targets(statement, tokens)]
+    return [
+        name[2].text.removeprefix("file://").removeprefix("file:")
+        for name in named
+        if [token.text.lower() for token in name[:2]] == ["delta", "."] and name[2:3] and name[2].text.count("/")
+    ]
+
+
+def _targets(statement: str, tokens: Sequence[Token]) -> Sequence[int]:
+    """Returns where the names of the tables begin that DML writes."""
     if is_query(statement):
         return ()
-    tokens = tokenize(statement)
     words = ["" if token.token_type is TokenType.IDENTIFIER else token.text.upper() for token in tokens]
-    found: list[Reference] = []
+    found: list[int] = []
     depth = 0
     for position, word in enumerate(words):
         depth += (word == "(") - (word == ")")
@@ -242,9 +257,20 @@ def targets(statement: str) -> Sequence[Reference]:
         while after < len(tokens) and words[after] in _BEFORE_TARGET:
             after += 1
         if after < len(tokens) and is_name(tokens[after]):
-            reference = name_at(statement, tokens, after, columns=True)[0]
-            found += [] if reference is None else [reference]
+            found.append(after)
     return found
+
+
+def temporary(statement: str) -> Name | None:
+    """Returns the temporary view that a statement creates; None for other statements. Raises SqlError."""
+    tokens = tokenize(statement)
+    words = [token.text.upper() for token in tokens[:8]]
+    if words[:1] != ["CREATE"] or "VIEW" not in words or not {"TEMPORARY", "TEMP"} & {*words[1:4]}:
+        return None
+    at = words.index("VIEW") + 1
+    at += 3 if words[at : at + 3] == ["IF", "NOT", "EXISTS"] else 0
+    named = name_at(statement, tokens, at, columns=True)[0] if at < len(tokens) else None
+    return None if named is None else named.name
 
 
 def check_no_identifier(statement: str) -> None:
@@ -309,5 +335,5 @@ def writes(statement: str) -> bool:
         return False
     written = words_of(statement)
     if written[:1] in (["WITH"], ["FROM"]):
-        return any(word in ("INSERT", "MERGE") for word in written)
+        return bool(_targets(statement, tokenize(statement)))
     return bool(written) and written[0] in _WRITING

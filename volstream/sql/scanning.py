@@ -33,6 +33,9 @@ class Reference:
     files: FilesClause | None = None
 
 
+#: Spark's name for the catalog of the home's tables, which may stand before a schema; and the tokens of a name with it.
+CATALOG, _IN_CATALOG = "spark_catalog", 5
+
 #: Words that may precede the name of a relation.
 _BEFORE_RELATION = {
     "FROM",
@@ -204,8 +207,10 @@ def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool
     called = position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN
     if called and not columns and before not in _BEFORE_COLUMNS:
         return None, position  # a function
+    at = tokens.index(first)
+    in_catalog = tokens[at].text.lower() == CATALOG and position - at == _IN_CATALOG
     try:
-        name = Name.parse(statement[first.start : last.end + 1])
+        name = Name.parse(statement[tokens[at + 2 if in_catalog else at].start : last.end + 1])
     except InvalidValueError:
         return None, position
     return Reference(name, first.start, last.end + 1, qualified=last is not first), position

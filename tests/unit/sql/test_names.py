@@ -121,6 +121,11 @@ def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
         ("MERGE INTO t USING s ON true WHEN MATCHED THEN UPDATE SET x = 1", "t"),
         ("UPDATE t SET x = 1", "t"),
         ("DELETE FROM t", "t"),
+        ("WITH c AS (SELECT 1) DELETE FROM t", "t"),
+        ("WITH c AS (SELECT 1) UPDATE t SET x = 1", "t"),
+        ("DELETE FROM spark_catalog.a.u", "a.u"),
+        ("INSERT INTO `spark_catalog`.a.u SELECT 1", "a.u"),
+        ("UPDATE a.b.c.d SET x = 1", ""),
         ("SELECT 1", ""),
     ],
 )

@@ -1,4 +1,5 @@
-"""Refuses statements that would take changes of a table away from its streams."""
+"""Refuses statements that would take changes of a table away from its streams, that write what their text does not show, or make
+what would be forgotten."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volstream.api.statements import metastore
-from volstream.base.definitions import SourceKind
+from volstream.base.definitions import SourceKind, Stream
 from volstream.base.model.names import Name
 from volstream.base.model.units import local
 from volstream.changes.streams.source import NEEDED, behind
-from volstream.errors import InvalidStateError
+from volstream.errors import InvalidStateError, SqlError
+from volstream.spark.errors import map_spark_errors
 from volstream.sql import names
 from volstream.sql.tokens import tokenize
 from volstream.tables.delta import folders
@@ -18,9 +20,76 @@ from volstream.tables.delta.log import DeltaLog, retention
 from volstream.tables.delta.ownership import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from volstream.jobs.home import Home
+
+
+def check_text(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
+    """Refuses a statement whose text does not show what it reads and writes: what streams and jobs rely on would be passed by.
+
+    Args:
+        streams: those that it names.
+
+    Raises:
+        SqlError: the message names the remedy.
+    """
+    if words[:2] == ["EXECUTE", "IMMEDIATE"]:
+        raise SqlError(
+            "EXECUTE IMMEDIATE is not supported: it hides which tables are read and written.", "Run the statement itself."
+        )
+    if streams and (words[:1] == ["CACHE"] or "FUNCTION" in words[:5]):
+        what = "cached table" if words[0] == "CACHE" else "function"
+        raise SqlError(f"A {what} cannot read the stream {streams[0].name}: its rows disappear once they are consumed.")
+    if names.writes(statement) and names.temporary(statement) is None:
+        for reference in names.references(statement):
+            if not reference.qualified and reference.name.name in home.stream_views:
+                raise SqlError(
+                    f"The temporary view {reference.name.name} reads a stream, which the statement would not consume.",
+                    "Name the stream itself.",
+                )
+
+
+def note_view(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
+    """Remembers whether a temporary view that a statement has created reads streams, itself or by another view."""
+    view = names.temporary(statement)
+    if view is None:
+        if words[:2] == ["DROP", "VIEW"]:
+            home.stream_views.discard(Name.parse(names.last(statement)).name)
+        return
+    read = {reference.name.name for reference in names.references(statement) if not reference.qualified} - {view.name}
+    if streams or read & home.stream_views:
+        home.stream_views.add(view.name)
+    else:
+        home.stream_views.discard(view.name)
+
+
+def check_no_view(home: Home, written: Name) -> None:
+    """Raises SqlError if DML names a temporary view instead of the table that it shows."""
+    with map_spark_errors():
+        catalog = home.spark.catalog
+        if catalog.tableExists(written.name) and catalog.getTable(written.name).isTemporary:
+            raise SqlError(f"{written.name} is a temporary view.", "Name the table that it shows.")
+
+
+def check_lasts(home: Home, words: list[str]) -> None:
+    """Refuses views and SQL functions that only the engine knows, which forgets them when it ends.
+
+    Raises:
+        SqlError: Spark has no metastore that keeps them.
+    """
+    if words[:1] != ["CREATE"] or metastore.is_configured(home.settings) or {"TEMPORARY", "TEMP"} & {*words[1:4]}:
+        return
+    if "VIEW" in words[1:4]:
+        raise SqlError(
+            "Views are kept only by a metastore: without one, they are lost when the engine ends.",
+            "CREATE TEMPORARY VIEW, for this session; or CREATE DYNAMIC TABLE, which keeps the rows up to date.",
+        )
+    if "FUNCTION" in words[1:4] and "RETURN" in words:
+        raise SqlError(
+            "SQL functions are kept only by a metastore: without one, they are lost when the engine ends.",
+            "CREATE TEMPORARY FUNCTION, for this session; or a function in Python: CREATE FUNCTION f AS 'file.py:f' RETURNS INT.",
+        )
 
 
 def check_vacuum(home: Home, statement: str, words: list[str]) -> None:

@@ -14,7 +14,16 @@ from sqlglot.tokenizer_core import TokenType
 from volstream.api.statements import arrived, metastore
 from volstream.api.statements.bind import Binding
 from volstream.api.statements.creating import creating
-from volstream.api.statements.guards import check_columns_stay, check_tracking_stays, check_untracked, check_vacuum
+from volstream.api.statements.guards import (
+    check_columns_stay,
+    check_lasts,
+    check_no_view,
+    check_text,
+    check_tracking_stays,
+    check_untracked,
+    check_vacuum,
+    note_view,
+)
 from volstream.api.statements.result import Result
 from volstream.base.definitions import DynamicJob, Job, Stream
 from volstream.base.model.names import Name, check_table
@@ -119,6 +128,10 @@ class SparkStatements:
         """
         words = words_of(statement)
         names.check_no_identifier(statement)
+        streams = streams_of(self._home, statement)
+        if not streams:
+            check_lasts(self._home, words)
+        check_text(self._home, statement, words, streams)
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             created = self._created(statement)
@@ -135,7 +148,6 @@ class SparkStatements:
             statement = f"SET TIME ZONE {literal(local_zone())}"
         self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
-        streams = streams_of(self._home, statement)
         if streams and names.writes(statement) and not _is_temporary(words):
             return self._consume(statement, words, streams)
         binding = self._binding(self._home.spark)
@@ -156,6 +168,7 @@ class SparkStatements:
         with whole, nullcontext() if created is None else creating(self._home, created):
             run = partial(binding.spark.sql, text)
             frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
+        note_view(self._home, statement, words, streams)
         if words[:2] in _LISTING:
             frame = without_views(frame)
         if words[:1] == ["RESET"] and (len(words) == 1 or words[-1] == "TIMEZONE"):
@@ -305,7 +318,10 @@ class SparkStatements:
         return None
 
     def _check_written(self, statement: str, words: list[str]) -> None:
-        """Raises InvalidStateError if a statement writes rows to a table that a job maintains."""
+        """Raises InvalidStateError if a statement writes rows to a table that a job maintains, whatever name it gives it."""
+        for path in names.target_paths(statement):
+            if (name := folders.named_by(self._home.warehouse, path)) is not None:
+                check_writable(self._home.catalog, name, path, self._home.warehouse)
         if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             written = names.references(statement)[:1]
         else:
@@ -313,6 +329,8 @@ class SparkStatements:
         for reference in written:
             location = metastore.locate(self._home, reference.name)
             check_writable(self._home.catalog, reference.name, location, self._home.warehouse)
+            if words[0] != "CREATE" and not reference.qualified and not DeltaLog(location).exists():
+                check_no_view(self._home, reference.name)
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""

@@ -79,6 +79,12 @@ def own_location(warehouse: str, name: Name) -> str:
     return f"{warehouse}/tables/{name.schema}/{name.name}"
 
 
+def named_by(warehouse: str, location: str) -> Name | None:
+    """Returns the name of the table of a warehouse that is at a location; None: it is elsewhere."""
+    inside_, parts = f"{warehouse}/tables/", location.rstrip("/").split("/")
+    return Name(*parts[-2:]) if location.startswith(inside_) and len(parts) == inside_.count("/") + 2 else None
+
+
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
     """Returns the rows of a Parquet file or a folder of Parquet files; without ``schema``, the files' own is used.
 

@@ -1,0 +1,65 @@
+"""Statements whose text does not show what they read or write, or that make what an engine forgets, are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import Home, Place
+from volstream.errors import InvalidStateError, SqlError
+
+
+@pytest.fixture
+def filled(home: Home) -> Home:
+    """A tracked table ``t`` with a row that its stream ``s`` returns, and a table ``u`` to write to."""
+    home.tracked(columns="id INT")
+    home.sql("INSERT INTO t$ VALUES (1); CREATE TABLE u$ (id INT)")
+    return home
+
+
+def test_a_stream_is_not_read_without_being_consumed(filled: Home) -> None:
+    filled.sql("CREATE TEMPORARY VIEW hidden AS SELECT id FROM s$")
+    filled.sql("CREATE OR REPLACE TEMP VIEW deeper AS SELECT id FROM hidden")
+    for view in ("hidden", "deeper"):
+        with pytest.raises(SqlError, match=f"The temporary view {view} reads a stream"):
+            filled.sql(f"INSERT INTO u$ SELECT * FROM {view}")
+        assert filled.rows(f"SELECT * FROM {view}") == [(1,)]
+    filled.sql("CREATE OR REPLACE TEMPORARY VIEW hidden AS SELECT id FROM t$")
+    filled.sql("INSERT INTO u$ SELECT * FROM hidden")
+    with pytest.raises(SqlError, match="A function cannot read the stream"):
+        filled.sql("CREATE TEMPORARY FUNCTION newest() RETURNS INT RETURN (SELECT max(id) FROM s$)")
+    with pytest.raises(SqlError, match="A cached table cannot read the stream"):
+        filled.sql("CACHE TABLE kept AS SELECT * FROM s$")
+    assert filled.rows("SELECT id FROM s$") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "WITH z AS (SELECT 1) DELETE FROM public.@ WHERE n > 0",
+        "WITH z AS (SELECT 1) UPDATE public.@ SET n = 0",
+        "DELETE FROM spark_catalog.public.@",
+        "DELETE FROM delta.`/tables/public/@`",
+        "UPDATE shown SET n = 0",
+        "MERGE INTO shown USING (SELECT 1 AS n) AS o ON o.n = shown.n WHEN MATCHED THEN DELETE",
+        "EXECUTE IMMEDIATE 'DELETE FROM public.@'",
+    ],
+)
+def test_a_table_of_a_job_is_not_changed_by_another_name(place: Place, statement: str) -> None:
+    place.put("a.txt", "x")
+    place.job("def f(file):\n    return {'n': file.size}\n")
+    place.refresh()
+    place.run()
+    name = place.at.rpartition(".")[2]
+    place.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW shown AS SELECT * FROM {place.at}")
+    home = place.session.home
+    with pytest.raises((InvalidStateError, SqlError)):
+        place.session.sql(statement.replace("/tables", f"{home.warehouse}/tables").replace("@", name)).collect()
+    assert place.table("n") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE VIEW v$ AS SELECT * FROM t$", "CREATE OR REPLACE FUNCTION f$() RETURNS INT RETURN 1"]
+)
+def test_what_only_the_engine_knows_is_not_made(filled: Home, statement: str) -> None:
+    with pytest.raises(SqlError, match="kept only by a metastore"):
+        filled.sql(statement)
