@@ -26,6 +26,7 @@ class Shell:
             "def two(file, language): ...\n"
             "class Model:\n    def __init__(self, size): ...\n    def __call__(self, file): ...\n"
             "class Deaf:\n    def __call__(self): ...\n"
+            "class Sized:\n    def __init__(self, size: int): ...\n    def __call__(self, file): ...\n"
         )
         self.functions = folder / "f.py"
         self.ok("create-volume", "v", str(self.files))

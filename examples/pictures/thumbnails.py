@@ -22,11 +22,11 @@ class Picture:
     hash: int
 
 
-def describe(file: File, edge: str = "128") -> Picture:
+def describe(file: File, edge: int = 128) -> Picture:
     """Returns the row of a picture, with a thumbnail of at most ``edge`` pixels each way."""
     with Image.open(file.open()) as image:
         small = image.convert("RGB")
-        small.thumbnail((int(edge), int(edge)))
+        small.thumbnail((edge, edge))
         jpeg = io.BytesIO()
         small.save(jpeg, "JPEG", quality=80)
         bits = np.packbits(imagehash.phash(image).hash).tobytes()

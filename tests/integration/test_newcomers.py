@@ -39,6 +39,7 @@ def test_a_mistyped_home_is_reported_and_not_created(
         ("two", (), "two(file, language) cannot be called with a file: missing a required argument: 'language'"),
         ("one", ("--arg", "size=3"), "one has no argument 'size'."),
         ("Model", (), "Model(size) cannot be set up: missing a required argument: 'size'"),
+        ("Sized", ("--arg", "size=abc"), "The argument size is 'abc', which is no int."),
         ("Deaf", (), "cannot be called with a file: too many positional arguments"),
     ],
 )

@@ -19,7 +19,7 @@ from volstream.base.model.files import MAX_OF_SET
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled
-from volstream.functions.decorator import batch_size_of, concurrency_of
+from volstream.functions.decorator import batch_size_of, concurrency_of, typed
 from volstream.functions.failed import failed, message_of, traceback_of
 from volstream.functions.file import File, FileSet
 from volstream.functions.limits import time_limit
@@ -78,7 +78,7 @@ class Caller:
         self._expected = expected
         self._write = OutputWriter(expected.columns, outputs)
         self._source = source
-        self._arguments = arguments
+        self._arguments: Mapping[str, Any] = arguments
         self._timeout = timeout_seconds
         self._broken: tuple[str, str | None] | None = None
         try:
@@ -123,6 +123,7 @@ class Caller:
                 check_declared(of_declaration(declared), self._expected.columns)
         self.batch_size = None if self._sets else batch_size_of(function)
         self.concurrency = concurrency_of(function)
+        self._arguments = typed(function, self._arguments)
         if not isinstance(function, type):
             return function
         made_from = (self._source.fingerprint, dict(self._arguments))

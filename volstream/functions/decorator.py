@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -120,3 +121,30 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
                 f"{name}{signature} cannot be {what}: {error}.",
                 "The function, or a class's __call__, takes the file first; the others are given by name: --arg name=value.",
             ) from None
+    typed(function, arguments)
+
+
+#: What text means for a bool.
+_BOOLS = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
+
+
+def typed(function: Callable[..., Any], arguments: Mapping[str, str]) -> Mapping[str, Any]:
+    """Returns arguments as the annotations say: text for an int, a float or a bool becomes one. Raises FunctionLoadError if it is
+    none."""
+    hints = hints_of(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]  # as Python calls it
+    values: dict[str, Any] = {}
+    for name, text in arguments.items():
+        hint = hints.get(name)
+        either = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+        kinds = [kind for kind in either if kind is not type(None)]
+        try:
+            match kinds:
+                case [kind] if kind is bool:
+                    values[name] = _BOOLS[text.lower()]
+                case [kind] if kind is int or kind is float:
+                    values[name] = kind(text)
+                case _:
+                    values[name] = text
+        except (KeyError, ValueError):
+            raise FunctionLoadError(f"The argument {name} is {text!r}, which is no {kinds[0].__name__}.") from None
+    return values

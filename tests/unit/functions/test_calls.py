@@ -43,6 +43,25 @@ def test_a_class_is_set_up_once_for_all_batches_of_a_worker(run: Runner, store: 
         assert [row for _, row in results(table)] == [{"n": 1, "s": "{'model': 'large'}"}] * 2
 
 
+TYPED = """
+from __future__ import annotations
+class f:
+    def __init__(self, whole: int, part: float | None, both: bool = False, text: str = "", many: list[int] = (), any=None):
+        self.got = repr((whole, part, both, text, many, any))
+    def __call__(self, file):
+        return {"s": self.got}
+"""
+
+
+def test_arguments_are_what_their_annotations_say(run: Runner, store: MemoryStore) -> None:
+    given = {"whole": "8", "part": "0.5", "both": "True", "text": "1", "many": "1", "any": "1"}
+    assert results(run(TYPED, [store.put("a", b"")], "s STRING", arguments=given)) == [
+        ("a", {"s": "(8, 0.5, True, '1', '1', '1')"})
+    ]
+    table = run(TYPED, [store.put("b", b"")], "s STRING", arguments={**given, "whole": "abc"})
+    assert failed(table) == {"b": (FailureKind.SET_UP, "The argument whole is 'abc', which is no int.")}
+
+
 def test_other_arguments_or_an_edit_set_a_class_up_again(run: Runner, store: MemoryStore) -> None:
     file = store.put("a", b"")
     counting = f"{COUNTING}# of this test"

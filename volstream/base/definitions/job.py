@@ -264,9 +264,10 @@ class FunctionOptions:
     """What a user says of the function of a job."""
 
     returns: Annotated[str | None, _RETURNS] = None
-    arguments: Annotated[Mapping[str, str], Option("Passed to the function by name, as text.", single="arg")] = field(
-        default_factory=dict
-    )
+    arguments: Annotated[
+        Mapping[str, str],
+        Option("Passed to the function by name: text, or the int, float or bool of its annotation.", single="arg"),
+    ] = field(default_factory=dict)
     environment: Annotated[
         str | None,
         Option(
