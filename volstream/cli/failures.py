@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,11 @@ from typing import Any
 
 from volstream.base.model.files import printable
 from volstream.base.model.text import counted, one_line
+from volstream.base.model.work import FailureState
 from volstream.ops.inspection.failures import common_message, group_id
+
+#: A line of a traceback.
+_PLACE = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
 def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None) -> str:
@@ -30,10 +35,16 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None
 def _lines(group: Sequence[Mapping[str, Any]], width: int, most: int | None) -> Iterator[str]:
     first, why = group[0], common_message((failure["message"], failure["path"]) for failure in group)
     yield from _wrapped(f"{counted(len(group), first['unit'])} of job {first['job']}: {why}", width, "")
+    if places := _PLACE.findall(first["traceback"] or ""):
+        path, line, name = places[-1]
+        yield f"  at {printable(path)}:{line} in {name}; all of the traceback: --format json"
     remedy = first["remedy"]
     if len(group) > 1:
-        for before in (f"retry {first['job']} ", "--file "):
-            remedy = remedy.replace(f"{before}{shlex.quote(first['path'])}", f"{before}PATH")
+        path, retry = shlex.quote(first["path"]), f"volstream retry {first['job']}"
+        if first["state"] != FailureState.SKIPPED:
+            remedy = remedy.replace(f"{retry} {path}", retry)
+        for before in (f"{retry} ", f"skip {first['job']} ", "--file "):
+            remedy = remedy.replace(f"{before}{path}", f"{before}PATH")
     yield from _wrapped(remedy, width, "  ")
     # One more is named rather than counted.
     named = group if most is None or len(group) <= most + 1 else group[:most]

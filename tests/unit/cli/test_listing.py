@@ -34,6 +34,7 @@ def failure(path: str, why: str, **values: Any) -> dict[str, Any]:
         "attempts": 3,
         "message": why,
         "why": why,
+        "traceback": 'Traceback\n  File "f.py", line 3, in f\n    raise\n  File "g.py", line 7, in g\n    raise\nOSError',
     }
     said = {"next": "no automatic retry", "remedy": f"Fix the file, then volstream retry j {path}"}
     return {**given, **said, **values}
@@ -46,7 +47,8 @@ def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
     ]
     lines = by_cause(found, 80, 5).splitlines()
     assert lines[0].startswith("2 files of job j: ValueError: * has no text")
-    assert "  Fix the file, then volstream retry j PATH" in lines
+    assert "  Fix the file, then volstream retry j" in lines
+    assert "  at g.py:7 in g; all of the traceback: --format json" in lines
     assert lines.index("    a") < lines.index(f"    {LONG}") < lines.index("1 file of job j: OSError: no space")
     assert lines[-1] == "        quarantined (raised), 3 failed attempts: no automatic retry"
     assert "  Fix the file, then volstream retry j b.pdf" in lines

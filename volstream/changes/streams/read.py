@@ -249,8 +249,9 @@ _UNLISTED = pa.schema(
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        f"Replace it (create-stream --or-replace), or, on an existing {stream.source_kind}, continue from now (advance-stream) "
-        "or from a version (reset-stream --to-version).",
+        f"If there is a {stream.source_kind} {stream.source_name} now, go on with what changes from here on: volstream "
+        f"advance-stream {stream.name}; or from a version (reset-stream --to-version). A stream that no job consumes can be "
+        "replaced (create-stream --or-replace).",
     )
 
 

@@ -104,7 +104,8 @@ class Daemon:
             self._owned.kill()
 
     def _waits_for_home(self, owner: Owner) -> None:
-        _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind)
+        note = "this daemon begins when that process ends"
+        _log.info("waiting_for_home", home=str(self._settings.home), owner_pid=owner.pid, owner=owner.kind, note=note)
 
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.home.catalog

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.integration.conftest import Home, Place
 from volstream.errors import InvalidStateError, SqlError
+from volstream.spark.session import SparkGateway
 
 
 @pytest.fixture
@@ -14,6 +17,14 @@ def filled(home: Home) -> Home:
     home.tracked(columns="id INT")
     home.sql("INSERT INTO t$ VALUES (1); CREATE TABLE u$ (id INT)")
     return home
+
+
+@pytest.fixture(autouse=True)
+def no_views_left(gateway: SparkGateway) -> Iterator[None]:
+    """Temporary views are of the session, which other tests use, too."""
+    yield
+    for view in ("hidden", "deeper", "shown"):
+        gateway.session().catalog.dropTempView(view)
 
 
 def test_a_stream_is_not_read_without_being_consumed(filled: Home) -> None:
