@@ -136,7 +136,7 @@ class Definitions(Generic[T]):
         transaction.execute(delete(self._table).where(self._table.c.id == value.id))
 
     def _taken(self, name: Name) -> AlreadyExistsError:
-        options = "OR REPLACE or IF NOT EXISTS" if self._replaceable else "IF NOT EXISTS"
+        options = "OR REPLACE or IF NOT EXISTS (--or-replace, --if-not-exists)" if self._replaceable else "IF NOT EXISTS"
         return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
 
     def _in(self, moment: ReadSnapshot) -> Mapping[str, T]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import inspect
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,9 +140,11 @@ class Caller:
         return _set_up[place][1]
 
     def _call(self, group: Sequence[tuple[FileTask, File | FileSet]]) -> list[FileOutcome]:
-        tasks = [task for task, _ in group]
+        tasks, process = [task for task, _ in group], os.getpid()
         with measured(memory=True) if self._measures else nullcontext() as cost:
             outcomes = self._called(tasks, [file for _, file in group])
+        if os.getpid() != process:
+            os._exit(0)  # a child that the function forked and that came back: its parent answers
         for outcome, (_, file) in zip(outcomes, group, strict=True):
             outcome.counted = file.counted
         if cost is not None:

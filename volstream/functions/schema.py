@@ -311,7 +311,7 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         return _BY_CLASS[hint]
     elif origin is typing.Literal and len({type(argument) for argument in arguments}) == 1:
         return _type_of_hint(name, type(arguments[0]))
-    elif origin in (list, Sequence) and arguments:
+    elif (origin in (list, Sequence) and arguments) or (origin is tuple and len({*arguments} - {...}) == 1):
         return pa.list_(_type_of_hint(name, arguments[0]))
     elif origin in (dict, Mapping) and len(arguments) == 2:
         return pa.map_(_type_of_hint(name, arguments[0]), _type_of_hint(name, arguments[1]))

@@ -62,6 +62,18 @@ def test_arguments_are_what_their_annotations_say(run: Runner, store: MemoryStor
     assert failed(table) == {"b": (FailureKind.SET_UP, "The argument whole is 'abc', which is no int.")}
 
 
+def test_a_child_that_comes_back_does_not_answer(run: Runner, store: MemoryStore) -> None:
+    code = """
+import os, time
+def f(file):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    return {"s": "parent" if child else "child"}
+"""
+    assert results(run(code, [store.put("a", b"")], "s STRING")) == [("a", {"s": "parent"})]
+
+
 def test_other_arguments_or_an_edit_set_a_class_up_again(run: Runner, store: MemoryStore) -> None:
     file = store.put("a", b"")
     counting = f"{COUNTING}# of this test"

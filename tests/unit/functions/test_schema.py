@@ -149,6 +149,8 @@ class Row:
     amount: Decimal
     raw: bytes
     good: bool
+    size: tuple[int, int]
+    many: tuple[str, ...]
 
 
 ROW = pa.schema(
@@ -163,6 +165,8 @@ ROW = pa.schema(
         ("amount", pa.decimal128(38, 18)),
         ("raw", pa.binary()),
         ("good", pa.bool_()),
+        ("size", pa.list_(pa.int64())),
+        ("many", pa.list_(pa.string())),
     ]
 )
 
