@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -229,15 +229,15 @@ def targets(statement: str) -> Sequence[Reference]:
     return [reference for reference in found if reference is not None]
 
 
-def target_paths(statement: str) -> Sequence[str]:
-    """Returns the paths of tables that DML writes and names by them: ``delta.`/path```. Raises SqlError."""
+def by_names(statement: str, named_by: Callable[[str], Name | None]) -> str:
+    """Returns a statement with names in place of paths such as ``delta.`/path```, where there is one. Raises SqlError."""
     tokens = tokenize(statement)
-    named = [tokens[position : position + 3] for position in _targets(statement, tokens)]
-    return [
-        name[2].text.removeprefix("file://").removeprefix("file:")
-        for name in named
-        if [token.text.lower() for token in name[:2]] == ["delta", "."] and name[2:3] and name[2].text.count("/")
-    ]
+    for at in reversed(range(len(tokens) - 2)):
+        form, dot, path = tokens[at : at + 3]
+        if (form.text.lower(), dot.text) == ("delta", ".") and path.token_type is TokenType.IDENTIFIER:
+            name = named_by(path.text.removeprefix("file://").removeprefix("file:"))
+            statement = statement if name is None else statement[: form.start] + name.qualified + statement[path.end + 1 :]
+    return statement
 
 
 def _targets(statement: str, tokens: Sequence[Token]) -> Sequence[int]:
@@ -326,6 +326,8 @@ def last(statement: str) -> str:
         position -= 2
     if position < 0:
         raise SqlError("The statement is empty.")
+    if tokens[position].text.lower() == CATALOG and position + 4 < len(tokens):
+        position += 2
     return statement[tokens[position].start : tokens[-1].end + 1]
 
 

@@ -65,8 +65,7 @@ def commit_before(home: Home, statement: str) -> None:
     if cloned is not None:
         _commit(home, cloned.name)
     replaces = any(after in ("WHERE", "USING", "ON") for word, after in pairwise(words) if word == "REPLACE")
-    by_path = [folders.named_by(home.warehouse, path) for path in names.target_paths(statement)]
-    for name in [*_changed(statement, words), *filter(None, by_path)]:
+    for name in _changed(statement, words):
         source = home.catalog.sources.find(name)
         if source is not None and source.immutable and words[0] != "ALTER":
             raise InvalidStateError(

@@ -126,6 +126,8 @@ class SparkStatements:
         Raises:
             SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
         """
+        if not names.is_query(statement):  # what is known of a table is known by its name
+            statement = names.by_names(statement, partial(folders.named_by, self._home.warehouse))
         words = words_of(statement)
         names.check_no_identifier(statement)
         streams = streams_of(self._home, statement)
@@ -319,9 +321,6 @@ class SparkStatements:
 
     def _check_written(self, statement: str, words: list[str]) -> None:
         """Raises InvalidStateError if a statement writes rows to a table that a job maintains, whatever name it gives it."""
-        for path in names.target_paths(statement):
-            if (name := folders.named_by(self._home.warehouse, path)) is not None:
-                check_writable(self._home.catalog, name, path, self._home.warehouse)
         if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             written = names.references(statement)[:1]
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.conftest import Home, Place
-from volstream.errors import InvalidStateError, SqlError
+from volstream.errors import SqlError, VolstreamError
 from volstream.spark.session import SparkGateway
 
 
@@ -43,28 +43,38 @@ def test_a_stream_is_not_read_without_being_consumed(filled: Home) -> None:
     assert filled.rows("SELECT id FROM s$") == [(1,)]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "WITH z AS (SELECT 1) DELETE FROM public.@ WHERE n > 0",
-        "WITH z AS (SELECT 1) UPDATE public.@ SET n = 0",
-        "DELETE FROM spark_catalog.public.@",
-        "DELETE FROM delta.`/tables/public/@`",
-        "UPDATE shown SET n = 0",
-        "MERGE INTO shown USING (SELECT 1 AS n) AS o ON o.n = shown.n WHEN MATCHED THEN DELETE",
-        "EXECUTE IMMEDIATE 'DELETE FROM public.@'",
-    ],
-)
-def test_a_table_of_a_job_is_not_changed_by_another_name(place: Place, statement: str) -> None:
+WRITES = [
+    "WITH z AS (SELECT 1) DELETE FROM public.t WHERE n > 0",
+    "WITH z AS (SELECT 1) UPDATE public.t SET n = 0",
+    "DELETE FROM spark_catalog.public.t",
+    "DELETE FROM delta.`/tables/public/t`",
+    "TRUNCATE TABLE delta.`/tables/public/t`",
+    "RESTORE TABLE delta.`/tables/public/t` TO VERSION AS OF 0",
+    "ALTER TABLE delta.`/tables/public/t` DROP COLUMN n",
+    "CREATE OR REPLACE TABLE delta.`/tables/public/t` (n INT)",
+    "CREATE OR REPLACE TABLE spark_catalog.public.t (n INT)",
+    "TRUNCATE TABLE spark_catalog.public.t",
+    "ALTER TABLE spark_catalog.public.t DROP COLUMN n",
+    "INSERT OVERWRITE spark_catalog.public.t SELECT 1, 'a', '', 1L, '', current_timestamp()",
+    "WITH z AS (SELECT 1) MERGE INTO public.t AS p USING z ON true WHEN MATCHED THEN DELETE",
+    "DROP TABLE delta.`/tables/public/t`",
+    "DROP TABLE spark_catalog.public.t",
+    "UPDATE shown SET n = 0",
+    "MERGE INTO shown USING (SELECT 1 AS n) AS o ON o.n = shown.n WHEN MATCHED THEN DELETE",
+    "EXECUTE IMMEDIATE 'DELETE FROM public.t'",
+]
+
+
+def test_a_table_of_a_job_is_not_changed_by_another_name(place: Place) -> None:
     place.put("a.txt", "x")
     place.job("def f(file):\n    return {'n': file.size}\n")
     place.refresh()
     place.run()
-    name = place.at.rpartition(".")[2]
     place.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW shown AS SELECT * FROM {place.at}")
     home = place.session.home
-    with pytest.raises((InvalidStateError, SqlError)):
-        place.session.sql(statement.replace("/tables", f"{home.warehouse}/tables").replace("@", name)).collect()
+    for statement in WRITES:
+        with pytest.raises(VolstreamError, match=r"Only job j may write|belongs to job j|is a temporary view|EXECUTE IMMEDIATE"):
+            place.session.sql(statement.replace("/tables", f"{home.warehouse}/tables")).collect()
     assert place.table("n") == [(1,)]
 
 
