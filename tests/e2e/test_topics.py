@@ -40,7 +40,7 @@ def test_a_daemon_reads_topics_and_tells_how_they_are(home: Home, name: str, bro
         assert (refused.code, "daemon's reader" in refused.stderr) == (3, True)
         daemon.await_engine()
         patiently(lambda: home.rows(f"SELECT count(*) AS n FROM {name}_s") == [{"n": 2}])
-        home.ok("sql", f"DROP TABLE {name}_later")
+        home.ok("drop", "table", f"{name}_later")
         assert not Path(home.path, "warehouse/tables/public", f"{name}_later").exists()
         assert [one["name"] for one in home.json("list", "sources")] == [name]
         daemon.await_ready()

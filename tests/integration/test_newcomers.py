@@ -264,3 +264,5 @@ def test_a_trial_shows_each_cause_once_and_names_the_other_files(tmp_path: Path,
     )
     assert f"The same with 6 other files: {', '.join(map(str, paths[4:9]))}, ...\n" in said
     assert "8 of 10 files failed." in said
+    assert run(["try", f"{code}:f", f"{tmp_path}/[12].txt"]) == 0, "a pattern that no shell has expanded"
+    assert "There is no file" not in capsys.readouterr().err

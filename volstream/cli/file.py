@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from glob import glob
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,6 +73,7 @@ def try_command(
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")
+    paths = tuple(found for path in paths for found in ([path] if os.path.exists(path) else sorted(glob(path)) or [path]))
     for path in paths:
         if os.path.isdir(path):
             raise InvalidValueError(f"{path} is a directory.", f"Give files: {path.rstrip('/')}/*")

@@ -147,7 +147,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
 
 
 @click.command("drop")
-@click.argument("kind", type=click.Choice([*_KINDS]))
+@click.argument("kind", type=click.Choice([*_KINDS, "table"]))
 @click.argument("name", shell_complete=names_of())
 @click.option("--if-exists", is_flag=True, help="Do nothing if it does not exist.")
 @click.option("--cascade", is_flag=True, help="Volume: drop its streams and jobs too.")
@@ -157,13 +157,17 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
 def drop_command(
     session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool, remove_outputs: bool
 ) -> None:
-    """Drop an object. Files and result tables stay; a source is dropped with its table."""
+    """Drop an object. Files and result tables stay; a source is dropped with its table, and a table with its rows."""
     if cascade and kind != "volume":
         raise click.UsageError("--cascade is for volumes.")
     if force and kind != "job":
         raise click.UsageError("--force is for jobs.")
     if remove_outputs and kind != "job":
         raise click.UsageError("--remove-outputs is for jobs.")
+    if kind == "table":
+        session.sql(f"DROP TABLE {'IF EXISTS ' if if_exists else ''}{Name.parse(name).qualified}").collect()
+        output.result({"kind": kind, "name": name, "dropped": True}, f"The table {name} is dropped.")
+        return
     batch = _left_open(session, name) if force else None
     given = {"cascade": cascade, "force": force, "remove_outputs": remove_outputs}
     options = {"if_exists": if_exists, **{option: True for option, is_given in given.items() if is_given}}
