@@ -24,7 +24,7 @@ def no_views_left(gateway: SparkGateway) -> Iterator[None]:
     """Temporary views are of the session, which other tests use, too."""
     yield
     for view in ("hidden", "deeper", "shown"):
-        gateway.session().catalog.dropTempView(view)
+        gateway.statements().catalog.dropTempView(view)
 
 
 def test_a_stream_is_not_read_without_being_consumed(filled: Home) -> None:
