@@ -212,6 +212,7 @@ def test_overwriting_with_the_same_columns_keeps_the_declarations(compat: Compat
     assert detail["properties"]["mine"] == "1"
 
 
+@pytest.mark.long
 def test_frames_that_cannot_become_a_table_are_rejected(compat: Compat) -> None:
     frame = compat.table()
     with pytest.raises(AlreadyExistsError, match="is a stream"):

@@ -149,6 +149,7 @@ def test_rows_of_a_file_that_are_spread_over_data_files_are_all_made_again(damag
     assert damaged.jobs.verify("j").is_right
 
 
+@pytest.mark.long
 def test_a_log_that_cannot_be_read_is_made_again_when_asked(damaged: Damaged) -> None:
     last = damaged.files(r"\d+\.json")[-1]
     last.write_bytes(last.read_bytes()[:100])
