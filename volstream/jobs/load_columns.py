@@ -153,15 +153,15 @@ def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, i
                 changed = printable(info.relative_path)
             else:
                 failed = outcome
-    if changed and not shown and failed is None:
-        raise InvalidStateError(
-            f"Files of the volume {volume.name} have changed since its last refresh: {changed}.",
-            f"Run: volstream refresh {volume.name}",
-        )
     if failed is not None and not shown:
         raise InvalidValueError(
             f"The columns of {volume.name} cannot be determined: none of {counted(len(infos), 'file')} can be read. "
             f"{failed.message}"
+        )
+    if changed and not shown:
+        raise InvalidStateError(
+            f"Files of the volume {volume.name} have changed since its last refresh: {changed}.",
+            f"Run: volstream refresh {volume.name}",
         )
     return merged(shown)
 

@@ -17,7 +17,7 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.sql.changes import clause_in
 from volstream.sql.scanning import (
     BEFORE_LISTS,
-    CATALOG,
+    SESSION_CATALOG,
     Reference,
     alias_may_follow,
     by_tokens,
@@ -74,7 +74,7 @@ def _parsed(statement: str, tokens: list[Token]) -> Sequence[Reference] | None:
         if directory is not None:
             mentions.append(replace(directory, takes_alias=alias))
             continue
-        if len(parts) == 3 and parts[0].name.lower() == CATALOG:
+        if len(parts) == 3 and parts[0].name.lower() == SESSION_CATALOG:
             parts = parts[1:]
         with suppress(InvalidValueError):
             name = Name.parse(".".join(statement[part.meta["start"] : part.meta["end"] + 1] for part in parts))
@@ -229,17 +229,6 @@ def targets(statement: str) -> Sequence[Reference]:
     return [reference for reference in found if reference is not None]
 
 
-def by_names(statement: str, named_by: Callable[[str], Name | None]) -> str:
-    """Returns a statement with names in place of paths such as ``delta.`/path```, where there is one. Raises SqlError."""
-    tokens = tokenize(statement)
-    for at in reversed(range(len(tokens) - 2)):
-        form, dot, path = tokens[at : at + 3]
-        if (form.text.lower(), dot.text) == ("delta", ".") and path.token_type is TokenType.IDENTIFIER:
-            name = named_by(path.text.removeprefix("file://").removeprefix("file:"))
-            statement = statement if name is None else statement[: form.start] + name.qualified + statement[path.end + 1 :]
-    return statement
-
-
 def _targets(statement: str, tokens: Sequence[Token]) -> Sequence[int]:
     """Returns where the names of the tables begin that DML writes."""
     if is_query(statement):
@@ -261,11 +250,27 @@ def _targets(statement: str, tokens: Sequence[Token]) -> Sequence[int]:
     return found
 
 
-def temporary(statement: str) -> Name | None:
+def by_names(statement: str, named_by: Callable[[str], Name | None]) -> str:
+    """Returns a statement with names in place of paths such as ``delta.`/path```, where there is one. Raises SqlError."""
+    tokens = tokenize(statement)
+    for at in reversed(range(len(tokens) - 2)):
+        form, dot, path = tokens[at : at + 3]
+        if (form.text.lower(), dot.text) == ("delta", ".") and path.token_type is TokenType.IDENTIFIER:
+            name = named_by(path.text.removeprefix("file://").removeprefix("file:"))
+            statement = statement if name is None else statement[: form.start] + name.qualified + statement[path.end + 1 :]
+    return statement
+
+
+def is_temporary(words: list[str]) -> bool:
+    """True if a statement creates a temporary view or function."""
+    return words[:1] == ["CREATE"] and not {"TEMPORARY", "TEMP"}.isdisjoint(words[1:4])
+
+
+def temporary_view(statement: str) -> Name | None:
     """Returns the temporary view that a statement creates; None for other statements. Raises SqlError."""
     tokens = tokenize(statement)
     words = [token.text.upper() for token in tokens[:8]]
-    if words[:1] != ["CREATE"] or "VIEW" not in words or not {"TEMPORARY", "TEMP"} & {*words[1:4]}:
+    if "VIEW" not in words or not is_temporary(words):
         return None
     at = words.index("VIEW") + 1
     at += 3 if words[at : at + 3] == ["IF", "NOT", "EXISTS"] else 0
@@ -326,7 +331,7 @@ def last(statement: str) -> str:
         position -= 2
     if position < 0:
         raise SqlError("The statement is empty.")
-    if tokens[position].text.lower() == CATALOG and position + 4 < len(tokens):
+    if tokens[position].text.lower() == SESSION_CATALOG and position + 4 < len(tokens):
         position += 2
     return statement[tokens[position].start : tokens[-1].end + 1]
 

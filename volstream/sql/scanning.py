@@ -34,7 +34,7 @@ class Reference:
 
 
 #: Spark's name for the catalog of the home's tables, which may stand before a schema; and the tokens of a name with it.
-CATALOG, _IN_CATALOG = "spark_catalog", 5
+SESSION_CATALOG, _IN_CATALOG = "spark_catalog", 5
 
 #: Words that may precede the name of a relation.
 _BEFORE_RELATION = {
@@ -208,7 +208,7 @@ def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool
     if called and not columns and before not in _BEFORE_COLUMNS:
         return None, position  # a function
     at = tokens.index(first)
-    in_catalog = tokens[at].text.lower() == CATALOG and position - at == _IN_CATALOG
+    in_catalog = tokens[at].text.lower() == SESSION_CATALOG and position - at == _IN_CATALOG
     try:
         name = Name.parse(statement[tokens[at + 2 if in_catalog else at].start : last.end + 1])
     except InvalidValueError:

@@ -402,12 +402,12 @@ def test_an_s3_event_travels_all_the_way_from_the_bucket(sqs: Cloud) -> None:
     queue = open_queue("sqs", QueueSpec(f"s3://{name}", settings=LONG, name=name, access=sqs.access))
     queue.start()
     assert isinstance(queue, RemoteQueue)
-    told: list[Any] = []
+    hints: list[Any] = []
     for message in take(queue, 6):  # one of them is s3:TestEvent
         assert message.rejection is None
-        told.extend(message.hints)
+        hints.extend(message.hints)
     queue.stop()
-    reported_keys = {hint.key for hint in told}
+    reported_keys = {hint.key for hint in hints}
     assert {*keys[:3]} <= reported_keys
     assert {key if key in keys else unquote_plus(key) for key in reported_keys} == {
         *keys[:3]
@@ -431,11 +431,11 @@ def test_an_oss_event_travels_all_the_way_from_the_bucket_to_the_holder_of_an_as
     queue.start()
     assert isinstance(queue, RemoteQueue)
     messages = take(queue, 4)
-    told: list[Any] = []
+    hints: list[Any] = []
     for message in messages:
         assert message.rejection is None
-        told.extend(message.hints)
+        hints.extend(message.hints)
     queue.acknowledge(messages)
     queue.stop()
-    assert told == [ObjectHint(name, key) for key in ("in/sp ace", "in/a+b%41", "in/a+bA", "in/sp ace")]
+    assert hints == [ObjectHint(name, key) for key in ("in/sp ace", "in/a+b%41", "in/a+bA", "in/sp ace")]
     assert queue_there.counts() == (0, 0)

@@ -42,7 +42,7 @@ def residents(place: Place) -> Iterator[Residents]:
         assert made.call("nothing", yielding(), ROWS, 1) is None, "they begin when they are wanted"
         eventually(lambda: made.waiting == 2, timeout=60)  # two processes begin, and import PySpark
         yield made
-    finally:  # tasks that wait for nobody would keep the engine from all other tests
+    finally:  # leaked tasks hold the engine's slots, and every later test hangs
         made.end()
         thread.join(30)
         assert not thread.is_alive()

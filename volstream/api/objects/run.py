@@ -183,12 +183,13 @@ def _renewed(
     recoded = _is_other_code(job, code)
     if recoded:
         changes["function"] = function
-    has_run = objects.home.catalog.reports.totals(job.id)["batches"] > 0
-    if has_run and "where" in changes:
+    has_run = bool(changes) and objects.home.catalog.reports.totals(job.id)["batches"] > 0
+    takes_others = has_run and "where" in changes
+    if takes_others:
         objects.home.catalog.jobs.change(job, may_have_strays=True)  # the next run removes the rows of files that are left out
     changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
     assert isinstance(changed, FileJob), "a job stays of its kind"
-    if has_run and "where" in changes:
+    if takes_others:
         _add_files(objects, job, tell)
     if recoded:
         if has_run:

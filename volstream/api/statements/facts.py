@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from volstream.api.statements.metastore import SESSION_CATALOG
 from volstream.catalog import facts
 from volstream.errors import DependencyError
 from volstream.functions.types.kinds import BY_PYTHON
 from volstream.ops.inspection.tables import table_names
+from volstream.sql.scanning import SESSION_CATALOG
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 

@@ -1,5 +1,5 @@
-"""Refuses statements that would take changes of a table away from its streams, that write what their text does not show, or make
-what would be forgotten."""
+"""Refuses statements that would take changes of a table away from its streams, hide what they read or write, or create what the
+engine forgets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from volstream.jobs.home import Home
 
 
-def check_text(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
-    """Refuses a statement whose text does not show what it reads and writes: what streams and jobs rely on would be passed by.
+def check_visible(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
+    """Refuses a statement whose text hides what it reads or writes: it would bypass streams and the guards of tables.
 
     Args:
         streams: those that it names.
@@ -41,7 +41,7 @@ def check_text(home: Home, statement: str, words: list[str], streams: Sequence[S
     if streams and (words[:1] == ["CACHE"] or "FUNCTION" in words[:5]):
         what = "cached table" if words[0] == "CACHE" else "function"
         raise SqlError(f"A {what} cannot read the stream {streams[0].name}: its rows disappear once they are consumed.")
-    if names.writes(statement) and names.temporary(statement) is None:
+    if names.writes(statement) and names.temporary_view(statement) is None:
         for reference in names.references(statement):
             if not reference.qualified and reference.name.name in home.stream_views:
                 raise SqlError(
@@ -52,7 +52,7 @@ def check_text(home: Home, statement: str, words: list[str], streams: Sequence[S
 
 def note_view(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
     """Remembers whether a temporary view that a statement has created reads streams, itself or by another view."""
-    view = names.temporary(statement)
+    view = names.temporary_view(statement)
     if view is None:
         if words[:2] == ["DROP", "VIEW"]:
             home.stream_views.discard(Name.parse(names.last(statement)).name)
@@ -72,13 +72,13 @@ def check_no_view(home: Home, written: Name) -> None:
             raise SqlError(f"{written.name} is a temporary view.", "Name the table that it shows.")
 
 
-def check_lasts(home: Home, words: list[str]) -> None:
+def check_durable(home: Home, words: list[str]) -> None:
     """Refuses views and SQL functions that only the engine knows, which forgets them when it ends.
 
     Raises:
         SqlError: Spark has no metastore that keeps them.
     """
-    if words[:1] != ["CREATE"] or metastore.is_configured(home.settings) or {"TEMPORARY", "TEMP"} & {*words[1:4]}:
+    if words[:1] != ["CREATE"] or names.is_temporary(words) or metastore.is_configured(home.settings):
         return
     if "VIEW" in words[1:4]:
         raise SqlError(

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
 from volstream.spark.errors import condition_of, map_spark_errors
+from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from volstream.base.config import Settings
     from volstream.jobs.home import Home
 
-
-#: Spark's own catalog, in which statements look for names.
-SESSION_CATALOG = "spark_catalog"
 
 _IMPLEMENTATION = "spark.sql.catalogImplementation"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from volstream.api.statements.metastore import SESSION_CATALOG, entry_of, is_configured
+from volstream.api.statements.metastore import entry_of, is_configured
 from volstream.base.lifecycle.identity import new_owner
 from volstream.base.log import get
 from volstream.base.model.names import Name
@@ -20,6 +20,7 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import REGISTRATION, lease
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError, VolstreamError
 from volstream.spark.errors import as_sql_errors
+from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog, actions

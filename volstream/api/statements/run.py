@@ -16,12 +16,12 @@ from volstream.api.statements.bind import Binding
 from volstream.api.statements.creating import creating
 from volstream.api.statements.guards import (
     check_columns_stay,
-    check_lasts,
+    check_durable,
     check_no_view,
-    check_text,
     check_tracking_stays,
     check_untracked,
     check_vacuum,
+    check_visible,
     note_view,
 )
 from volstream.api.statements.result import Result
@@ -132,8 +132,8 @@ class SparkStatements:
         names.check_no_identifier(statement)
         streams = streams_of(self._home, statement)
         if not streams:
-            check_lasts(self._home, words)
-        check_text(self._home, statement, words, streams)
+            check_durable(self._home, words)
+        check_visible(self._home, statement, words, streams)
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             created = self._created(statement)
@@ -150,7 +150,7 @@ class SparkStatements:
             statement = f"SET TIME ZONE {literal(local_zone())}"
         self._check_written(statement, words)
         arrived.commit_before(self._home, statement)
-        if streams and names.writes(statement) and not _is_temporary(words):
+        if streams and names.writes(statement) and not names.is_temporary(words):
             return self._consume(statement, words, streams)
         binding = self._binding(self._home.spark)
         if words[:1] == ["VACUUM"]:
@@ -176,7 +176,7 @@ class SparkStatements:
         if words[:1] == ["RESET"] and (len(words) == 1 or words[-1] == "TIMEZONE"):
             binding.spark.conf.set(TIME_ZONE, local_zone())
         # A user's view may read volstream's views for the life of the session.
-        return frame if _is_temporary(words) else binding.views.release_with(frame)
+        return frame if names.is_temporary(words) else binding.views.release_with(frame)
 
     def read(self, statement: str) -> DataFrame:
         """Returns the rows of a query, SHOW or DESCRIBE that reads only relations of the home.
@@ -387,11 +387,6 @@ def _key_of(name: Name, schema: Schema | None, said: Sequence[str]) -> str:
         raise SqlError(f"The table {name} has no column {unknown[0]}.", nearest(unknown[0], schema.columns))
     adapt.check_partitions(schema.partitions, said)
     return json.dumps([columns[column] for column in said])
-
-
-def _is_temporary(words: list[str]) -> bool:
-    """True if a statement creates a temporary view."""
-    return words[:1] == ["CREATE"] and any(word in ("TEMPORARY", "TEMP") for word in words[1:4])
 
 
 def _check_properties(statement: str) -> None:

@@ -149,9 +149,8 @@ class VolumeKeeping:
             _log.info("volume_dropped", volume_id=volume_id)
         for volume_id in wanted.keys() & self._workers.keys() & changed:
             self._workers[volume_id].follow(wanted[volume_id])
-        for volume_id in wanted.keys() & self._workers.keys():
-            if wanted[volume_id].connection_id in altered:
-                self._workers[volume_id].hand_over()
+        for volume_id in self._workers.keys() & {one.id for one in wanted.values() if one.connection_id in altered}:
+            self._workers[volume_id].hand_over()
         for volume_id in wanted.keys() - self._workers.keys():
             self._add(wanted[volume_id])
         self._pass_on(self.catalog.refreshes.asked_volumes())

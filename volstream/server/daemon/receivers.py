@@ -16,8 +16,8 @@ from volstream.files.volumes.route import Router
 
 @dataclass
 class Receivers:
-    """Which turn receives for those of volumes that share a queue, by the queue's identity. Thread-safe. A turn is told to look
-    again by a call, with whether changes may have been missed.
+    """Picks one turn to receive from each queue that volumes share. Thread-safe. It wakes a turn by calling it, and says whether
+    the turn may have missed changes.
 
     Attributes:
         pass_on: tells volumes, by id, that checks were asked of them.
