@@ -247,11 +247,7 @@ class Consumptions:
         )
         transaction.execute(_CHANGE_STREAM, {"this": batch.stream_id, "sequence": number})
         transaction.execute(insert(intents), {**to_row(intent), "state": "intent"})
-        transaction.execute(
-            update(batches)
-            .where(batches.c.id == batch.id)
-            .values(state=BatchState.INTENT, sequence=number, attempts=batches.c.attempts + 1)
-        )
+        transaction.execute(_BEGIN_BATCH, {"this": batch.id, "taken": number})
         return intent
 
     def open_intent(self, stream_id: str) -> Intent | None:
@@ -267,9 +263,8 @@ class Consumptions:
             FencedError: the intent is no longer open.
         """
         with self._database.transaction() as transaction:
-            ended = self._end_attempt(transaction, intent, "committed")
-            rows = transaction.execute(select(batches).where(batches.c.id.in_(ended)).order_by(batches.c.stream_id))
-            for row in rows.all():
+            self._end_attempt(transaction, intent, "committed")
+            for row in transaction.execute(_OF_ATTEMPT, {"ended": intent.attempt}).all():
                 batch = from_row(Batch, row._mapping)
                 if batch.job_id is not None:
                     activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
@@ -370,11 +365,9 @@ class Consumptions:
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
         """Ends all intents of an attempt; returns the ids of their batches."""
-        open_ones = (intents.c.attempt == intent.attempt) & (intents.c.state == "intent")
-        result = transaction.execute(select(intents.c.batch_id).where(open_ones).order_by(intents.c.stream_id))
-        ended = result.scalars().all()
-        changed = transaction.execute(update(intents).where(open_ones).values(state=state, ended_on=datetime.now(UTC)))
-        if not ended or changed.rowcount != len(ended):
+        values = {"ended": intent.attempt, "state": state, "ended_on": datetime.now(UTC)}
+        ended = transaction.execute(_END_ATTEMPT, values).scalars().all()
+        if not ended:
             raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return ended
 
@@ -430,7 +423,8 @@ class Consumptions:
         if job.pause_after and values["failed_batches"] >= job.pause_after:
             reason = f"every file failed in {counted(values['failed_batches'], 'batch', 'batches')} in a row"
             values = {"failed_batches": 0, "state": JobState.PAUSED, "state_reason": reason}
-        transaction.execute(CHANGE_JOB, {"this": batch.job_id, **values})
+        if values["failed_batches"] != job.failed_batches or "state" in values:
+            transaction.execute(CHANGE_JOB, {"this": batch.job_id, **values})
 
     def _finish(self, transaction: Transaction, plan: Plan) -> None:
         """Closes the plan and moves the offset once no batch is left."""
@@ -460,6 +454,15 @@ _PLAN_BY_ID = select(plans).where(plans.c.id == _PLAN)
 _THIS: BindParameter[str] = bindparam("this")
 _PAUSING = select(jobs.c.failed_batches, jobs.c.pause_after).where(jobs.c.id == _THIS)
 _CHANGE_BATCH, _CHANGE_PLAN, _CHANGE_STREAM = (update(table).where(table.c.id == _THIS) for table in (batches, plans, streams))
+_BEGIN_BATCH = _CHANGE_BATCH.values(state=BatchState.INTENT, sequence=bindparam("taken"), attempts=batches.c.attempts + 1)
+_ATTEMPT: BindParameter[str] = bindparam("ended")
+_END_ATTEMPT = update(intents).where(intents.c.attempt == _ATTEMPT, intents.c.state == "intent").returning(intents.c.batch_id)
+_OF_ATTEMPT = (
+    select(batches)
+    .join(intents, intents.c.batch_id == batches.c.id)
+    .where(intents.c.attempt == _ATTEMPT)
+    .order_by(batches.c.stream_id)
+)
 _UNFINISHED = select(batches.c.id).where(batches.c.plan_id == _PLAN, batches.c.state.in_(UNFINISHED)).limit(1)
 
 #: One index lookup for each state, regardless of the number of committed batches.

@@ -57,9 +57,6 @@ MAX_BOUND = 500
 #: Maximum wait for another process's transaction; volstream's take milliseconds.
 _BUSY_SECONDS = 30
 
-#: How SQLite begins a transaction; None: a single query needs none.
-_BEGIN = "volstream_begin"
-
 #: The transactions that PostgreSQL lets this one see; those of the server's other databases count, too.
 _SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
 
@@ -120,9 +117,7 @@ class Database:
             raise InvalidValueError(f"catalog_url cannot be used: {error}.") from None
         if self.is_embedded:
             event.listen(self._engine, "connect", _configure_sqlite)
-            event.listen(self._engine, "begin", _begin)
-        self._reading = self._engine.execution_options(**{_BEGIN: "begin"})
-        alone = {_BEGIN: None} if self.is_embedded else {"isolation_level": "AUTOCOMMIT"}
+        alone = {} if self.is_embedded else {"isolation_level": "AUTOCOMMIT"}
         self._querying = self._engine.execution_options(**alone)
         self._migrated = False
         self._local = threading.local()
@@ -146,6 +141,7 @@ class Database:
             self._migrate_once()
             with self._writing:
                 with self._engine.begin() as connection:
+                    self._begin(connection)
                     yield connection
                 self._commit = object()
 
@@ -158,8 +154,15 @@ class Database:
             return
         with self._mapped():
             self._migrate_once()
-            with self._reading.begin() as connection:
+            with self._engine.connect() as connection:
+                self._begin(connection, "begin")
                 yield connection
+
+    def _begin(self, connection: Connection, how: str = "begin immediate") -> None:
+        """Begins SQLite's transaction: to write, immediately, for of two that began to read before they write, one would fail
+        instead of waiting. Not in a listener: with one on the engine, SQLAlchemy looks for listeners at each statement."""
+        if self.is_embedded:
+            connection.exec_driver_sql(how)
 
     def _execute(self, query: Executable, values: Mapping[str, object], fetch: Callable[[CursorResult[Any]], T]) -> T:
         """Runs one query outside a transaction, which would add half of the query's own time."""
@@ -236,12 +239,12 @@ class Database:
         """Runs one read-only transaction that sees all tables as of the start of the block. Raises CatalogError."""
         with self._mapped():
             self._migrate_once()
-            with self._reading.connect() as connection:
+            with self._engine.connect() as connection:
                 level = {} if self.is_embedded else {"isolation_level": "REPEATABLE READ"}
                 reading = connection.execution_options(**level)
-                with reading.begin():
-                    reading.execute(text("SELECT version_num FROM alembic_version"))  # fixes the snapshot
-                    yield reading
+                self._begin(reading, "begin")
+                reading.execute(text("SELECT version_num FROM alembic_version"))  # fixes the snapshot
+                yield reading
 
     @property
     def moment(self) -> ReadSnapshot | None:
@@ -366,8 +369,9 @@ class Database:
             )
         if version != SCHEMA_REVISION:
             with self._engine.connect() as connection:
+                # If two processes open a new database at once, the second waits and then has nothing to do.
+                self._begin(connection)
                 if not self.is_embedded:
-                    # If two hosts open a new database at once, the second waits and then has nothing to do.
                     connection.execute(text("select pg_advisory_xact_lock(761253)"))
                 _make_tables(connection) if version is None else _migrate(connection)
                 faults.point("catalog.migrate")
@@ -428,7 +432,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own BEGIN is deferred. See _begin.
+    # The driver's own BEGIN is deferred. See Database._begin.
     connection.isolation_level = None
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")  # an acknowledged INTENT survives a power cut
@@ -450,10 +454,3 @@ def _make_file(path: Path) -> None:
             os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _begin(connection: Connection) -> None:
-    # Immediately: of two that began to read before they write, one would fail instead of waiting.
-    how = connection.get_execution_options().get(_BEGIN, "begin immediate")
-    if how is not None:
-        connection.exec_driver_sql(how)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.model.groups import groups
@@ -254,9 +254,11 @@ _DROP_REPLACED = delete(failures).where(
         select(_NEWER.c.path_digest).where(_NEWER.c.attempt == bindparam("ended"), _NEWER.c.state == FailureState.PENDING)
     ),
 )
+_PENDING = and_(failures.c.attempt == bindparam("ended"), failures.c.state == FailureState.PENDING)
+_HAS_PENDING = select(failures.c.id).where(_PENDING).limit(1)
 _ACTIVATE = (
     update(failures)
-    .where(failures.c.attempt == bindparam("ended"), failures.c.state == FailureState.PENDING)
+    .where(_PENDING)
     .values(
         state=case(
             (failures.c.kind.in_(WAITING), FailureState.WAITING.value),
@@ -271,8 +273,9 @@ def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Se
     """Activates an attempt's pending failures, which replace earlier ones of the same files."""
     for chunk in groups(superseded, MAX_BOUND):
         transaction.execute(delete(failures).where(_OLD, _among(chunk)), {"job": job_id})
-    transaction.execute(_DROP_REPLACED, {"job": job_id, "ended": attempt})
-    transaction.execute(_ACTIVATE, {"ended": attempt})
+    if transaction.execute(_HAS_PENDING, {"ended": attempt}).first() is not None:
+        transaction.execute(_DROP_REPLACED, {"job": job_id, "ended": attempt})
+        transaction.execute(_ACTIVATE, {"ended": attempt})
 
 
 def drop_pending(transaction: Transaction, attempt: str) -> None:

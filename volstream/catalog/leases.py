@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy import bindparam, delete, select, tuple_, update
 
 from volstream.base.lifecycle.identity import is_gone
 from volstream.base.model.groups import groups
@@ -89,6 +89,9 @@ class Lease:
     expires: float
 
 
+_RELEASE = delete(leases).where(leases.c.name == bindparam("this"), leases.c.owner == bindparam("mine"))
+
+
 class Leases:
     """Rows of ``leases``."""
 
@@ -135,7 +138,7 @@ class Leases:
 
     def release(self, name: str, owner: str) -> None:
         """Releases the lease; does nothing if another owner has it by now."""
-        self._database.write(delete(leases).where(leases.c.name == name, leases.c.owner == owner))
+        self._database.write(_RELEASE, this=name, mine=owner)
 
     def held(self, prefix: str = "") -> Sequence[Lease]:
         """Returns unexpired leases whose owners are alive, as far as is known; with ``prefix``, of names that begin so."""

@@ -57,6 +57,12 @@ _NEEDED_AFTER = union_all(
     .where(_mine, plans.c.state == PlanState.OPEN),
 )
 
+_COUNT = (
+    update(volumes)
+    .where(volumes.c.id == bindparam("this"), volumes.c.refresh_count < bindparam("count"))
+    .values(refresh_count=bindparam("count"))
+)
+
 #: The numbers of files and of distinct rejected messages, by volume.
 _FILES = select(volume_totals.c.files)
 _REJECTED = select(func.count().label("number")).group_by(rejected.c.volume_id)
@@ -70,7 +76,6 @@ class Refreshes:
 
     def record(self, refresh: Refresh) -> None:
         """Records a committed refresh. Idempotent: the caller may crash after the commit, before recording it."""
-        newer = volumes.c.refresh_count < refresh.number
         with self._database.transaction() as transaction:
             row = dataclasses.asdict(refresh)
             if self._database.add_missing(transaction, refreshes, ["volume_id", "number"], [row]):
@@ -82,9 +87,7 @@ class Refreshes:
                 }
                 names = ("files", "changed", "bytes")
                 self._database.add_up(transaction, volume_totals, ["volume_id"], [sums], sums=names)
-            transaction.execute(
-                update(volumes).where(volumes.c.id == refresh.volume_id, newer).values(refresh_count=refresh.number)
-            )
+            transaction.execute(_COUNT, {"this": refresh.volume_id, "count": refresh.number})
 
     def committed(self, volume_id: str, *, after: int = 0) -> Sequence[Refresh]:
         """Returns the refreshes of a volume after a given one, by number."""

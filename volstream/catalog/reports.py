@@ -55,6 +55,11 @@ _MEASURED = (
     .limit(bindparam("most"))
 )
 
+_NEWEST = _MEASURED.subquery()
+
+#: Of the newest batches, the largest.
+_LARGEST = select(_NEWEST).order_by((_NEWEST.c.files + _NEWEST.c.removals).desc(), _NEWEST.c.committed_on.desc()).limit(1)
+
 #: When the oldest change of a batch's plan was found: of a stream's first plan, and of a replay, when it was planned.
 _OLDEST_CHANGE = func.coalesce(refreshes.c.committed_on, plans.c.created_on)
 
@@ -110,6 +115,10 @@ class Reports:
         """Returns the newest batches with a known duration, of a job or of one of its plans."""
         query = _MEASURED if plan_id is None else _MEASURED.where(batches.c.plan_id == plan_id)
         return self._database.all(query, Batch, job=job_id, most=limit)
+
+    def largest(self, job_id: str, limit: int = 20) -> Batch | None:
+        """Returns the largest of a job's newest batches with a known duration; None if there are none."""
+        return self._database.one(_LARGEST, Batch, job=job_id, most=limit)
 
     def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
         """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""

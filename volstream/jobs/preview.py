@@ -41,7 +41,8 @@ def preview(services: JobServices, job: FileJob) -> Preview:
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.reports.waiting(job.id)
     load = unfinished + _changes(services, job, stream)
-    rate = sizing.typical_rate(catalog.reports.measured(job.id))
+    largest = catalog.reports.largest(job.id)
+    rate = None if largest is None else sizing.typical_rate([largest])
     return Preview(
         load=load,
         unfinished=unfinished.batches,
@@ -56,7 +57,7 @@ def _changes(services: JobServices, job: FileJob, stream: Stream) -> Load:
     open_plan = services.catalog.consumptions.open_plan(stream.id)
     if open_plan is not None and open_plan.kind is PlanKind.STREAM:
         stream = dataclasses.replace(stream, offset=open_plan.to_version, table_id=open_plan.table_id, initial=False)
-    covered = services.reader.pin(stream) if services.reader.has_data(stream) else None
+    covered = services.reader.pin_news(stream)
     if covered is None or covered.empty:
         return Load()
     plan, batches = services.planner.of_range(services.session, job, covered)

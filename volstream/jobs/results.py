@@ -88,7 +88,7 @@ class ResultTables:
 
     def exists(self, job: FileJob) -> bool:
         """Returns whether the job's table exists, judging by its log."""
-        return DeltaLog(self.location_of(job)).exists()
+        return DeltaLog(self.location_of(job)).latest_version() is not None
 
     def prepare(self, job: FileJob) -> FileJob:
         """Creates the job's table, or checks that the job may write to it; returns the job, with ``clean`` up to date.

@@ -64,7 +64,8 @@ class Run:
         environments = self.services.settings.environments_directory
         self.source = with_environment(code_of(self.job), self.job.environment, environments)
         self.report.progress.code_changed = not self.source.is_that_of(self.job.fingerprint)
-        self.volume = self._volume_of(self.services.stream(self.job))
+        self.stream = self.services.stream(self.job)
+        self.volume = self._volume_of(self.stream)
         if self.services.results.exists(self.job):
             self.make_table()
 
@@ -115,21 +116,21 @@ class Run:
         current = self.services.catalog.jobs.by_id(self.job.id)
         self.job = replace(self.job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
-        self.process(open_plan, of_one=len(batches) == 1)
+        self.process(open_plan, batches[0] if len(batches) == 1 else None)
         return True
 
-    def process(self, open_plan: Plan, *, of_one: bool = False) -> None:
+    def process(self, open_plan: Plan, only: Batch | None = None) -> None:
         """Processes the uncommitted batches of an open plan, in order.
 
         Args:
-            of_one: it has just been cut, into a single batch.
+            only: the plan has just been opened, with this single batch.
         """
         if not self.services.has_files(self.job, open_plan):
             self.services.catalog.consumptions.drop_plan(open_plan)
             return
         self.make_table()
         progress = self.report.progress
-        waiting = self.services.catalog.reports.waiting(self.job.id)
+        waiting = only or self.services.catalog.reports.waiting(self.job.id)
         progress.files += waiting.files
         progress.bytes += waiting.bytes
         self.observe(progress)
@@ -142,9 +143,11 @@ class Run:
         too_fast = False
         with closing(attempts):
             while not self.ended:
-                if not of_one:
+                if only is None:
                     cut_by = self.services.planner.resize(self.job, open_plan, cut_by, after=attempts.ahead.begun_until)
-                batch = self.services.catalog.consumptions.next_batch(open_plan)
+                    batch = self.services.catalog.consumptions.next_batch(open_plan)
+                else:
+                    batch = None if only.id in self._committed else only
                 if batch is None:
                     folders.discard(open_plan.location)
                     return

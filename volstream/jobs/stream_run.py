@@ -22,19 +22,21 @@ class StreamRun(Run):
     def go(self, *, until_empty: bool) -> None:
         """Recovers, finishes any open plan, then plans and processes new work."""
         self.begin()
+        stream = self.stream
         unfinished = self.services.catalog.consumptions.open_plan(self.job.stream_id)
         if unfinished is not None:
             self.process(unfinished)
+            stream = self.services.stream(self.job)
         if not self.ended:
             self._plan_strays()
         while not self.ended:
-            stream = self.services.stream(self.job)
             worked = self._plan_stream(stream)
             if not self.ended:
                 worked = self._plan_retries() or worked
             # What has changed since the stream was created follows its initial rows in the same run.
             if not (worked and (until_empty or stream.initial)):
                 break
+            stream = self.services.stream(self.job)
         if batches := self.report.progress.batches:
             self.services.results.compact(self.job, batches, self.stop)
 
@@ -59,9 +61,7 @@ class StreamRun(Run):
 
     def _plan_stream(self, stream: Stream) -> bool:
         """Plans and processes the stream's range; returns False if it is empty."""
-        if not self.services.reader.has_data(stream):
-            return False
-        covered = self.services.reader.pin(stream)
+        covered = self.services.reader.pin_news(stream)
         if covered is None or covered.empty:
             return False
         covered.source.make_durable(covered.table_id, covered.to_version)

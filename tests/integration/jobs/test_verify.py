@@ -482,7 +482,7 @@ def test_a_job_that_never_ran_has_nothing_to_compare(place: Place) -> None:
 @pytest.mark.long
 def test_files_of_an_unfinished_plan_are_not_compared(verified: Verified, monkeypatch: pytest.MonkeyPatch) -> None:
     verified.sql("DELETE FROM t$ WHERE _file_path IN ('01', '02')")
-    monkeypatch.setattr(Run, "process", lambda run, _, **__: run.stop.set())
+    monkeypatch.setattr(Run, "process", lambda run, *_: run.stop.set())
     verified.jobs.verify("j", fix=True)
     monkeypatch.undo()
     found = verified.jobs.verify("j")
@@ -508,7 +508,7 @@ def test_a_job_that_pauses_before_it_is_compared_is_not_called_right(place: Plac
         place.put(name, "bad!")
     place.refresh()
     with monkeypatch.context() as patch:  # a run that ends after its plan
-        patch.setattr(Run, "process", lambda run, _, **__: run.stop.set())
+        patch.setattr(Run, "process", lambda run, *_: run.stop.set())
         place.run()
     with pytest.raises(InvalidStateError, match="was paused before its table was compared"):
         place.session.jobs.verify("j", fix=True)

@@ -116,7 +116,7 @@ class StatementRunner:
 
     def _is_to_read(self, stream: Stream) -> bool:
         reader = self._home.reader
-        covered = reader.pin(stream) if reader.has_data(stream) else None
+        covered = reader.pin_news(stream)
         if covered is None or covered.empty:
             return False
         follows = isinstance(self._job, DynamicJob) and covered.reshaped  # the table may get these columns

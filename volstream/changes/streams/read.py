@@ -112,29 +112,12 @@ class StreamReader:
         Raises:
             StreamStaleError: the source was dropped or replaced, or part of the range's history was deleted.
         """
+        return _pinned(stream, self._source(stream))
+
+    def pin_news(self, stream: Stream) -> Range | None:
+        """Returns the range of a read that begins now; None if :meth:`has_data` is False. Raises as :meth:`pin`."""
         source = self._source(stream)
-        head = source.head()
-        if head is None:
-            if stream.table_id is not None:
-                raise _stale(stream, f"{source.noun} no longer exists")
-            return None
-        version, table_id = head
-        if stream.table_id not in (None, table_id):
-            raise _stale(stream, f"{source.noun} was re-created")
-        start = stream.offset
-        if start == 0 and stream.source_kind is SourceKind.VOLUME:
-            start = None  # the source was empty at that time
-        if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
-            raise _stale(
-                stream, f"it has consumed {source.noun} up to version {start}, which now ends at {version}: it was restored"
-            )
-        if start is not None and not stream.initial:
-            missing = source.missing(start, version)
-            if missing is not None:
-                raise _stale(stream, missing)
-        initial = stream.initial and start is not None
-        to = start if initial and start is not None else max(version, start or 0)
-        return Range(source, table_id, start, to, initial, stream.mode is StreamMode.APPEND_ONLY)
+        return _pinned(stream, source) if _has_data(stream, source) else None
 
     def delivered(self, stream: Stream) -> Range | None:
         """Returns the consumed files that still exist; None if nothing was consumed. Raises as :meth:`pin`."""
@@ -160,10 +143,7 @@ class StreamReader:
         Raises:
             StreamStaleError: the source was dropped or replaced.
         """
-        source = self._source(stream)
-        if stream.initial and stream.offset is not None:
-            return True
-        return source.has_newer(stream.offset)
+        return _has_data(stream, self._source(stream))
 
     def stale_after(self, stream: Stream) -> datetime | None:
         """Returns when the first unconsumed changes may be deleted; None if there are none, or none will be deleted."""
@@ -244,6 +224,33 @@ _UNLISTED = pa.schema(
         *((field.name, field.type) for field in table.SCHEMA),
     ]
 )
+
+
+def _has_data(stream: Stream, source: ChangeSource) -> bool:
+    return (stream.initial and stream.offset is not None) or source.has_newer(stream.offset)
+
+
+def _pinned(stream: Stream, source: ChangeSource) -> Range | None:
+    head = source.head()
+    if head is None:
+        if stream.table_id is not None:
+            raise _stale(stream, f"{source.noun} no longer exists")
+        return None
+    version, table_id = head
+    if stream.table_id not in (None, table_id):
+        raise _stale(stream, f"{source.noun} was re-created")
+    start = stream.offset
+    if start == 0 and stream.source_kind is SourceKind.VOLUME:
+        start = None  # the source was empty at that time
+    if start is not None and version < start and stream.source_kind is SourceKind.TABLE:
+        raise _stale(stream, f"it has consumed {source.noun} up to version {start}, which now ends at {version}: it was restored")
+    if start is not None and not stream.initial:
+        missing = source.missing(start, version)
+        if missing is not None:
+            raise _stale(stream, missing)
+    initial = stream.initial and start is not None
+    to = start if initial and start is not None else max(version, start or 0)
+    return Range(source, table_id, start, to, initial, stream.mode is StreamMode.APPEND_ONLY)
 
 
 def _stale(stream: Stream, reason: str) -> StreamStaleError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -129,15 +130,29 @@ def types_of(schema: pa.Schema) -> Sequence[str]:
 
 
 def schema_of(table: DeltaTable) -> Schema:
-    fields = json.loads(table.schema().to_json())["fields"]
     metadata = table.metadata()
+    properties = {key: str(value) for key, value in metadata.configuration.items()}
+    constraints = [name[len(_CONSTRAINT) :] for name in sorted(properties) if name.lower().startswith(_CONSTRAINT)]
+    schema = _schema_of(table.schema().to_json())
+    return replace(
+        schema,
+        partitions=list(metadata.partition_columns),
+        properties=properties,
+        expressions=[*schema.expressions, *(f"the constraint {name}" for name in constraints)],
+    )
+
+
+@lru_cache(maxsize=128)  # a batch of a few files would spend a twentieth of its time here
+def _schema_of(text: str) -> Schema:
+    """Returns columns by their JSON, without what else the table's metadata says."""
+    fields = json.loads(text)["fields"]
     return Schema(
         {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
         fields,
-        list(metadata.partition_columns),
-        {key: str(value) for key, value in metadata.configuration.items()},
+        [],
+        {},
         [field["name"] for field in fields if not field["nullable"]],
-        list(expressions_of(table)),
+        [expression for field in fields for expression in _expressions_of(field)],
         [field["name"] for field in fields if is_char(field.get("metadata", {}).get(CHARACTERS))],
     )
 
@@ -154,14 +169,10 @@ _OF_COLUMNS = {
 _CONSTRAINT = "delta.constraints."
 
 
-def expressions_of(table: DeltaTable) -> Iterator[str]:
-    """Yields what Spark would evaluate in a table's metadata, in words such as ``a generation expression of column a``."""
-    for field in json.loads(table.schema().to_json())["fields"]:
-        kinds = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
-        yield from (f"{called} of column {field['name']}" for called in sorted(kinds))
-    for key in sorted(table.metadata().configuration):
-        if key.lower().startswith(_CONSTRAINT):
-            yield f"the constraint {key[len(_CONSTRAINT) :]}"
+def _expressions_of(field: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what Spark would evaluate for a column, in words such as ``a generation expression of column a``."""
+    kinds = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
+    yield from (f"{called} of column {field['name']}" for called in sorted(kinds))
 
 
 def _metadata(part: Any) -> Iterator[dict[str, Any]]:

@@ -73,6 +73,9 @@ class Extent:
 #: Number of newest commits searched for one that changed rows.
 _RECENT = 20
 
+#: So many commits of a folder are found by their names.
+_FEW_COMMITS = 3
+
 #: Log entries that are read at once: in an object store each is a request.
 _AT_ONCE = 16
 
@@ -334,10 +337,19 @@ class DeltaLog:
 
     def commits_after(self, version: int) -> Sequence[Commit]:
         """Returns the commits with a greater version, oldest first."""
-        table = self._open()
-        if table is None or table.version() <= version:
-            return []
-        return self._newest(self._commit, int(table.version()), int(table.version()) - version)[::-1]
+        newest = self._last_after(version)
+        return [] if newest is None or newest <= version else self._newest(self._commit, newest, newest - version)[::-1]
+
+    def _last_after(self, version: int) -> int | None:
+        """Returns the newest version: of a folder, by the names of its entries if few follow ``version``. To open a table
+        after each commit would cost more than the commit."""
+        if not is_remote(self.location):
+            filesystem, path = filesystem_of(self.location)
+            entries = [f"{path}/_delta_log/{version + step:020d}.json" for step in range(1, _FEW_COMMITS + 2)]
+            there = [info.type == fs.FileType.File for info in filesystem.get_file_info(entries)]
+            if there[0] and not there[-1]:  # entries are deleted from the oldest on, so none is missing between
+                return version + there.index(False)
+        return self.latest_version()
 
     def _newest(self, read: Callable[[int], T | None], newest: int, limit: int) -> list[T]:
         """Reads up to ``limit`` commits, the newest first, until ``read`` returns None. The library cannot read a clone's."""

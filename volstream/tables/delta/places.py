@@ -46,6 +46,8 @@ _read: dict[str, tuple[DeltaTable, SeenVersion]] = {}
 _reading = threading.Lock()
 _MOST_READ = 256
 
+_LOCAL = fs.LocalFileSystem()
+
 #: Mode of a folder that a group may write, and whose content belongs to that group.
 _OF_GROUP = stat.S_ISGID | stat.S_IWGRP
 
@@ -71,6 +73,8 @@ def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
             f"{location!r} is not a valid location for tables.",
             "Name it without #, ?, backslashes, control characters, and codes such as %20.",
         )
+    if os.path.isabs(location):
+        return _LOCAL, location.rstrip("/")
     try:
         filesystem, path = fs.FileSystem.from_uri(location)
     except ValueError as error:
