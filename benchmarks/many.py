@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -178,7 +179,7 @@ def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = N
             session.volumes.create(f"v{at}", **place.volume(at))
             session.jobs.create(f"j{at}", function_named("summarise"), f"t{at}", volume=f"v{at}", on_change=True)
         create = time.perf_counter() - began
-        tables = [Path(session.home.warehouse, "tables", "public", f"t{at}") for at in range(number)]
+        tables = [_Log(Path(session.home.warehouse, "tables", "public", f"t{at}")) for at in range(number)]
     began = time.perf_counter()
     with daemon(home) as process:
         counts = dict.fromkeys(tables, _FILES)
@@ -203,13 +204,13 @@ def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = N
         began = time.perf_counter()
         for at in range(number):
             place.write(at, "burst")
-        _await({path: count + 1 for path, count in counts.items()})
+        _await({log: count + 1 for log, count in counts.items()})
         burst = time.perf_counter() - began
     command(home, "engine", "stop", "--now")
-    for path, count in counts.items():
-        paths = queried(str(path), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
+    for log, count in counts.items():
+        paths = queried(str(log.table), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
         if len(paths) != count + 1 or len({*paths}) != len(paths):
-            raise WrongRowsError(f"{path.name} has {len(paths)} rows instead of {count + 1}.")
+            raise WrongRowsError(f"{log.table.name} has {len(paths)} rows instead of {count + 1}.")
     each = 1000 / number
     return Cost(
         number,
@@ -229,28 +230,28 @@ def _processor(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _await(counts: Mapping[Path, int], pause: float = 0.25) -> None:
+class _Log:
+    """The log of a table, read for the rows that were added: queries would use the cores that are measured."""
+
+    def __init__(self, table: Path) -> None:
+        self.table = table
+        self._version = 0
+        self._rows = 0
+
+    def rows(self) -> int:
+        """Returns the number of rows by the commits until now."""
+        while (entry := self.table / "_delta_log" / f"{self._version:020d}.json").exists():
+            added = [json.loads(line).get("add", {}) for line in entry.read_text().splitlines()]
+            self._rows += sum(json.loads(add["stats"])["numRecords"] for add in added if add.get("dataChange"))
+            self._version += 1
+        return self._rows
+
+
+def _await(counts: Mapping[_Log, int], pause: float = 0.25) -> None:
     """Waits until each table has so many rows."""
     deadline, missing = time.monotonic() + _LIMIT_SECONDS, {**counts}
-    seen: dict[Path, int] = {}
     while missing:
         if time.monotonic() > deadline:
             raise WrongRowsError(f"{len(missing)} of {len(counts)} tables lack rows.")
         time.sleep(pause)
-        for place in [*missing]:
-            entries = _entries(place)
-            if entries != seen.get(place):  # reading tables costs what is measured
-                seen[place] = entries
-                if entries and _rows(place) >= missing[place]:
-                    del missing[place]
-
-
-def _entries(place: Path) -> int:
-    try:
-        return sum(name.endswith(".json") for name in os.listdir(place / "_delta_log"))
-    except FileNotFoundError:
-        return 0
-
-
-def _rows(place: Path) -> int:
-    return int(queried(str(place), "SELECT count(*) AS n FROM rows")["n"][0].as_py())
+        missing = {log: count for log, count in missing.items() if log.rows() < count}
