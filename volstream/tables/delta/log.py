@@ -73,7 +73,7 @@ class Extent:
 #: Number of newest commits searched for one that changed rows.
 _RECENT = 20
 
-#: So many commits of a folder are found by their names.
+#: Up to this many new commits are found by the names of their log entries, without opening the table.
 _FEW_COMMITS = 3
 
 #: Log entries that are read at once: in an object store each is a request.
@@ -341,8 +341,8 @@ class DeltaLog:
         return [] if newest is None or newest <= version else self._newest(self._commit, newest, newest - version)[::-1]
 
     def _last_after(self, version: int) -> int | None:
-        """Returns the newest version: of a folder, by the names of its entries if few follow ``version``. To open a table
-        after each commit would cost more than the commit."""
+        """Returns the newest version. If few commits follow ``version``, the names of a folder's log entries show it: opening the
+        table after each commit would cost more than the commit."""
         if not is_remote(self.location):
             filesystem, path = filesystem_of(self.location)
             entries = [f"{path}/_delta_log/{version + step:020d}.json" for step in range(1, _FEW_COMMITS + 2)]
