@@ -159,8 +159,8 @@ class Database:
                 yield connection
 
     def _begin(self, connection: Connection, how: str = "begin immediate") -> None:
-        """Begins SQLite's transaction. A writer's begins immediately: of two that read before they write, one would fail instead of
-        waiting. No listener does this: with one on the engine, SQLAlchemy looks for listeners at every statement."""
+        """Begins SQLite's transaction. A writer's begins immediately: of two that read before they write, one would fail instead
+        of waiting. No listener does this: with one on the engine, SQLAlchemy looks for listeners at every statement."""
         if self.is_embedded:
             connection.exec_driver_sql(how)
 
