@@ -116,9 +116,9 @@ class Reports:
         query = _MEASURED if plan_id is None else _MEASURED.where(batches.c.plan_id == plan_id)
         return self._database.all(query, Batch, job=job_id, most=limit)
 
-    def largest(self, job_id: str, limit: int = 20) -> Batch | None:
-        """Returns the largest of a job's newest batches with a known duration; None if there are none."""
-        return self._database.one(_LARGEST, Batch, job=job_id, most=limit)
+    def largest(self, job_id: str, limit: int = 20) -> Sequence[Batch]:
+        """Returns the largest of the batches of :meth:`measured`, if there are any: one row instead of all."""
+        return self._database.all(_LARGEST, Batch, job=job_id, most=limit)
 
     def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
         """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""

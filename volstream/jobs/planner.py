@@ -246,8 +246,7 @@ class Planner:
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
         maximum, target = self._maximum(job), self._settings.batch_seconds
-        largest = self._catalog.reports.largest(job.id)
-        rate = None if largest is None else sizing.typical_rate([largest])
+        rate = sizing.typical_rate(self._catalog.reports.largest(job.id))
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]

@@ -41,8 +41,7 @@ def preview(services: JobServices, job: FileJob) -> Preview:
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.reports.waiting(job.id)
     load = unfinished + _changes(services, job, stream)
-    largest = catalog.reports.largest(job.id)
-    rate = None if largest is None else sizing.typical_rate([largest])
+    rate = sizing.typical_rate(catalog.reports.largest(job.id))
     return Preview(
         load=load,
         unfinished=unfinished.batches,
