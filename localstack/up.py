@@ -54,6 +54,9 @@ Blob Storage at {endpoint}, Storage Queues at {messages}: the container {bucket!
   volstream create-volume az_files az://{bucket}/in --connection local_az --queue-type storagequeue --queue-name {queue}
 """
 
+#: Requests of S3 and SQS at once: each queue that is waited for takes one.
+_LONG_POLLS = 1_100
+
 #: The servers of tests, for which those of gs and az are started.
 _CHECKOUT = Path(__file__).resolve().parents[1]
 _servers = ExitStack()
@@ -71,12 +74,16 @@ def beside(name: str) -> ModuleType:
 
 def start_s3(host: str, port: int, bucket: str, queue: str) -> str:
     """Starts S3, SQS and STS; returns the next commands to type."""
-    from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+    import uvicorn
+    from a2wsgi import WSGIMiddleware
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
-    server = ThreadedMotoServer(host, port, verbose=False)
-    server.start()
-    endpoint = f"http://{_reachable(host)}:{server.get_host_and_port()[1]}"
+    # Connections stay open, as at Amazon's services; moto's own server closes them, for which consumers of queues would pay.
+    application = WSGIMiddleware(DomainDispatcherApplication(create_backend_app), workers=_LONG_POLLS)
+    config = uvicorn.Config(application, host, port, lifespan="off", log_level="warning")
+    listening = config.bind_socket()
+    threading.Thread(target=uvicorn.Server(config).run, args=([listening],), daemon=True).start()
+    endpoint = f"http://{_reachable(host)}:{listening.getsockname()[1]}"
     wiring = beside("wire_s3")
     wiring.wire(endpoint, bucket, queue)
     return _S3.format(endpoint=endpoint, bucket=bucket, queue=queue, region=wiring.REGION)
