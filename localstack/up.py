@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import importlib.util
-import logging
 import sys
 import threading
 from contextlib import ExitStack
