@@ -18,7 +18,7 @@ from volstream.catalog.failures import earliest_try, times
 from volstream.catalog.tables import conditions, jobs, plans, streams, volumes
 
 
-class Marks(NamedTuple):
+class AgendaEntry(NamedTuple):
     """What decides whether a job has work.
 
     Attributes:
@@ -64,12 +64,12 @@ class Agenda:
 
     Attributes:
         jobs: by id, as of the last look at all.
-        marks: by the jobs' ids, as of the last look at each.
+        entries: by the jobs' ids, as of the last look at each.
     """
 
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
         self.jobs: Mapping[str, Job] = {}
-        self.marks: dict[str, Marks] = {}
+        self.entries: dict[str, AgendaEntry] = {}
         self._database = database
         self._copies = DefinitionCache(definitions)
         self._of_volumes: Mapping[str, set[str]] = {}
@@ -80,23 +80,23 @@ class Agenda:
         version = self._database.version()
         if version == self._version:
             return set()
-        rows = self._database.rows(_MARKS, **times(datetime.now(UTC)))
-        found = {marks.id: marks for marks in map(Marks._make, rows)}
-        self._copies.follow({marks.id: marks.revision for marks in found.values()})
+        rows = self._database.rows(_ENTRIES, **times(datetime.now(UTC)))
+        found = {entry.id: entry for entry in map(AgendaEntry._make, rows)}
+        self._copies.follow({entry.id: entry.revision for entry in found.values()})
         self.jobs = self._copies.all
-        before, self.marks = self.marks, found
+        before, self.entries = self.entries, found
         self._version = version
         self._of_volumes = {}
-        for marks in self.marks.values():
-            if marks.source_id is not None:
-                self._of_volumes.setdefault(marks.source_id, set()).add(marks.id)
-        return {identity for identity, marks in self.marks.items() if before.get(identity) != marks}
+        for entry in self.entries.values():
+            if entry.source_id is not None:
+                self._of_volumes.setdefault(entry.source_id, set()).add(entry.id)
+        return {identity for identity, entry in self.entries.items() if before.get(identity) != entry}
 
     def look(self, ids: Set[str]) -> None:
         """Looks at some jobs. Raises CatalogError."""
         for some in groups(ids, MAX_BOUND):
-            found = map(Marks._make, self._database.rows(_SOME_MARKS, some=some, **times(datetime.now(UTC))))
-            self.marks |= {marks.id: marks for marks in found}
+            found = map(AgendaEntry._make, self._database.rows(_SOME_ENTRIES, some=some, **times(datetime.now(UTC))))
+            self.entries |= {entry.id: entry for entry in found}
 
     def in_turn(self, since: Mapping[str, float]) -> Sequence[Job]:
         """Returns jobs in the order in which they are to run: those of high priority first, then those that have waited longest.
@@ -109,15 +109,15 @@ class Agenda:
 
     def is_outdated(self, job_id: str) -> bool:
         """Returns whether a job in ``jobs`` was changed since it was read, as far as is known."""
-        marks = self.marks.get(job_id)
-        return marks is not None and marks.revision != self._copies.revisions.get(job_id)
+        entry = self.entries.get(job_id)
+        return entry is not None and entry.revision != self._copies.revisions.get(job_id)
 
     def of_volumes(self, ids: Set[str]) -> Set[str]:
         """Returns the ids of the jobs that read some volumes."""
         return {job_id for volume_id in ids for job_id in self._of_volumes.get(volume_id, ())}
 
 
-_MARKS = (
+_ENTRIES = (
     select(
         jobs.c.id,
         jobs.c.revision,
@@ -132,4 +132,4 @@ _MARKS = (
     .outerjoin(streams, streams.c.id == jobs.c.stream_id)
     .outerjoin(volumes, volumes.c.id == streams.c.source_id)
 )
-_SOME_MARKS = _MARKS.where(jobs.c.id.in_(bindparam("some", expanding=True)))
+_SOME_ENTRIES = _ENTRIES.where(jobs.c.id.in_(bindparam("some", expanding=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,20 +85,12 @@ def verify_command(
             compared = session.volumes.verify(volume, stop=stop)
         _show(output, _of_volume(volume, compared))
         return
-    with watched(output, _ENDING) as (stop, observe):
-        if job is None:
-            reports = []
-            for one in _each(session, stop, observe, fix=fix, outputs=outputs):
-                output.part(one.text)
-                reports.append(one)
-        else:
-            report = _of_job(job, session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe))
-    if stop:
-        raise InterruptedByUserError("Interrupted. Run it again.")
     if job is None:
-        _end(output, reports)
-    else:
-        _show(output, report)
+        _verify_all(session, output, fix=fix, outputs=outputs)
+        return
+    with _watched(output) as (stop, observe):
+        found = session.jobs.verify(job, fix=fix, outputs=outputs, stop=stop, observe=observe)
+    _show(output, _of_job(job, found))
 
 
 @click.command("heal")
@@ -108,11 +101,41 @@ def heal_command(session: Session, output: Output, job: str) -> None:
 
     Compares the table with the directory of the volume, and processes only the files that differ.
     """
-    with watched(output, _ENDING) as (stop, observe):
+    with _watched(output) as (stop, observe):
         found = session.jobs.heal(job, stop=stop, observe=observe)
+    _show(output, _of_job(job, found))
+
+
+@contextmanager
+def _watched(output: Output) -> Iterator[tuple[Stop, Observer]]:
+    """Shows the progress of a block, which the stop ends early. Raises InterruptedByUserError if it did."""
+    with watched(output, _ENDING) as (stop, observe):
+        yield stop, observe
     if stop:
         raise InterruptedByUserError("Interrupted. Run it again.")
-    _show(output, _of_job(job, found))
+
+
+def _verify_all(session: Session, output: Output, *, fix: bool, outputs: bool) -> None:
+    """Verifies volumes and jobs, and prints the report of each. Ends with exit code 5 if anything is wrong, else like the first
+    that could not be verified."""
+    reports = []
+    with _watched(output) as (stop, observe):
+        for report in _each(session, stop, observe, fix=fix, outputs=outputs):
+            output.part(report.text)
+            reports.append(report)
+    value = {
+        "volumes": [report.value for report in reports if "volume" in report.value],
+        "jobs": [report.value for report in reports if "job" in report.value],
+    }
+    output.result(value, None if reports else "There is nothing to verify.")
+    wrong = [report.title for report in reports if isinstance(report.error, FilesFailedError)]
+    errors = {report.title: report.error for report in reports if report.error and report.title not in wrong}
+    said = [f"Wrong: {', '.join(wrong)}."] if wrong else []
+    said += [f"Not verified: {', '.join(errors)}."] if errors else []
+    if wrong:
+        raise FilesFailedError(" ".join(said))
+    if errors:
+        raise type(next(iter(errors.values())))(" ".join(said))
 
 
 def _each(session: Session, stop: Stop, observe: Observer, *, fix: bool, outputs: bool) -> Iterator[_Report]:
@@ -133,23 +156,6 @@ def _each(session: Session, stop: Stop, observe: Observer, *, fix: bool, outputs
             yield _of_job(name, session.jobs.verify(name, fix=fix, outputs=made, stop=stop, observe=observe))
         except VolstreamError as error:
             yield _unverified("job", name, error)
-
-
-def _end(output: Output, reports: Sequence[_Report]) -> None:
-    """Ends a verification whose reports were printed: with exit code 5 if anything is wrong, else like the first that failed."""
-    value = {
-        "volumes": [report.value for report in reports if "volume" in report.value],
-        "jobs": [report.value for report in reports if "job" in report.value],
-    }
-    output.result(value, None if reports else "There is nothing to verify.")
-    wrong = [report.title for report in reports if isinstance(report.error, FilesFailedError)]
-    errors = {report.title: report.error for report in reports if report.error and report.title not in wrong}
-    said = [f"Wrong: {', '.join(wrong)}."] if wrong else []
-    said += [f"Not verified: {', '.join(errors)}."] if errors else []
-    if wrong:
-        raise FilesFailedError(" ".join(said))
-    if errors:
-        raise type(next(iter(errors.values())))(" ".join(said))
 
 
 def _of_volume(volume: str, found: ComparedDirectory) -> _Report:

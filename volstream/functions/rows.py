@@ -22,7 +22,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
 from volstream.functions.classes import row_of
 from volstream.functions.types import convert
-from volstream.functions.types.kinds import has_objects, usual
+from volstream.functions.types.kinds import has_objects, with_usual_decimals
 from volstream.functions.types.values import NoColumnError
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
@@ -294,7 +294,7 @@ def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
             values = values.to_pylist(maps_as_pydicts="strict")
         rows = [row_of({name: value}) or {} for value in values]
         if columns is None:
-            kind = usual(types_of("a table", rows).get(name, pa.null()))
+            kind = with_usual_decimals(types_of("a table", rows).get(name, pa.null()))
         else:  # which lack the columns that are refused later
             kind = columns.field(name).type if name in columns.names else pa.null()
             rows = rows if name in columns.names else [{}] * len(rows)

@@ -99,7 +99,7 @@ def of_scalar(value: Any) -> pa.DataType | None:
 
 
 def _of_decimal(value: Decimal) -> pa.DataType:
-    """Returns the digits of a value as a type of 256 bits, which only :func:`usual` makes a column's; at most 38."""
+    """Returns a value's digits, at most 38, as a type of 256 bits. Only :func:`with_usual_decimals` makes it a column's."""
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int), "it is finite"
     whole = min(max(value.adjusted() + 1, 0), MAX_DIGITS)
@@ -107,14 +107,14 @@ def _of_decimal(value: Decimal) -> pa.DataType:
     return pa.decimal256(max(whole + scale, 1), scale)
 
 
-def usual(kind: pa.DataType) -> pa.DataType:
-    """Returns a type with the usual one of decimals in place of what :func:`of_scalar` says of them: as many digits as fit."""
+def with_usual_decimals(kind: pa.DataType) -> pa.DataType:
+    """Returns a type in which decimals that :func:`of_scalar` described exactly have 38 digits, as many as fit."""
     if pa.types.is_list(kind):
-        return pa.list_(usual(kind.value_type))
+        return pa.list_(with_usual_decimals(kind.value_type))
     if pa.types.is_map(kind):
-        return pa.map_(usual(kind.key_type), usual(kind.item_type))
+        return pa.map_(with_usual_decimals(kind.key_type), with_usual_decimals(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(usual(field.type)) for field in kind])
+        return pa.struct([field.with_type(with_usual_decimals(field.type)) for field in kind])
     if pa.types.is_decimal256(kind) and kind.precision <= MAX_DIGITS:
         return pa.decimal128(MAX_DIGITS, min(max(kind.scale, 18), MAX_DIGITS - kind.precision + kind.scale))
     return kind

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of, usual
+from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of, with_usual_decimals
 from volstream.sql.text import quote_column
 
 
@@ -137,7 +137,7 @@ def _added(kind: pa.DataType, other: pa.DataType, path: str) -> Iterator[str]:
 
 def without_null(kind: pa.DataType) -> pa.DataType:
     """Returns a type with STRING in place of whatever was always empty, and the usual type of decimals."""
-    return _with_null_as(usual(kind), pa.string())
+    return _with_null_as(with_usual_decimals(kind), pa.string())
 
 
 def of_values_only(kind: pa.DataType) -> pa.DataType:

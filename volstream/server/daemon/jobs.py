@@ -20,7 +20,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
-from volstream.catalog.agenda import Agenda, Marks
+from volstream.catalog.agenda import Agenda, AgendaEntry
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import CatalogError, FencedError, InvalidStateError, StreamBusyError, reason_of, unexpected, with_remedy
 from volstream.jobs.lease import Runner, RunReport, clear
@@ -50,8 +50,8 @@ class _Known:
         failures: of runs, one after the other.
         not_before: when a run may begin.
         not_run: the reason last logged.
-        idle: the marks with which it was found without work.
-        begun: the marks with which it was last begun, because they promised work.
+        idle: its entry when it was found without work.
+        begun: its entry when it was last begun, because it promised work.
         verified: when a verification was last begun here.
         compactions: when its table is to be compacted; None: it has run, or is new to this daemon.
     """
@@ -59,8 +59,8 @@ class _Known:
     failures: int = 0
     not_before: float = 0.0
     not_run: str = ""
-    idle: Marks | None = None
-    begun: Marks | None = None
+    idle: AgendaEntry | None = None
+    begun: AgendaEntry | None = None
     verified: float | None = None
     compactions: list[float] | None = None
 
@@ -216,11 +216,11 @@ class Scheduler:
             if by_clock is not None:
                 times.append(at + (by_clock - now).total_seconds())
             elif job.trigger.kind is TriggerKind.ON_CHANGE:
-                marks = self._agenda.marks.get(job.id)
+                entry = self._agenda.entries.get(job.id)
                 if self._may_have_work(job, now):
                     times.append(self._known[job.id].not_before or at)
-                elif marks is not None and marks.next_try is not None:
-                    times.append(at + (marks.next_try - now).total_seconds())
+                elif entry is not None and entry.next_try is not None:
+                    times.append(at + (entry.next_try - now).total_seconds())
         return min(times)
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
@@ -296,9 +296,9 @@ class Scheduler:
             return by_clock <= now and self._serves(job)
         if job.trigger.kind is not TriggerKind.ON_CHANGE or not self._may_have_work(job, now) or not self._serves(job):
             return False
-        marks = self._agenda.marks.get(job.id)
-        if marks is not None and marks.has_news and self._known[job.id].begun != marks:
-            self._known[job.id].begun = marks  # if the run finds nothing, its tables are asked the next time
+        entry = self._agenda.entries.get(job.id)
+        if entry is not None and entry.has_news and self._known[job.id].begun != entry:
+            self._known[job.id].begun = entry  # if the run finds nothing, its tables are asked the next time
             return True
         if self._agenda.is_outdated(job.id):
             return False  # until the next look
@@ -306,18 +306,18 @@ class Scheduler:
             return True
         clear(self._catalog, job)
         self.unrecorded.pop(str(job.name), None)
-        self._known[job.id].idle = marks
+        self._known[job.id].idle = entry
         return False
 
     def _may_have_work(self, job: Job, now: datetime) -> bool:
         """False if a file job has certainly nothing to do: its files arrive by commits to the catalog, which are cheap to notice.
         Changes of tables do not appear in the catalog."""
-        marks = self._agenda.marks.get(job.id)
-        if marks is None or not isinstance(job, FileJob):
+        entry = self._agenda.entries.get(job.id)
+        if entry is None or not isinstance(job, FileJob):
             return True
-        if self._known[job.id].idle == marks and not marks.is_due(now):
+        if self._known[job.id].idle == entry and not entry.is_due(now):
             return False
-        return marks.may_have_work(now) or job.may_have_strays or job.unended or marks.has_condition
+        return entry.may_have_work(now) or job.may_have_strays or job.unended or entry.has_condition
 
     def _collect(self, job: Job) -> None:
         """Records the result of a run that has ended."""
