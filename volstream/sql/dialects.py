@@ -317,6 +317,36 @@ FOREIGN: Sequence[ForeignConstruct] = (
         "SHOW STREAMS LIKE 'a%'",
         words="SHOW ... {word}",
     ),
+    ForeignConstruct(
+        r"^(?P<word>(BEGIN|START) (TRANSACTION|WORK)|COMMIT|ROLLBACK|SAVEPOINT)\b|^(?P<other>BEGIN)$",
+        "Leave it out: each statement commits on its own. For several changes to a table in one commit, write MERGE INTO.",
+        {"BEGIN TRANSACTION": "BEGIN TRANSACTION", "BEGIN": "BEGIN", "COMMIT": "COMMIT", "ROLLBACK": "ROLLBACK WORK"},
+        words="transactions ({word})",
+    ),
+    ForeignConstruct(
+        r"^UPDATE [^()]* SET [^()]*? (?P<word>FROM)\b",
+        "Write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.a = s.a.",
+        {"FROM": "UPDATE t SET a = s.a FROM s WHERE t.id = s.id"},
+        words="UPDATE ... {word}",
+    ),
+    ForeignConstruct(
+        rf"^DELETE FROM {_NAME} ((AS )?(?!WHERE )\w+ )?(?P<word>USING)\b",
+        "Write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE.",
+        {"USING": "DELETE FROM public.t USING s WHERE t.id = s.id"},
+        words="DELETE ... {word}",
+    ),
+    ForeignConstruct(
+        r"\bSELECT (DISTINCT )?(?P<word>TOP) \d",
+        "Write LIMIT 10 at the end of the query.",
+        {"TOP": "SELECT TOP 10 * FROM t"},
+        words="SELECT {word}",
+    ),
+    ForeignConstruct(
+        r"(SELECT|,|\.) \* (?P<word>EXCLUDE)\b",
+        "Write SELECT * EXCEPT (a, b).",
+        {"EXCLUDE": "SELECT t.* EXCLUDE (a) FROM t"},
+        words="* {word}",
+    ),
 )
 
 

@@ -42,6 +42,10 @@ def test_words_of_other_platforms_are_answered_with_ours(one: ForeignConstruct, 
         "LIST JARS",
         "SELECT a, stream b, cloudfiles.c FROM stream WHERE a > 1",
         "SHOW DYNAMIC TABLE REFRESH HISTORY WHERE name = 'd'",
+        "UPDATE t SET a = (SELECT max(b) FROM s), c = extract(DAY FROM d)",
+        "DELETE FROM t WHERE using > 1",
+        "SELECT a * exclude, top FROM t",
+        "BEGIN SELECT 1; END",
     ],
 )
 def test_such_words_as_names_and_texts_mean_nothing(text: str) -> None:
