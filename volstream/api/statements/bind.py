@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from volstream.api.statements import arrived, facts, files
-from volstream.api.statements.metastore import check_schema, is_taken
+from volstream.api.statements.metastore import check_schema, is_taken, shares_schemas
 from volstream.base.model.locations import scheme_of
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.changes.changelog.base import Deduplication
@@ -25,6 +25,7 @@ from volstream.files.volumes.access import store_of
 from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.volume import volume_function
+from volstream.spark.errors import condition_of
 from volstream.spark.frames import relation, without_collations
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
@@ -77,8 +78,7 @@ class Binding:
         self._consumption = consumption
         self._pinned: dict[str, Range | None] = {}
         self._tables = f"{home.warehouse}/tables"
-        self._use_schema(DEFAULT_SCHEMA)
-        spark.sql(f"USE `{DEFAULT_SCHEMA}`")
+        self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`")
 
     def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
         """Attaches every table that the statement names or lists; returns it with views for streams and directories.
@@ -223,14 +223,15 @@ class Binding:
             SqlError: Spark's catalog is a metastore that has another table of this name.
         """
         location = folders.table_location(self._home.warehouse, name)
-        if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
-            self._use_schema(name.schema)
         if is_table(location):
             if is_taken(self._home, self.spark, name, location):
                 raise SqlError(f"The metastore has another table {name}.", "Drop its entry in the metastore first.")
-            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}")
+            attaching = f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}"
+            self._run_in(name.schema, attaching)
             self.tables.add(name)
             return location
+        if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
+            self._create_schema(name.schema)
         return None
 
     def attach_all(self, schema: str) -> None:
@@ -257,7 +258,22 @@ class Binding:
         files = snapshot.at_query(snapshot.newest if at is None else at)
         return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({files})")
 
-    def _use_schema(self, schema: str) -> None:
+    def _run_in(self, schema: str, statement: str) -> None:
+        """Runs a statement that needs a schema, which is created if Spark does not know it: to do so before each statement would
+        take a fifth of a query's time. In a shared metastore, the schema may be another home's, which is an SqlError."""
+        from pyspark.errors import AnalysisException
+
+        if shares_schemas(self._home):
+            self._create_schema(schema)
+        try:
+            self.spark.sql(statement)
+        except AnalysisException as error:
+            if condition_of(error) != "SCHEMA_NOT_FOUND":
+                raise
+            self._create_schema(schema)
+            self.spark.sql(statement)
+
+    def _create_schema(self, schema: str) -> None:
         place = literal(f"{self._tables}/{schema}")
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_column(schema)} LOCATION {place}")
         check_schema(self._home, self.spark, schema)

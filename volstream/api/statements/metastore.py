@@ -87,9 +87,14 @@ def is_taken(home: Home, spark: SparkSession, name: Name, location: str) -> bool
     return entry is not None and entry.location != location
 
 
+def shares_schemas(home: Home) -> bool:
+    """True if Spark's schemas are those of a Hive metastore, which other homes may use."""
+    return bool(home.settings.spark_conf.get(_IMPLEMENTATION) == "hive")
+
+
 def check_schema(home: Home, spark: SparkSession, schema: str) -> None:
     """Raises SqlError if a Hive metastore has the schema elsewhere: tables would be made there, and could be another home's."""
-    if home.settings.spark_conf.get(_IMPLEMENTATION) != "hive":
+    if not shares_schemas(home):
         return
     described = spark.sql(f"DESCRIBE SCHEMA {quote_column(schema)}").collect()
     [place] = (row["info_value"] for row in described if row["info_name"] == "Location")
