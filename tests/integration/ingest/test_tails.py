@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from tests.tails import committed, everything, no_spark
 from tests.waiting import eventually
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import LocalTable
+from volstream.tables.delta import durable
 from volstream.tables.tails import table, writer
 from volstream.tables.tails.commit import commit_tail
 from volstream.tables.tails.snapshot import TailedTable
@@ -218,6 +220,22 @@ def test_a_table_with_a_key_agrees_with_a_dict(
         found = everything(location)
         assert {row["id"]: row["n"] for row in found} == model
         assert len(found) == len(model)
+
+
+def test_rows_have_arrived_even_if_upkeep_after_them_fails(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error would make the caller send them again, in another flush."""
+    tail, failures = TailWriter(location), list[str]()
+
+    def checkpoint(where: str, table: DeltaTable) -> None:
+        durable.sync(where, str(table.metadata().id), table.version())
+        failures.append(where)
+        raise DeltaError("Object at location 00000000000000000007.json not found")  # another process was faster
+
+    monkeypatch.setattr(durable, "checkpoint", checkpoint)
+    for number in range(1, 31):
+        tail.append([batch(number, str(number))])
+    assert failures
+    assert len(everything(location)) == 30
 
 
 def test_a_full_tail_refuses_rows_until_they_are_committed(location: str) -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from volstream.errors import DependencyError
 from volstream.tables.delta import durable
 from volstream.tables.delta.datafile import AddedFile
 from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoint
@@ -122,7 +119,7 @@ def _checkpoint(location: str, version: int) -> None:
     """Keeps the log short to read, as Delta does after a commit. Failing does not affect the commit."""
     if version % _CHECKPOINT_COMMITS:
         return
-    with suppress(DeltaError, OSError, DependencyError):
+    with durable.upkeep(location):
         durable.checkpoint(location, open_table(location))
 
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
+from volstream.base.log import get
+from volstream.base.model.text import first_line
+from volstream.errors import DependencyError
 from volstream.tables.delta.log import actions, checkpoint_files, commit_info, keeps_log_short, last_checkpoint, own_file
 from volstream.tables.delta.places import filesystem_of, is_remote, make_durable, mapped
 from volstream.tables.delta.vectors import file_of
+
+_log = get("warehouse")
 
 #: ``engineInfo`` of commits whose files were durable before the commit.
 OURS = "volstream"
@@ -81,6 +87,17 @@ def _writer(location: str, version: int) -> str:
 def made(table_id: str, version: int) -> None:
     """Records that this process made a durable commit on top of durable ones."""
     _known[table_id] = version
+
+
+@contextmanager
+def upkeep(location: str) -> Iterator[None]:
+    """Logs the errors of a checkpoint after a commit, which stands; one of the next commits tries again. Of two processes that
+    delete the same old log entries, one does not find them.
+    """
+    try:
+        yield
+    except (DeltaError, OSError, DependencyError) as error:
+        _log.info("upkeep_failed", table=location, cause=first_line(str(error)))
 
 
 def checkpoint(location: str, table: DeltaTable) -> None:

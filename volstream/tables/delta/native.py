@@ -252,7 +252,8 @@ class NativeTable:
         if version != self._handle.version():
             self._known = _, known = self._handle.version(), {}
         if app_id not in known:
-            latest = self._handle.transaction_version(app_id)
+            with mapped(self.spec.location):
+                latest = self._handle.transaction_version(app_id)
             known[app_id] = None if latest is None else int(latest)
         return known[app_id]
 
@@ -326,13 +327,12 @@ class NativeTable:
             durable.sync(self.spec.location, view.table_id, handle.version())
 
     def maintain(self) -> None:
-        """Keeps the log short: makes periodic checkpoints, and deletes old entries before them."""
-        handle = self._handle
+        """Keeps the log short after a commit: makes periodic checkpoints, and deletes old entries before them. Failing does not
+        affect the commit."""
         often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
-        if handle is None or handle.version() - last_checkpoint(self.spec.location)[0] < often:
-            return
-        with mapped(self.spec.location):
-            durable.checkpoint(self.spec.location, handle)
+        with durable.upkeep(self.spec.location):
+            if self._handle is not None and self._handle.version() - last_checkpoint(self.spec.location)[0] >= often:
+                durable.checkpoint(self.spec.location, self._handle)
 
     def sweep(self) -> None:
         """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
