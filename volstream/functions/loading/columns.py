@@ -72,11 +72,13 @@ class Chunk:
 
     Attributes:
         rescued: what belongs to no column, by position and name.
+        is_part: other rows, which were read together with these, follow in a chunk of their own.
     """
 
     rows: int
     columns: Sequence[FileColumn]
     rescued: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    is_part: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from volstream.base.model.names import free
 from volstream.base.model.units import format_size
 from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
-from volstream.functions.loading.dialect import Dialect, Encoded
+from volstream.functions.loading.dialect import NULL, Dialect, Encoded
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import Notation
@@ -62,7 +62,8 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
         skipped = blank + 1 if options.header else 0
         for batch in read.batches(content, skipped=skipped, on_ragged=ragged):
             for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
-                yield Chunk(part.num_rows, [TextColumn(*pair, notation) for pair in zip(names, part.columns, strict=True)])
+                columns = [TextColumn(*pair, notation) for pair in zip(names, part.columns, strict=True)]
+                yield Chunk(part.num_rows, columns, is_part=ragged.waiting > 0)
             yield from ragged.taken()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None
@@ -84,19 +85,25 @@ class _Ragged:
         self._texts.setdefault(row.actual_columns, []).append(row.text)
         return "skip"
 
+    @property
+    def waiting(self) -> int:
+        """The number of different widths of rows since :meth:`taken`."""
+        return len(self._texts)
+
     def taken(self) -> Iterator[Chunk]:
-        """Yields the rows since the last call."""
-        for count, rows in self._texts.items():
+        """Yields the rows since the last call. What a row lacks is NULL."""
+        for left, (count, rows) in zip(range(self.waiting - 1, -1, -1), self._texts.items(), strict=True):
             _check_width(count)
             content = "\n".join(rows).encode()
             read = _ReadAs("utf-8", self._dialect, count)
             (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
-            columns = [TextColumn(*pair, self._notation) for pair in zip(self._names, batch.columns, strict=False)]
+            values = [*batch.columns[: len(self._names)], *[pa.nulls(batch.num_rows, pa.string())] * (len(self._names) - count)]
+            columns = [TextColumn(*pair, self._notation) for pair in zip(self._names, values, strict=True)]
             surplus: dict[int, dict[str, str]] = {}
             for number in range(len(self._names), count):
                 for at, value in present(batch.column(number)).items():
                     surplus.setdefault(at, {})[free(f"_c{number}", self._names)] = value
-            yield Chunk(batch.num_rows, columns, surplus)
+            yield Chunk(batch.num_rows, columns, surplus, is_part=left > 0)
         self._texts = {}
 
 
@@ -194,7 +201,8 @@ def _first_row(blocks: Iterator[str], dialect: Dialect, options: LoadOptions) ->
                 rest = lines.read()
                 if dialect.may_guess:
                     dialect.check_first(rest, row, dialect.lead + reader.line_num)
-                if not options.header or rest.strip():
+                row = ["" if value == NULL else value for value in row]
+                if not options.header or rest.strip("\r\n \t".replace(dialect.delimiter, "")):
                     return row, blank, False
                 if any("\n" in value for value in row):
                     raise FileRejectedError("A quote in the first row of the file is never closed.")

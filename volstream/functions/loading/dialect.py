@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,10 @@ _COMMENTS = ("#", "//", "--", "%")
 
 #: Rows that tell whether the first one is a header.
 _SHOWN = 100
+
+#: Stands for a NULL that is written with the escape: an empty value alone in a row would be no row. Drawn by chance, so that no
+#: file has it.
+NULL = uuid.uuid4().hex
 
 #: Lines that are encoded at once.
 _LINES = 10_000
@@ -106,7 +111,7 @@ class Dialect:
         if not self.has_other_lines:
             yield from blocks
             return
-        held: deque[str] = deque()
+        held: deque[tuple[str, bool]] = deque()  # with whether it is a row, not an empty line
         waiting, row = 0, ""
         for line in islice(_lines(blocks), self.lead, None):
             if not row and self.comment is not None and line.startswith(self.comment):
@@ -115,12 +120,14 @@ class Dialect:
             if self._leaves_open(line, is_open=len(row) > len(line)):
                 _check_size(row)
                 continue
-            held.append(self._nulls_at_edges.sub(lambda match: match[1] or "", row) if self._escaped_nulls else row)
-            waiting += not row.isspace()  # empty lines at the end are no footer
+            is_row = bool(row.strip("\r\n"))
+            held.append((self._nulls_at_edges.sub(lambda match: match[1] or NULL, row) if self._escaped_nulls else row, is_row))
+            waiting += is_row  # empty lines at the end are no footer
             row = ""
             while waiting > self.footer:
-                waiting -= not held[0].isspace()
-                yield held.popleft()
+                text, is_row = held.popleft()
+                waiting -= is_row
+                yield text
         if row:
             raise FileRejectedError("A quote in the file is never closed.")
 
@@ -182,7 +189,7 @@ class Dialect:
     @property
     def plain_nulls(self) -> Sequence[str]:
         """The NULLs of :meth:`rows`."""
-        return ["", *(null for null in self.nulls if null not in self._escaped_nulls)]
+        return ["", NULL, *(null for null in self.nulls if null not in self._escaped_nulls)]
 
     @cached_property
     def _escaped_nulls(self) -> Sequence[str]:

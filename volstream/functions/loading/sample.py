@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 import pyarrow as pa
 
@@ -44,13 +43,16 @@ def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = Fal
 def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
     """Returns the columns that a file shows; null is the type of text without values. Raises FileRejectedError."""
     columns: dict[str, pa.Field] = {}
-    shown = (chunk for chunk in chunks(file, options) if chunk.rows)
-    for chunk in islice(shown, None if whole else 1):
+    for chunk in chunks(file, options):
+        if not chunk.rows:
+            continue
         for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
             column = chunk.columns[at]
             kind = kind_of(column, options)
             if isinstance(column, TextColumn) or not pa.types.is_null(kind):
                 add(columns, pa.field(name, kind))
+        if not (whole or chunk.is_part):
+            break
     return pa.schema([*columns.values()])
 
 

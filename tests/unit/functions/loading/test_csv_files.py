@@ -161,3 +161,16 @@ def test_a_process_may_end_when_it_has_read_enough(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "A row of the file is larger than" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "content", ["id,code,note\n1,5,x\n2,A7\n", "id,code,note\n2,A7\n1,5,x\n", "id,code,note\n1,5,x\n2,A7,y,\n"]
+)
+def test_a_sample_has_the_rows_with_other_numbers_of_values_too(files: Files, content: str) -> None:
+    assert files.columns(("x.csv", content)) == "id BIGINT, code STRING, note STRING"
+
+
+def test_a_sample_has_the_columns_of_the_header_even_if_no_row_has_them_all(files: Files) -> None:
+    content = "id,name,score,note\n1,Ann,5\n2,Bob,7,ok,\n4,Di\n"
+    assert files.columns(("x.csv", content)) == "id BIGINT, name STRING, score BIGINT, note STRING"
+    assert files.columns(("x.csv", "id,name,note\n1,Ann\n2,Bob\n")) == "id BIGINT, name STRING, note STRING"

@@ -184,3 +184,18 @@ def test_values_without_a_header_are_those_of_the_columns_in_their_order(
 ) -> None:
     found = files.rows(path, "1,2\n3,4\n", columns, header="false", new_columns="rescue")
     assert found == rows
+
+
+@pytest.mark.parametrize(
+    "said", [{"comment_prefix": "#"}, {"skip_rows": "0", "comment_prefix": "#"}, {"null_values": "\\N", "escape": "\\"}]
+)
+def test_a_row_of_blanks_is_a_row_wherever_it_stands(files: Files, said: dict[str, str]) -> None:
+    content = "a\tb\n\t\n1\t2\n\t\n"
+    rows = [{"a": None, "b": None}, {"a": 1, "b": 2}, {"a": None, "b": None}]
+    assert files.rows("x.tsv", content) == files.rows("x.tsv", content, **said) == rows
+
+
+def test_rows_of_nulls_before_a_footer_are_rows_and_empty_lines_after_it_are_none(files: Files) -> None:
+    rows = files.rows("x.tsv", "a\tb\n1\t2\n\t\nTotal\t3\n\n\n", skip_footer="1")
+    assert rows == [{"a": 1, "b": 2}, {"a": None, "b": None}]
+    assert files.rows("x.csv", "a\nx\n\\N\n", null_values="\\N", escape="\\", skip_footer="0") == [{"a": "x"}, {"a": None}]
