@@ -77,8 +77,14 @@ def start_s3(host: str, port: int, bucket: str, queue: str) -> str:
     from a2wsgi import WSGIMiddleware
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def answer(environ: dict[str, Any], start: Any) -> Any:
+        # Keys as they were sent: WSGI has only decoded paths.
+        return moto({**environ, "RAW_URI": environ["asgi.scope"]["raw_path"].decode("ascii")}, start)
+
     # Connections stay open, as at Amazon's services; moto's own server closes them, for which consumers of queues would pay.
-    application = WSGIMiddleware(DomainDispatcherApplication(create_backend_app), workers=_LONG_POLLS)
+    application = WSGIMiddleware(answer, workers=_LONG_POLLS)
     config = uvicorn.Config(application, host, port, lifespan="off", log_level="warning")
     listening = config.bind_socket()
     threading.Thread(target=uvicorn.Server(config).run, args=([listening],), daemon=True).start()

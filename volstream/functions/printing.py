@@ -138,6 +138,20 @@ class _Lines:
 _of_call: ContextVar[_Lines | None] = ContextVar("lines of a call", default=None)
 
 
+def _reopen() -> None:
+    """Opens standard input, output and error if a call has closed them: the next file or socket of this process would take their
+    place, and what another function writes there would go into it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, descriptor)
+            if nowhere != descriptor:
+                os.close(nowhere)
+            os.set_inheritable(descriptor, True)
+
+
 class Capture:
     """Keeps the last printed lines. Only one can be active per process, because it replaces ``sys.stdout``.
 
@@ -172,6 +186,7 @@ class Capture:
             yield
         finally:
             sys.stdout, sys.stderr, logging.lastResort, _Stream.capture = before
+            _reopen()
 
     def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
         """See :class:`ImmediateOutput`."""

@@ -79,6 +79,11 @@ def test_both_clouds_start_with_a_bucket_that_notifies_a_queue() -> None:
         access = Access("s3", "us-east-1", s3, credentials="static", keys=TEST)
         credentials.client(access, "s3").put_object(Bucket="demo", Key="in/a b", Body=b"x")
         assert received("sqs", names[0], access) == [ObjectHint("demo", "in/a b")]
+        client, odd = credentials.client(access, "s3"), ["%25", "%2525", "%41", "'\"", "+", "//a", "?q"]
+        for key in odd:
+            client.put_object(Bucket="demo", Key=f"odd/{key}", Body=b"x")
+        listed = client.list_objects_v2(Bucket="demo", Prefix="odd/")["Contents"]
+        assert [found["Key"].removeprefix("odd/") for found in listed] == sorted(odd)
         oss_put(oss, "in/a b")
         found = received("mns", names[1], Access("oss", "cn-hangzhou", oss, credentials="static", keys=TEST))
         assert found == [ObjectHint("demo", "in/a b")]

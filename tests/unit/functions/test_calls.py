@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -368,3 +369,18 @@ def f(file):
     assert failed(table) == {}
     # The first alone. Of each other file: those done, itself, and two ahead of it: what is fetched, read or not, fits the budget.
     assert [row["n"] for _, row in results(table) if row] == [1, *range(4, 13), 12, 12]
+
+
+def test_standard_output_that_a_function_closed_is_open_for_the_next_one() -> None:
+    """Otherwise the next socket of the process, such as Spark's, takes its place, and gets what a library prints."""
+    program = (
+        "import os, sys\n"
+        "from volstream.functions.printing import Capture\n"
+        "with Capture(100).during():\n"
+        "    os.close(0), os.close(1)\n"
+        "for descriptor in (0, 1):\n"
+        "    assert os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev\n"
+        "    assert os.get_inheritable(descriptor)\n"
+        "assert os.open(os.devnull, os.O_RDONLY) > 2\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -143,7 +143,9 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
     sizes: list[int] = []
     while file.tell() < end:
         count, length = _number(file), _number(file)
-        if not 0 <= length <= MAX_RECORD_BYTES or count < 0:
+        if count < 0 or length < 0:  # so begins the header of another file
+            raise InvalidValueError(f"The {what} is damaged, or several Avro files were joined in it.", "Upload each by itself.")
+        if length > MAX_RECORD_BYTES:
             raise _too_large(what)
         expanded = _expanded(file.read(length), opened.codec)
         # A field without bytes, NULL, takes memory as well; and of an array's items each byte may be a record, in records.

@@ -59,7 +59,7 @@ def is_marker(path: str) -> bool:
 def partitions(path: str) -> Mapping[str, str | None]:
     """Returns the values that the folders of a path name, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1])
-    values = {name: unquote(value) for name, equals, value in pairs if name and equals}
+    values = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
     return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
 
 

@@ -91,3 +91,10 @@ def test_records_of_each_codec_are_read_some_at_a_time(codec: str) -> None:
     found = list(avro_files.parts(content, "file", 30))
     assert [row for part in found for row in part] == rows
     assert all(30 <= len(part) < 50 for part in found[:-1])
+
+
+def test_files_that_were_joined_are_told_from_blocks_that_are_too_large() -> None:
+    content = io.BytesIO()
+    fastavro.writer(content, record("string"), [{"f0": "a"}])
+    with pytest.raises(InvalidValueError, match="several Avro files were joined"):
+        next(avro_files.parts(io.BytesIO(content.getvalue() * 2), "file", 10), None)

@@ -162,3 +162,7 @@ def test_a_file_of_its_header_alone_has_no_rows(files: Files) -> None:
 def test_bytes_that_are_no_text_are_refused_in_any_encoding(files: Files) -> None:
     with pytest.raises(FileRejectedError, match="not text but a PDF"):
         files.rows("x.csv", b"%PDF-1.7\n1\n", "id BIGINT", encoding="latin-1")
+
+
+def test_names_and_values_of_folders_are_unescaped_as_spark_writes_them(files: Files) -> None:
+    assert files.rows("my%20col=a%2Fb/x.csv", "a\n1\n") == [{"a": 1, "my_col": "a/b"}]
