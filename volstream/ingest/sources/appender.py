@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from volstream.base.log import get
 from volstream.base.model.names import Name
-from volstream.errors import TailFullError
+from volstream.errors import DependencyError, TailFullError
 from volstream.ingest.local import LocalTable, commit
 from volstream.jobs.home import Home
 from volstream.tables.tails.writer import Flush
+
+_log = get("sources")
 
 #: Rows of one flush at most.
 _ROWS = 50_000
@@ -46,6 +49,9 @@ class Appender:
             flush = Flush(self._sender.stream_id, self._sender.sequence, rows.slice(start, _ROWS))
             try:
                 self._table.append([flush])
+                continue
             except TailFullError:
                 commit(self._home.catalog, self._name, self._table.location, lambda: self._home.gateway)
-                self._table.append([flush])
+            except DependencyError as error:  # what fails after the commit does not say that the rows have arrived
+                _log.info("append_repeated", table=str(self._name), cause=str(error))
+            self._table.append([flush])  # does nothing if they have

@@ -26,6 +26,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.errors import (
     AlreadyExistsError,
+    DependencyError,
     EngineLostError,
     InvalidStateError,
     InvalidValueError,
@@ -35,7 +36,7 @@ from volstream.errors import (
 from volstream.ingest.sources.retention import expire
 from volstream.server.daemon.tails import Committer
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import folders
+from volstream.tables.delta import durable, folders
 from volstream.tables.tails.snapshot import TailedTable
 
 
@@ -228,3 +229,20 @@ def test_an_immutable_source_cannot_be_written_by_sql(session: Session) -> None:
         session.sql("INSERT INTO still VALUES ('2', '{}')").collect()
     with pytest.raises(InvalidStateError, match="still is immutable"):
         session.sql("DELETE FROM still").collect()
+
+
+def test_events_whose_commit_stands_are_not_sent_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails after the commit would make the caller repeat the call, and store the events twice."""
+    stream = session.source.create_stream("repeated")
+    stream.upload({"n": 1})
+    failures = iter([DependencyError("The log is away for a moment.")])
+
+    def made(_table_id: str, _version: int) -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+
+    monkeypatch.setattr(durable, "made", made)
+    stream.upload({"n": 2})
+    assert next(failures, None) is None
+    stream.upload({"n": 3})
+    assert events(session, "repeated") == [{"n": 1}, {"n": 2}, {"n": 3}]
