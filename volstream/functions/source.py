@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, chdir, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -111,7 +111,7 @@ class FunctionSource:
         Code that is installed, kept in the catalog, or not on this machine has no such folder: an empty one is made.
         """
         if self.root is not None and os.access(self.root, os.R_OK | os.X_OK):
-            return chdir(self.root)
+            return _inside(self.root)
         return _in_empty_folder()
 
     def load(self) -> Callable[..., Any]:
@@ -270,8 +270,26 @@ def check_not_imported() -> None:
 
 
 @contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """Makes a folder the current one. If the one before it is gone, which would stop all later calls of this process, the folder
+    for temporary files takes its place."""
+    try:
+        before = os.getcwd()
+    except FileNotFoundError:
+        before = tempfile.gettempdir()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        try:
+            os.chdir(before)
+        except FileNotFoundError:
+            os.chdir(tempfile.gettempdir())
+
+
+@contextmanager
 def _in_empty_folder() -> Iterator[None]:
-    with tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True) as folder, chdir(folder):
+    with tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True) as folder, _inside(folder):
         yield
 
 

@@ -350,3 +350,23 @@ def test_equal_functions_of_two_folders_use_what_is_beside_them(tmp_path: Path, 
         function = source.load()
         with source.importable():
             assert function() == name
+
+
+def test_a_process_whose_folder_is_gone_calls_functions_and_stays_in_one_that_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = find(f"{write(tmp_path, code='def f(x): return x')}/code.py:f")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    with source.folder():
+        assert Path.cwd() == tmp_path
+        gone.rmdir()
+    assert Path.cwd().is_dir()
+    monkeypatch.chdir(tmp_path)
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    with elsewhere(source, tmp_path).folder():
+        assert Path.cwd().is_dir()
+    assert Path.cwd().is_dir()
