@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, fi
     ]
     [job] = home.json("status")["jobs"]
     assert job["outcome"] == "failed: The Spark engine was lost: it was killed by signal 9 (SIGKILL)."
+
+
+def test_a_job_runs_after_spark_has_removed_the_folder_of_its_workers(home: Home, name: str, files: Path) -> None:
+    """Spark does so to a session that was at rest for half an hour, while what its workers are forked from goes on."""
+    write(files, {"one.txt": "1"})
+    home.ok("create-volume", name, str(files))
+    home.create_job(name, "functions.py:read")
+    home.ok("run-job", name)
+    folders = [*(home.path / "scratch").glob("spark-*/userFiles-*/*")]
+    assert folders
+    for folder in folders:
+        shutil.rmtree(folder)
+    write(files, {"two.txt": "2"})
+    home.ok("refresh", name)
+    home.ok("run-job", name)
+    assert home.pairs(name) == [("one.txt", "1"), ("two.txt", "2")]
 
 
 @pytest.mark.long
