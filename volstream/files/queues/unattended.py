@@ -56,7 +56,8 @@ async def repeat(
         address = URL(request.url, encoded=True)  # as it was signed
         proxy = None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
         options: dict[str, Any] = {
-            "data": request.body,
+            "data": request.body or None,
+            "skip_auto_headers": ["Content-Type"],  # it would not be signed
             "headers": request.headers,
             "ssl": _context(request.ca_file),
             "proxy": proxy,
