@@ -145,11 +145,7 @@ def _reopen() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, descriptor)
-            if nowhere != descriptor:
-                os.close(nowhere)
-            os.set_inheritable(descriptor, True)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is this one
 
 
 class Capture:

@@ -271,8 +271,8 @@ def check_not_imported() -> None:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """Makes a folder the current one. If the one before it is gone, which would stop all later calls of this process, the folder
-    for temporary files takes its place."""
+    """Runs a block in a folder, and returns to the previous one. If Spark has deleted that one, every later call in this process
+    would fail, so the block returns to the folder for temporary files instead."""
     try:
         before = os.getcwd()
     except FileNotFoundError:

@@ -78,6 +78,7 @@ class Binding:
         self._consumption = consumption
         self._pinned: dict[str, Range | None] = {}
         self._tables = f"{home.warehouse}/tables"
+        self._checked: set[str] = set()  # schemas that are there, in this home's place
         self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`")
 
     def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
@@ -263,7 +264,7 @@ class Binding:
         take a fifth of a query's time. In a shared metastore, the schema may be another home's, which is an SqlError."""
         from pyspark.errors import AnalysisException
 
-        if shares_schemas(self._home):
+        if shares_schemas(self._home.settings) and schema not in self._checked:
             self._create_schema(schema)
         try:
             self.spark.sql(statement)
@@ -277,3 +278,4 @@ class Binding:
         place = literal(f"{self._tables}/{schema}")
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_column(schema)} LOCATION {place}")
         check_schema(self._home, self.spark, schema)
+        self._checked.add(schema)

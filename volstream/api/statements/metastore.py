@@ -87,14 +87,14 @@ def is_taken(home: Home, spark: SparkSession, name: Name, location: str) -> bool
     return entry is not None and entry.location != location
 
 
-def shares_schemas(home: Home) -> bool:
+def shares_schemas(settings: Settings) -> bool:
     """True if Spark's schemas are those of a Hive metastore, which other homes may use."""
-    return bool(home.settings.spark_conf.get(_IMPLEMENTATION) == "hive")
+    return bool(settings.spark_conf.get(_IMPLEMENTATION) == "hive")
 
 
 def check_schema(home: Home, spark: SparkSession, schema: str) -> None:
     """Raises SqlError if a Hive metastore has the schema elsewhere: tables would be made there, and could be another home's."""
-    if not shares_schemas(home):
+    if not shares_schemas(home.settings):
         return
     described = spark.sql(f"DESCRIBE SCHEMA {quote_column(schema)}").collect()
     [place] = (row["info_value"] for row in described if row["info_name"] == "Location")
@@ -107,9 +107,8 @@ def check_schema(home: Home, spark: SparkSession, schema: str) -> None:
 
 def is_configured(settings: Settings) -> bool:
     """True if Spark has a metastore."""
-    conf = settings.spark_conf
-    hive = conf.get(_IMPLEMENTATION) == "hive"
-    return bool(settings.spark_remote) or hive or any(key.startswith("spark.sql.catalog.") for key in conf)
+    has_catalog = any(key.startswith("spark.sql.catalog.") for key in settings.spark_conf)
+    return bool(settings.spark_remote) or shares_schemas(settings) or has_catalog
 
 
 def _path(location: str) -> str:

@@ -63,7 +63,7 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
         for batch in read.batches(content, skipped=skipped, on_ragged=ragged):
             for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
                 columns = [TextColumn(*pair, notation) for pair in zip(names, part.columns, strict=True)]
-                yield Chunk(part.num_rows, columns, is_part=ragged.waiting > 0)
+                yield Chunk(part.num_rows, columns, is_part=ragged.are_waiting)
             yield from ragged.taken()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None
@@ -86,13 +86,15 @@ class _Ragged:
         return "skip"
 
     @property
-    def waiting(self) -> int:
-        """The number of different widths of rows since :meth:`taken`."""
-        return len(self._texts)
+    def are_waiting(self) -> bool:
+        """True if :meth:`taken` would yield rows."""
+        return bool(self._texts)
 
     def taken(self) -> Iterator[Chunk]:
         """Yields the rows since the last call. What a row lacks is NULL."""
-        for left, (count, rows) in zip(range(self.waiting - 1, -1, -1), self._texts.items(), strict=True):
+        while self._texts:
+            count = next(iter(self._texts))
+            rows = self._texts.pop(count)
             _check_width(count)
             content = "\n".join(rows).encode()
             read = _ReadAs("utf-8", self._dialect, count)
@@ -103,8 +105,7 @@ class _Ragged:
             for number in range(len(self._names), count):
                 for at, value in present(batch.column(number)).items():
                     surplus.setdefault(at, {})[free(f"_c{number}", self._names)] = value
-            yield Chunk(batch.num_rows, columns, surplus, is_part=left > 0)
-        self._texts = {}
+            yield Chunk(batch.num_rows, columns, surplus, is_part=self.are_waiting)
 
 
 @dataclass(frozen=True)
