@@ -46,6 +46,8 @@ class Cost:
         live: seconds from a file's close to its row: the median of some volumes.
         create, fill, burst: milliseconds for each volume and job: to create it, its first rows, and one more file in all of them
             at once.
+        work: milliseconds of processor, on all cores, of the daemon and its engine for each change of that burst; the rest is the
+            benchmark's, and that of the cloud beside it.
         status: seconds that the command takes.
     """
 
@@ -57,6 +59,7 @@ class Cost:
     mebibytes: int
     live: float
     burst: float
+    work: float
     status: float
 
 
@@ -70,6 +73,7 @@ _COLUMNS: Mapping[str, Callable[[Cost], str]] = {
     "memory": lambda cost: f"{cost.mebibytes} MiB",
     "one file": lambda cost: f"{cost.live:.2f} s",
     "a file in all, each": lambda cost: f"{cost.burst:.0f} ms",
+    "its processor": lambda cost: f"{cost.work:.0f} ms",
     "status": lambda cost: f"{cost.status:.2f} s",
 }
 
@@ -186,9 +190,9 @@ def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = N
         _await(counts)
         fill = time.perf_counter() - began
         time.sleep(_REST_SECONDS)
-        used = _processor(process)
+        used = _processor([process])
         time.sleep(_IDLE_SECONDS)
-        idle = (_processor(process) - used) / _IDLE_SECONDS
+        idle = (_processor([process]) - used) / _IDLE_SECONDS
         threads, memory = process.num_threads(), process.memory_info().rss
         waits: list[float] = []
         for at in itertools.islice(itertools.cycle(range(0, number, max(1, number // _CHANGES))), _CHANGES):
@@ -201,11 +205,12 @@ def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = N
         began = time.perf_counter()
         command(home, "status")
         status = time.perf_counter() - began
-        began = time.perf_counter()
+        began, used = time.perf_counter(), _processor([process, *process.children(recursive=True)])
         for at in range(number):
             place.write(at, "burst")
         _await({log: count + 1 for log, count in counts.items()})
         burst = time.perf_counter() - began
+        work = _processor([process, *process.children(recursive=True)]) - used
     command(home, "engine", "stop", "--now")
     for log, count in counts.items():
         paths = queried(str(log.table), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
@@ -221,13 +226,14 @@ def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = N
         memory >> 20,
         sorted(waits)[len(waits) // 2],
         burst * each,
+        work * each,
         status,
     )
 
 
-def _processor(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def _processor(processes: Sequence[psutil.Process]) -> float:
+    """Returns the processor seconds of processes, and of children of theirs that have ended."""
+    return sum(sum(process.cpu_times()[:4]) for process in processes)
 
 
 class _Log:

@@ -33,18 +33,18 @@ same path: no store can look and remove at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
-from typing import TypeVar, cast
+from typing import cast
 
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, OnMove, Volume
 from volstream.base.lifecycle import faults
+from volstream.base.lifecycle.at_once import each
 from volstream.base.log import get
 from volstream.base.model.files import FileInfo, Finding, printable
 from volstream.base.model.names import Name
@@ -62,9 +62,6 @@ from volstream.jobs import plan
 from volstream.jobs.lease import held
 from volstream.jobs.output_checks import collision_message, has_outputs
 from volstream.jobs.staged import Staged
-
-Item = TypeVar("Item")
-T = TypeVar("T")
 
 _log = get("outputs")
 
@@ -106,7 +103,7 @@ class JobOutputs:
         """
         if not self._swept:
             left = files_listed(self._store.list(f"{self._folder}/", _EVERYTHING))
-            _each(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}))
+            each(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}), _AT_ONCE)
             self._swept = True
 
     def target(self, batch: Batch, attempt: str) -> OutputTarget:
@@ -123,7 +120,7 @@ class JobOutputs:
         fresh = sorted({output.path for _, output in made} - taken.keys())
         blocked = {
             path: f"{why} in the volume {self._volume.name}, but volstream did not write it there"
-            for path, why in zip(fresh, _each(self._store.obstacle, fresh), strict=True)
+            for path, why in zip(fresh, each(self._store.obstacle, fresh, _AT_ONCE), strict=True)
             if why is not None
         }
         failing: dict[str, str] = {}
@@ -216,8 +213,8 @@ class JobOutputs:
         taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
         fresh = [output for output in mine if output.path not in taken]
         waiting = [output for output in mine if output.path in taken]
-        etags = _each(lambda output: self._store.move(str(output.staged), output.path), fresh)
-        if None in (*etags, *_each(lambda output: self._store.head(str(output.staged)), waiting)):
+        etags = each(lambda output: self._store.move(str(output.staged), output.path), fresh, _AT_ONCE)
+        if None in (*etags, *each(lambda output: self._store.head(str(output.staged)), waiting, _AT_ONCE)):
             raise VolstreamError(
                 f"Outputs of the job {self._job.name} were removed before they were committed: another process assumed that this "
                 "one had died.",
@@ -262,17 +259,18 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
             continue
         store = output_store(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
-        etags = _each(partial(_publish, store, placed or {}), live)
+        etags = each(partial(_publish, store, placed or {}), live, _AT_ONCE)
         dead = [output for output in outputs if output.state is OutputState.DEAD]
         taken = catalog.outputs.at(volume_id, (output.path for output in dead))
         faults.point("outputs.moved")
-        _each(partial(_remove, store), [output for output in dead if output.path not in taken])
+        each(partial(_remove, store), [output for output in dead if output.path not in taken], _AT_ONCE)
         loaded = [output for output in outputs if output.state is OutputState.LOADED]
-        _each(partial(_set_aside, store), loaded)
+        each(partial(_set_aside, store), loaded, _AT_ONCE)
         faults.point("outputs.aside")
-        left = {output.path: why for output, why in zip(loaded, _each(partial(_take, store), loaded), strict=True) if why}
+        reasons = each(partial(_take, store), loaded, _AT_ONCE)
+        left = {output.path: why for output, why in zip(loaded, reasons, strict=True) if why}
         faults.point("outputs.removed")
-        _each(store.remove_folder, sorted(set(_left_by(outputs))))
+        each(store.remove_folder, sorted(set(_left_by(outputs))), _AT_ONCE)
         # Before the ledger forgets which paths changed: the directory learns of them from here, not from a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))
@@ -430,12 +428,3 @@ def output_store(volume: Volume, catalog: Catalog, settings: Settings) -> TakesO
     store = store_of(volume, catalog, settings)
     assert isinstance(store, TakesOutputs), "checked when the job was created"
     return store
-
-
-def _each(act: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
-    """Calls a function on each item, several at once; returns the results in order."""
-    todo = list(items)
-    if len(todo) < 2:
-        return list(map(act, todo))
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="outputs") as pool:
-        return list(pool.map(act, todo))

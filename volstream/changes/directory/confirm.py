@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.lifecycle.at_once import each
 from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
 from volstream.changes.directory import table
@@ -169,14 +169,9 @@ def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo
         except StorageError as error:
             return error
 
-    if len(listed) < 2:
-        answers = list(map(head, listed))
-    else:
-        with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="head") as pool:
-            answers = list(pool.map(head, listed))
     seen: dict[str, FileInfo | None] = {}
     failed: dict[str, StorageError] = {}
-    for key, answer in zip(listed, answers, strict=True):
+    for key, answer in zip(listed, each(head, listed, HEADS_AT_ONCE), strict=True):
         if isinstance(answer, StorageError):
             failed[key] = answer
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -19,6 +18,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.lifecycle.at_once import each
 from volstream.changes.directory import table
 from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.table import DELETE, INSERT
@@ -208,10 +208,7 @@ class Snapshot:
             at = bisect_left(lasts, path)
             if at < len(lasts) and str(self.base_files[at].minimum[PATH]) <= path:
                 by_file.setdefault(at, []).append(path)
-        if len(by_file) < 2:
-            return [self._find_in(self.base_files[at], paths) for at, paths in by_file.items()]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="lookup") as pool:
-            return list(pool.map(lambda item: self._find_in(self.base_files[item[0]], item[1]), by_file.items()))
+        return each(lambda item: self._find_in(self.base_files[item[0]], item[1]), by_file.items(), _READERS)
 
     def _find_in(self, file: DataFile, wanted: Sequence[str]) -> pa.Table:
         """Returns the rows of some paths, in order, from a file of the base."""
