@@ -72,7 +72,7 @@ class Failures:
         """Stores failures of an attempt that is not committed yet.
 
         Raises:
-            FencedError: another process assumed that this one had died and ended the attempt: these failures would stay forever.
+            FencedError: another process considered this one dead and ended the attempt: these failures would stay forever.
         """
         # One transaction per chunk: ``pending`` may be slow, and other writers would wait for it.
         for chunk in groups(pending, MAX_BOUND):

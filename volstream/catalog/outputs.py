@@ -82,7 +82,7 @@ class Outputs:
         """Records, before it is committed, what an attempt changes: its outputs, and the files whose rows it replaces.
 
         Raises:
-            FencedError: another process assumed that this one had died and ended the attempt.
+            FencedError: another process considered this one dead and ended the attempt.
         """
         mine = select(intents.c.attempt).where(intents.c.attempt == attempt, intents.c.state == "intent")
         with self._database.transaction() as transaction:

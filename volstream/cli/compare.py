@@ -48,7 +48,7 @@ def compare_command(
     if following:
         output.part("\n".join(["", "To switch:", *(f"  {command}" for command in following)]))
     else:
-        output.part("\nA column of another type needs another table, so another job: volstream create-job.")
+        output.part("\nA changed column type needs a new table. Create another job: volstream create-job")
 
 
 def _summary(comparison: Comparison) -> str:

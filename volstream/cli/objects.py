@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.base.definitions import FileJobSpec, Job
-from volstream.base.definitions.forms import DURATION
-from volstream.base.definitions.options import keys
+from volstream.base.definitions import Job
 from volstream.base.model.names import Name
-from volstream.base.model.units import format_duration, format_size
+from volstream.base.model.units import format_size
 from volstream.base.model.work import ACTIVE, FailureKind, FailureState
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
@@ -70,8 +68,6 @@ _LIMIT = 1000
 _NAMED = 5
 
 _STATES = [state.value for state in ACTIVE]
-
-_DURATIONS = frozenset(name for name, key in keys(FileJobSpec).items() if key.form is DURATION)
 
 _KINDS = ("connection", "volume", "stream", "job", "function", "source")
 
@@ -240,13 +236,15 @@ def _in_order(values: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
 
 
 def _text(key: str, value: Any) -> Any:
-    """Returns durations as they are given, texts in a list one after the other, what a dict says without ids, and other values as
+    """Returns options as they are given, texts in a list one after the other, what a dict says without ids, and other values as
     they are."""
-    if key in _DURATIONS:
-        return format_duration(value)
+    from volstream.ops.inspection import details
+
     if isinstance(value, Mapping):
         return in_a_line({key: item for key, item in value.items() if key != "id" and not key.endswith("_id")})
-    return ", ".join(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return details.as_written(key, value)
 
 
 def _show_table(output: Output, table: DescribedTable) -> None:

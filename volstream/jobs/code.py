@@ -1,4 +1,4 @@
-"""Which version of a job's code made which rows: told by the batch that each row names.
+"""Which version of a job's code made which rows, derived from each row's batch id.
 
 What does not belong here: what a version is (``version``), what the catalog keeps of versions (``catalog.codes``), and what other
 code would change (``compare``).

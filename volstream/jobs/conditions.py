@@ -27,7 +27,7 @@ def check_sets(spec: FileJobSpec | FileJob) -> None:
     if spec.function == LOADER:
         raise InvalidValueError("A job that loads files takes each file for itself.", "Leave out group_by.")
     if spec.on_move is OnMove.REKEY:
-        raise InvalidValueError("Rows of a set cannot follow a moved file.", "Leave out on_move, or group_by.")
+        raise InvalidValueError("on_move=rekey cannot be combined with group_by.", "Leave out one of them.")
     if spec.group_by not in SHORTHANDS:
         _check_key(spec.group_by)
     if spec.group_complete is not None:

@@ -438,7 +438,7 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
     user = catalog.job_of(stream)
     if user is not None and user != existing:
         raise ObjectInUseError(
-            f"The stream {stream.name} already serves the job {user.name}.", "Create another stream: streams cost nothing."
+            f"The stream {stream.name} already serves the job {user.name}.", "Create another stream: streams are cheap."
         )
     return stream
 
@@ -446,9 +446,7 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
 def _check_options(spec: FileJobSpec | FileJob) -> None:
     check_sets(spec)
     if spec.on_move is OnMove.REKEY and spec.write is Write.APPEND:
-        raise InvalidValueError(
-            "Rows cannot follow a moved file in a table that logs every processed version.", "Leave out on_move, or write."
-        )
+        raise InvalidValueError("on_move=rekey cannot be combined with write=append.", "Leave out one of them.")
     if spec.where is not None:
         check_where(spec.where)
 

@@ -39,7 +39,8 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
         return
     if job.write is Write.APPEND:
         raise InvalidValueError(
-            "A table that logs every processed version would name outputs that were replaced.", "Leave out write, or outputs_to."
+            "An append table keeps the rows of old versions, but their output files are overwritten.",
+            "Leave out write, or outputs_to.",
         )
     volume = catalog.volumes.get(Name.parse(job.outputs_to))
     if job.environment is not None and scheme_of(volume.location) != "file":
@@ -61,8 +62,8 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
         )
     if source is not None and (circle := _way_back(catalog, job, source, place)):
         raise InvalidStateError(
-            f"The outputs of the job {job.name} would come back to the volume {source.name}, which it processes, by the "
-            f"jobs {', '.join(str(other.name) for other in circle)}.",
+            f"The outputs of the job {job.name} would form a loop: they reach the volume {source.name}, which it processes, "
+            f"through the jobs {', '.join(other.name for other in circle)}.",
             "Name another volume or another outputs_prefix for one of them.",
         )
     for other in catalog.jobs.list(statement=None):
@@ -115,7 +116,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def collision_message(path: str, source: str, other: str) -> str:
-    return f"The output {path!r} of the file {source!r} is already that of {other}; give each file's outputs their own paths."
+    return f"The output path {path!r} of {source!r} is already used by {other}; give each file's outputs their own paths."
 
 
 def _place_of(volume: Volume, prefix: str | None) -> str:

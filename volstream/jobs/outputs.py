@@ -207,7 +207,7 @@ class JobOutputs:
         """Moves the contents of new paths there, and checks that those which have to wait are there.
 
         Raises:
-            VolstreamError: the contents were removed, because another process assumed that this one had died.
+            VolstreamError: the contents were removed, because another process considered this one dead and took over.
         """
         mine = [output for output in self._catalog.outputs.of_attempt(str(intent.attempt)) if output.staged is not None]
         taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
@@ -216,8 +216,8 @@ class JobOutputs:
         etags = each(lambda output: self._store.move(str(output.staged), output.path), fresh, _AT_ONCE)
         if None in (*etags, *each(lambda output: self._store.head(str(output.staged)), waiting, _AT_ONCE)):
             raise VolstreamError(
-                f"Outputs of the job {self._job.name} were removed before they were committed: another process assumed that this "
-                "one had died.",
+                f"Outputs of the job {self._job.name} were removed before they were committed: another process considered "
+                "this one dead and took over.",
                 "Nothing of the batch was committed; the next run repeats it.",
             )
         self._placed = {str(output.staged): str(etag) for output, etag in zip(fresh, etags, strict=True)}
@@ -280,7 +280,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
 
 
 def _note_left(catalog: Catalog, table: str, left: Mapping[str, str]) -> None:
-    """Records which loaded files could not be taken away, which is tried again with each run; none clears it."""
+    """Records loaded files that could not be removed; each run retries. An empty mapping clears the condition."""
     path, why = next(iter(left.items()), ("", ""))
     if left:
         _log.warning("files_not_taken", table=table, files=len(left), path=path, cause=why)

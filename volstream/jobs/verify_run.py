@@ -53,7 +53,7 @@ class VerifyRun(Run):
         if self.report.paused is not None:
             raise InvalidStateError(
                 f"The job {self.job.name} was paused before its table was compared: {self.report.paused}",
-                f"Mend that, then: volstream resume {self.job.name}",
+                f"Fix the cause, then run: volstream resume {self.job.name}",
             )
         if self.ended:
             return Verification()

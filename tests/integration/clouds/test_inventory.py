@@ -241,7 +241,7 @@ def test_a_volume_is_listed_while_its_reports_have_nothing_of_it(home: Home) -> 
 def test_the_inventory_of_a_volume_is_described_and_in_the_policies_of_its_connection(home: Home) -> None:
     with pytest.raises(InvalidValueError, match="cannot be an inventory of"):
         home.session.volumes.alter("v", inventory="oss://reports/x")
-    with pytest.raises(InvalidValueError, match="is a single report"):
+    with pytest.raises(InvalidValueError, match="is one report"):
         home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/manifest.json")
     home.session.volumes.alter("v", inventory=f"s3://{home.reports}/reports/")
     policy = policies(home.session.connections.get("c"), home.session.home.catalog)["permission_policy"]

@@ -154,7 +154,7 @@ def test_a_file_that_cannot_leave_stays_and_holds_up_no_other(place: Place) -> N
     assert sorted(text for path, text in files.items() if "nnn" in path) == ["n\n2\n", "n\n3\n"]
     assert not any(path.startswith(".volstream") for path in files)
     [problem] = problems(health(place.session.home, streams=False), {})
-    assert problem.why.startswith("A file that it has loaded stays in its volume: x/y.csv: ")
+    assert problem.why.startswith("A loaded file could not be moved out of its volume: x/y.csv: ")
     (place.folder / ".done/x").unlink()
     place.run()
     assert ".done/x/y.csv" in there(place)

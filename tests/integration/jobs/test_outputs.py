@@ -165,7 +165,7 @@ def test_one_path_for_two_files_of_a_batch_fails_the_second_and_names_both(targe
     target.create()
     target.run()
     assert failures(target) == {
-        "b": "The output 'up/x' of the file 'b' is already that of the file 'a'; give each file's outputs their own paths."
+        "b": "The output path 'up/x' of 'b' is already used by the file 'a'; give each file's outputs their own paths."
     }
     assert target.files == {"up/x": "->X", "up/c": "FINE"}
     target.check()
@@ -178,7 +178,7 @@ def test_the_path_of_another_files_committed_row_is_not_given_away(target: Targe
     target.run()
     target.place.put("a", "->x")
     target.run()
-    assert "is already that of the file 'b'" in failures(target)["a"]
+    assert "is already used by the file 'b'" in failures(target)["a"]
     assert target.files == {"up/x": "->X"}
     target.place.put("b", "->y")
     target.place.put("a", "->x z")
@@ -485,7 +485,7 @@ def test_jobs_that_feed_each_other_in_a_circle_are_refused(target: Target) -> No
     session.volumes.create("w", str(_folder(target, "w")), queue_type=QueueType.NONE)
     create: Callable[..., object] = session.jobs.create
     create("next", f"{code}:f", "of_next", volume="out", returns="made FILE", outputs_to="w")
-    with pytest.raises(InvalidStateError, match=r"would come back to the volume w, .*, by the jobs j, next\."):
+    with pytest.raises(InvalidStateError, match=r"they reach the volume w, .*, through the jobs j, next\."):
         create("last", f"{code}:f", "of_last", volume="w", returns="made FILE", outputs_to="v", outputs_prefix="again")
     session.jobs.drop("next")
     create("last", f"{code}:f", "of_last", volume="w", returns="made FILE", outputs_to="v", outputs_prefix="again")

@@ -121,7 +121,7 @@ class Connectors:
 
         source = self._home.catalog.sources.get(Name.parse(name))
         if source.kind is not SourceType.KAFKA:
-            raise InvalidStateError(f"{source.name} is not filled from a topic.", f"It is a source of kind {source.kind}.")
+            raise InvalidStateError(f"{source.name} is not filled from a topic.", f"Its kind is {source.kind}.")
         return read_to_end(self._home, source, stop or Stop())
 
 

@@ -104,7 +104,7 @@ class Ddl:
                 attributes = details.described(self._home, self._objects.by_kind[kind].get(_text(statement.name)))
                 if kind == "connection":
                     attributes = {_CONNECTION_KEYS.get(key, key): value for key, value in attributes.items()}
-                rows = [{"property": key, "value": _plain(value)} for key, value in attributes.items()]
+                rows = [{"property": key, "value": _plain(details.as_written(key, value))} for key, value in attributes.items()]
                 return Result(["property", "value"], rows)
             case "alter", "volume":
                 done = self._objects.volumes.refresh(

@@ -186,7 +186,7 @@ class Jobs(Collection[Job]):
             comment_prefix: how lines of csv files begin that are comments.
             null_values: unquoted values of csv files that are NULL, besides empty ones.
             quote: around values of csv files; ``none``: quotes are ordinary characters.
-            escape: the character of csv files after which the next one is ordinary.
+            escape: escape character of csv files.
             decimal: before the fraction of numbers in csv files.
             date_format, timestamp_format: of csv files, as for ``strptime``; None: ISO 8601. Times without a zone are in UTC.
             records: keys, with dots between them, under which the records of json files are.

@@ -184,7 +184,7 @@ class Sources(Collection[Source]):
     def _of_kind(self, name: str, kind: SourceType, noun: str) -> Source:
         source = self.get(name)
         if source.kind is not kind:
-            raise InvalidValueError(f"{source.name} is not a {noun}.", f"It is a source of kind {source.kind}.")
+            raise InvalidValueError(f"{source.name} is not a {noun}.", f"Its kind is {source.kind}.")
         return source
 
     def _appender(self, source: Source) -> Appender:

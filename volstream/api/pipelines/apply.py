@@ -37,7 +37,7 @@ def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: 
 
 
 def check_plan(objects: Objects, plan: PipelinePlan, *, contact: bool = True) -> None:
-    """Raises the error that :func:`carry_out` would end with, as far as it can be known before anything is changed.
+    """Raises the error that :func:`carry_out` would end with, if it can be detected beforehand.
 
     Args:
         contact: contact the stores and queues of volumes that are created or altered.

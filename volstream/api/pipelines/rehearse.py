@@ -34,7 +34,7 @@ _SOME_COLUMNS = "value STRING"
 
 
 def rehearse(home: Home, plan: PipelinePlan, *, contact: bool = True) -> None:
-    """Raises the error that carrying out a plan would end with, as far as it can be known before.
+    """Raises the error that carrying out a plan would end with, if it can be detected beforehand.
 
     Args:
         contact: contact the stores and queues of volumes that are created or altered.

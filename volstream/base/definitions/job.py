@@ -96,11 +96,7 @@ class Scheduled:
     cron: Annotated[str | None, Option("Run on a schedule.", metavar="'*/5 * * * *'", clause=True)] = None
     priority: Annotated[
         int,
-        Option(
-            "Of jobs that are due, those with higher numbers run first; of equal ones, the longest due.",
-            minimum=-1000,
-            maximum=1000,
-        ),
+        Option("Jobs with higher priority run first; ties go to the job that has waited longest.", minimum=-1000, maximum=1000),
     ] = 0
 
     def __post_init__(self) -> None:
@@ -387,17 +383,14 @@ class LoadKeys:
     skip_footer: Annotated[int, Option("Trailing lines of a csv file that are not data.", minimum=0, maximum=1000)] = 0
     comment_prefix: Annotated[
         str | None,
-        Option("Lines of csv files that begin so are comments.", form=forms.form("text", "str", _prefix), metavar="'#'"),
+        Option("Lines of csv files that start with this are comments.", form=forms.form("text", "str", _prefix), metavar="'#'"),
     ] = None
     null_values: Annotated[
         Sequence[str], Option(r"Values of csv files that are NULL, besides empty ones: \N, NULL, NA.", single="null_value")
     ] = ()
     quote: Annotated[str, Option("Quote around values of csv files.", form=_character("quote", "or none", "none"))] = '"'
-    escape: Annotated[
-        str | None,
-        Option("Character of csv files after which the next one is ordinary.", form=_character("escape", "such as \\")),
-    ] = None
-    decimal: Annotated[str, Option("Before the fraction of numbers in csv files.", form=_character("decimal", "such as ,"))] = "."
+    escape: Annotated[str | None, Option("Escape character of csv files.", form=_character("escape", "such as \\"))] = None
+    decimal: Annotated[str, Option("Decimal separator of csv files.", form=_character("decimal", "such as ,"))] = "."
     date_format: Annotated[str | None, Option("Format of dates in csv files; default: ISO 8601.", form=_TIME_FORMAT)] = None
     timestamp_format: Annotated[
         str | None, Option("Format of times in csv files; default: ISO 8601.", form=_TIME_FORMAT, metavar="'%d.%m.%Y %H:%M'")

@@ -61,12 +61,13 @@ class VolumeOptions:
         Sequence[str], Option("Take only files that match, such as '*.jpg'.", metavar="GLOB", single="pattern", clause=True)
     ] = ()
     ignores: Annotated[
-        Sequence[str], Option("Ignore files that match, instead of hidden and temporary ones.", metavar="GLOB", single="ignore")
+        Sequence[str],
+        Option("Ignore files that match. Replaces the default: hidden and temporary files.", metavar="GLOB", single="ignore"),
     ] = DEFAULT_IGNORES
     max_removals: Annotated[
         str | None,
         Option(
-            "Hold a listing's removals for confirmation above this. Default: half of at least 100 files, or all of at least 10.",
+            "Removals above this limit wait for confirmation. Default: half of at least 100 files, or all of at least 10.",
             metavar="50%|N|all",
             clause=True,
         ),

@@ -109,7 +109,7 @@ class Engine(Protocol):
 class Provider:
     """A provider of buckets. Its folder has a module for each part, and in it a function for each of the methods below.
 
-    A part is imported when it is needed, so that only its users need the provider's packages; whoever asks for another part gets
+    A part is imported when it is needed, so that only its users need the provider's packages: without them it raises
     :class:`~volstream.errors.DependencyError`. ``events`` and ``policies`` are pure, and need no package.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The operating system's notifications about directory trees: one inotify instance for all trees of the process, because Linux
 gives a user 128. Its thread handles each event where it arrives: no tree has a thread of its own.
 
-Directories are watched one by one. A new one is watched first and reported then, so that whoever lists it misses nothing. What
+Directories are watched one by one. A new one is watched before it is reported, so that a listing misses nothing. What
 does not belong here: when a change is reported (``debounce``), delivery (``local``).
 """
 

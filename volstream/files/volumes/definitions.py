@@ -223,8 +223,7 @@ def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: b
         place_of_reports(volume.inventory, volume.location)
         if volume.inventory.endswith(".json"):
             raise InvalidValueError(
-                f"{volume.inventory} is a single report: after reading it, the daemon would never list the volume again.",
-                "Give the folder that has a folder for each report.",
+                f"{volume.inventory} is one report, which never changes.", "Give the folder that contains all reports."
             )
     _check_apart(volume, settings)
     _check_queue(volume)

@@ -144,7 +144,7 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
     while file.tell() < end:
         count, length = _number(file), _number(file)
         if count < 0 or length < 0:  # so begins the header of another file
-            raise InvalidValueError(f"The {what} is damaged, or several Avro files were joined in it.", "Upload each by itself.")
+            raise InvalidValueError(f"The {what} is damaged, or several Avro files were joined in it.", "Upload them separately.")
         if length > MAX_RECORD_BYTES:
             raise _too_large(what)
         expanded = _expanded(file.read(length), opened.codec)

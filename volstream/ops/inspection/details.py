@@ -20,6 +20,7 @@ from volstream.base.definitions import (
     Stream,
     Volume,
 )
+from volstream.base.definitions.forms import DURATION, SIZE
 from volstream.base.definitions.options import keys
 from volstream.base.lifecycle import hosts
 from volstream.base.model.names import Name
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 Object = Connection | Volume | Stream | Job | Function | Source
 
+#: Options whose stored values are not what people write.
+_WRITTEN = {name: key for kind in (Volume, FileJob) for name, key in keys(kind).items() if key.form in (DURATION, SIZE)}
+
 
 def values(definition: Any) -> dict[str, Any]:
     """Returns the attributes of a definition, with names as text."""
@@ -47,6 +51,11 @@ def values(definition: Any) -> dict[str, Any]:
         every = {field.name: None for field in dataclasses.fields(FileJob) if field.name != "pickled"}
         attributes = {**every, "statement": query, "dynamic": isinstance(definition, DynamicJob), **attributes}
     return {key: _plain(value) for key, value in attributes.items()}
+
+
+def as_written(key: str, value: Any) -> Any:
+    """Returns an attribute's value as people write it: durations and sizes with their units, others as they are."""
+    return _WRITTEN[key].write(value) if key in _WRITTEN else value
 
 
 def _plain(value: Any) -> Any:

@@ -144,8 +144,8 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
             why = f"Its table does not match the files: {job['wrong']}."
             yield Problem(False, "job", job["job"], why, f"volstream verify {job['job']} --fix")
         if job.get("left"):
-            do = "It is tried again with each run. Make room for the file, or grant the right."
-            yield Problem(False, "job", job["job"], f"A file that it has loaded stays in its volume: {job['left']}", do)
+            do = "Each run retries. Free space for the file, or grant the missing permission."
+            yield Problem(False, "job", job["job"], f"A loaded file could not be moved out of its volume: {job['left']}", do)
         files = _files(job)
         if files is not None:
             yield files

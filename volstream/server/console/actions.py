@@ -140,7 +140,7 @@ def _paths(session: Session, name: str, form: Query) -> list[str] | None:
     """Returns the chosen files; None: all."""
     paths, group = form.texts("path"), form.text("group")
     if (len([choice for choice in (paths, group, form.text("all")) if choice])) != 1:
-        raise InvalidValueError("Choose files.", "Give one of path, group and all=1.")
+        raise InvalidValueError("No files are selected.", "Give one of path, group and all=1.")
     if group is not None:
         return list(paths_of_group(session.home, session.jobs.get(name), group))
     return list(paths) or None

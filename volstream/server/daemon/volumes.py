@@ -120,7 +120,7 @@ class VolumeWorker(Leased):
         self.wake()
 
     def ask(self) -> None:
-        """Says that another process, or a volume that receives for this one, has asked for checks."""
+        """Wakes the volume: another process, or a volume that receives for this one, has asked for checks."""
         keeping = self._keeping
         if keeping is not None:
             keeping.asks_at = float("-inf")

@@ -67,7 +67,7 @@ _REST_BYTES = 16 << 20
 
 
 def _nothing(*_: int) -> None:
-    """Takes no note."""
+    """Does nothing."""
 
 
 @dataclass(frozen=True)

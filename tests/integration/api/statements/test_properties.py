@@ -23,3 +23,5 @@ def test_a_volume_takes_the_options_that_have_no_clause_as_properties(tmp_path: 
         rows_of(session.objects, f"{said}PROPERTIES ('ignores' = '*.tmp', 'expect_every' = '2h')")
         volume = session.volumes.get("v")
         assert (volume.ignores, volume.expect_every, volume.max_removals) == (("*.tmp",), 7200.0, "20%")
+        described = {row["property"]: row["value"] for row in rows_of(session.objects, "DESCRIBE VOLUME v")[1]}
+        assert (described["ignores"], described["expect_every"]) == ("*.tmp", "2h")

@@ -81,7 +81,7 @@ def test_a_program_refreshes_pauses_and_retries(served: Served) -> None:
     with pytest.raises(InvalidStateError, match="is paused"):
         client.run("j")
     client.resume("j")
-    with pytest.raises(InvalidValueError, match="Choose files"):
+    with pytest.raises(InvalidValueError, match="No files are selected"):
         client.retry("j", [])
     with pytest.raises(InvalidValueError, match="not a name"):
         client.job("..")

@@ -1,4 +1,4 @@
-"""Whether a bucket's notifications reach a queue: nobody can be asked."""
+"""Whether a bucket's notifications reach a queue: OSS has no API that says so."""
 
 from __future__ import annotations
 
