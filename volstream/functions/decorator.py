@@ -50,7 +50,7 @@ def function(
         raise InvalidValueError(f"A function cannot take {batch_size} files at once.", "Give batch_size=1 or more.")
 
     def declare(decorated: _F) -> _F:
-        # Read by schema.of_function, batch_size_of and concurrency_of.
+        # Read by schema.declaration_of, batch_size_of and concurrency_of.
         if returns is not None:
             decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]
         if batch_size is not None:

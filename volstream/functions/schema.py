@@ -102,23 +102,18 @@ def of_job(job: FileJob) -> pa.Schema:
     return from_ddl(job.returns)
 
 
-def of_function(function: Callable[..., Any]) -> pa.Schema | None:
-    """Returns the schema that a function declares: ``@volstream.function(returns=...)``, or the row class in its return
-    annotation. None: it declares none, or an annotation such as ``dict`` leaves the columns open.
-
-    Raises:
-        InvalidValueError: its annotation, such as ``int``, does not describe rows; or a column has no SQL type.
-    """
-    return of_declaration(declaration_of(function))
-
-
 def of_declaration(declared: str | pa.Schema | None) -> pa.Schema | None:
     """Returns the schema of what :func:`declaration_of` returns. Raises InvalidValueError."""
     return from_ddl(declared) if isinstance(declared, str) else declared
 
 
 def declaration_of(function: Callable[..., Any]) -> str | pa.Schema | None:
-    """Returns what a function declares; see :func:`of_function`. DDL is not parsed: environments have no parser."""
+    """Returns what a function declares: ``@volstream.function(returns=...)``, or the row class in its return annotation. None: it
+    declares none, or an annotation such as ``dict`` leaves the columns open. DDL is not parsed: environments have no parser.
+
+    Raises:
+        InvalidValueError: its annotation, such as ``int``, does not describe rows; or a column has no SQL type.
+    """
     declared = getattr(function, "__volstream_returns__", None)
     if declared is not None:
         return declared if isinstance(declared, str) else from_declaration(declared)

@@ -169,31 +169,14 @@ class BatchExecutor:
         if self.job.takes_files:
             finish(self._services.catalog, self._services.settings, str(self.job.into))
         folders.discard(f"{self._services.staging}/{batch.id}")
-        progress = self._progress
-        progress.batches += 1
-        progress.done_files += batch.files
-        progress.done_bytes += batch.bytes
-        progress.failed += outcome.failed
-        progress.overtaken += outcome.overtaken
-        progress.later += outcome.later
-        progress.held += outcome.held
-        progress.rows += outcome.rows
-        counts.add(progress.counted, outcome.counted)
-        progress.removals += batch.removals if self.job.write is Write.UPSERT else 0  # a log keeps all rows
-        progress.moves += batch.moves
-        _log.info(
-            "batch_committed",
-            job=str(self.job.name),
-            batch=batch.id,
-            files=batch.files,
-            removed=batch.removals,
-            failed=outcome.failed,
-            overtaken=outcome.overtaken,
-            later=outcome.later,
-            held=outcome.held,
-            rows=outcome.rows,
-            version=open_plan.to_version,
+        counted = {name: getattr(outcome, name) for name in ("failed", "overtaken", "later", "held", "rows")}
+        removals = batch.removals if self.job.write is Write.UPSERT else 0  # a log keeps all rows
+        self._progress.add(
+            **counted, batches=1, done_files=batch.files, done_bytes=batch.bytes, removals=removals, moves=batch.moves
         )
+        counts.add(self._progress.counted, outcome.counted)
+        of_batch = {"batch": batch.id, "files": batch.files, "removed": batch.removals, "version": open_plan.to_version}
+        _log.info("batch_committed", job=self.job.name, **of_batch, **counted)
 
     def _adopts(self, columns: Sequence[str]) -> bool:
         """Adds columns to the job and its table, if the job accepts new columns."""

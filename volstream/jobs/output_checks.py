@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, Stream, Volume, Write
-from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.locations import overlap, place_of, scheme_of
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError
@@ -52,7 +51,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
         raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
     if volume.selection.may_contain(STAGING):
         raise InvalidValueError(f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'.")
-    place = _place_of(volume, job.outputs_prefix)
+    place = place_of(volume.location, job.outputs_prefix)
     source = catalog.volumes.by_id(stream.source_id)
     if source is not None and _would_contain(source, place):
         raise InvalidStateError(
@@ -70,7 +69,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
         if other.name == job.name or not isinstance(other, FileJob) or other.outputs_to is None:
             continue
         theirs = catalog.volumes.find(Name.parse(other.outputs_to))
-        if theirs is not None and _overlap(place, _place_of(theirs, other.outputs_prefix)):
+        if theirs is not None and overlap(place, place_of(theirs.location, other.outputs_prefix)):
             raise InvalidStateError(
                 f"The job {other.name} writes its outputs to the same folder of the volume {theirs.name}.",
                 "Give each of them an outputs_prefix of its own.",
@@ -86,7 +85,7 @@ def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Seq
         volume = catalog.volume_of(other)
         target = catalog.volumes.find(Name.parse(other.outputs_to))
         if volume is not None and target is not None:
-            others.append((other, volume, _place_of(target, other.outputs_prefix)))
+            others.append((other, volume, place_of(target.location, other.outputs_prefix)))
     ways: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
     seen: set[str] = set()
     for way, reached in ways:
@@ -105,22 +104,11 @@ def has_outputs(job: Job) -> bool:
 
 
 def _would_contain(source: Volume, place: str) -> bool:
-    root = _place_of(source, None)
+    root = place_of(source.location)
     if root.startswith(place):
         return True
     return place.startswith(root) and source.selection.may_contain(place[len(root) :].rstrip("/"))
 
 
-def _overlap(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
-
-
 def collision_message(path: str, source: str, other: str) -> str:
     return f"The output path {path!r} of {source!r} is already used by {other}; give each file's outputs their own paths."
-
-
-def _place_of(volume: Volume, prefix: str | None) -> str:
-    """Returns where outputs go, with a ``/`` at its end."""
-    is_local = scheme_of(volume.location) == "file"
-    root = os.path.realpath(local_path(volume.location)) if is_local else volume.location
-    return f"{root.rstrip('/')}/{prefix}/" if prefix else f"{root.rstrip('/')}/"

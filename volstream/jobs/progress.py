@@ -44,6 +44,11 @@ class Progress:
         """Number of files that were processed successfully."""
         return self.done_files - self.failed - self.overtaken - self.later - self.held
 
+    def add(self, **counted: int) -> None:
+        """Adds to attributes that are numbers, by name."""
+        for name, number in counted.items():
+            setattr(self, name, getattr(self, name) + number)
+
     def take_back(self, kinds: Sequence[FailureKind]) -> None:
         """Subtracts files that did not succeed earlier in the run and were retried, so that each counts once."""
         overtaken, later = sum(kind in SUPERSEDED for kind in kinds), kinds.count(FailureKind.RETRY_LATER)

@@ -54,6 +54,12 @@ class Statement:
     if_exists: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def target(self) -> Name:
+        """The name of the one object that it is about."""
+        assert self.name is not None, "the grammar requires a name"
+        return self.name
+
 
 @dataclass(frozen=True)
 class Text:

@@ -22,7 +22,7 @@ from volstream.functions.bounds import Bounds
 from volstream.functions.decorator import batch_size_of, function
 from volstream.functions.file import File
 from volstream.functions.rows import RowRequirements, rows_of
-from volstream.functions.schema import PROVENANCE, from_ddl, from_declaration, of_function, of_job, to_ddl
+from volstream.functions.schema import PROVENANCE, declaration_of, from_ddl, from_declaration, of_declaration, of_job, to_ddl
 
 SIMPLE = st.sampled_from(
     [
@@ -184,7 +184,7 @@ class Callable_:  # noqa: N801  # a callable object
 
 @pytest.mark.parametrize("declaring", [one, maybe, several, lazily, any_of, Callable_])
 def test_a_dataclass_as_the_return_type_declares_the_columns(declaring: type) -> None:
-    assert of_function(declaring) == ROW
+    assert of_declaration(declaration_of(declaring)) == ROW
 
 
 def test_a_function_without_a_declaration_has_none() -> None:
@@ -195,7 +195,7 @@ def test_a_function_without_a_declaration_has_none() -> None:
     def text(file: object): ...  # type: ignore[no-untyped-def]  # as above
 
     text.__annotations__["return"] = "n INT"
-    assert [of_function(one) for one in (plain, unresolved, basic, text)] == [None] * 4
+    assert [of_declaration(declaration_of(one)) for one in (plain, unresolved, basic, text)] == [None] * 4
 
 
 def test_a_dataclass_whose_annotations_cannot_be_resolved_is_rejected() -> None:
@@ -227,7 +227,7 @@ def test_a_decorator_declares_nullable_columns(declared: object) -> None:
     @function(returns=declared)
     def decorated(file: object) -> Row: ...  # type: ignore[empty-body]  # as above
 
-    assert of_function(decorated) == pa.schema([pa.field("label", pa.string(), nullable=True)])
+    assert of_declaration(declaration_of(decorated)) == pa.schema([pa.field("label", pa.string(), nullable=True)])
 
 
 @dataclass
@@ -276,7 +276,7 @@ def test_a_class_of_rows_in_the_annotation_declares_the_columns(annotation: obje
     def f(file: File) -> None: ...
 
     f.__annotations__["return"] = annotation
-    found = of_function(f)
+    found = of_declaration(declaration_of(f))
     assert found is not None
     assert to_ddl(found) == ddl
 
@@ -286,7 +286,7 @@ def test_an_annotation_may_leave_the_columns_open(annotation: object) -> None:
     def f(file: File) -> None: ...
 
     f.__annotations__["return"] = annotation
-    assert of_function(f) is None
+    assert of_declaration(declaration_of(f)) is None
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_an_annotation_that_names_no_rows_is_refused_with_what_to_write(annotati
 
     f.__annotations__["return"] = annotation
     with pytest.raises(InvalidValueError, match=re.escape(said)) as caught:
-        of_function(f)
+        of_declaration(declaration_of(f))
     assert "Annotate it with a dataclass" in caught.value.remedy
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -69,46 +69,37 @@ class Ddl:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._home = objects.home
-        self._makers: Mapping[str, Callable[[Statement], Any]] = {
-            "connection": self._create_connection,
-            "volume": self._create_volume,
-            "stream": self._create_stream,
-            "job": self._create_job,
-            "function": self._create_function,
-            "dynamic": self._create_dynamic,
-            "external": self._create_external,
-        }
 
     def run(self, statement: Statement) -> Result:
         """Runs a statement. Raises the operation's VolstreamError."""
         match statement.action, statement.kind:
             case "create", kind:
-                existed = statement.if_not_exists and self._exists(kind, _text(statement.name))
-                created = self._makers[kind](statement)
+                existed = statement.if_not_exists and self._exists(kind, statement.target)
+                created = getattr(self, f"_create_{kind}")(statement)
                 said = "exists" if existed else "is created"
                 return Result(["status"], [{"status": f"{_said(kind)} {created.name} {said}."}])
             case "drop", kind:
-                dropped = self._objects.by_kind[kind].drop(_text(statement.name), if_exists=statement.if_exists)
+                dropped = self._objects.by_kind[kind].drop(statement.target, if_exists=statement.if_exists)
                 said = "is dropped" if dropped else "does not exist"
                 return Result(["status"], [{"status": f"{_said(kind)} {statement.name} {said}."}])
             case "show", "directory":
                 return self._show_directory(statement)
             case "show", "create":
-                text = self._shown_definition(_named(statement))
+                text = self._shown_definition(statement.target)
                 return Result(["createtab_stmt"], [{"createtab_stmt": text}])
             case "show", "history":
                 return self._show_history(statement)
             case "show", kind:
                 return self._show(statement, kind)
             case "describe", kind:
-                attributes = details.described(self._home, self._objects.by_kind[kind].get(_text(statement.name)))
+                attributes = details.described(self._home, self._objects.by_kind[kind].get(statement.target))
                 if kind == "connection":
                     attributes = {_CONNECTION_KEYS.get(key, key): value for key, value in attributes.items()}
                 rows = [{"property": key, "value": _plain(details.as_written(key, value))} for key, value in attributes.items()]
                 return Result(["property", "value"], rows)
             case "alter", "volume":
                 done = self._objects.volumes.refresh(
-                    _text(statement.name),
+                    statement.target,
                     statement.options.get("string", ""),
                     accept_removals=statement.options.get("accept_removals", False),
                 )
@@ -119,15 +110,15 @@ class Ddl:
             case "alter", "stream":
                 return self._reset(statement)
             case "run", "job":
-                run = self._objects.jobs.run(_text(statement.name)).document
+                run = self._objects.jobs.run(statement.target).document
                 return Result(_RUN, [run])
             case "refresh", "dynamic":
-                written = self._objects.dynamic_tables.refresh(_text(statement.name))
+                written = self._objects.dynamic_tables.refresh(statement.target)
                 return Result(["num_affected_rows"], [{"num_affected_rows": written}])
             case "alter", "job" | "dynamic" as kind:
-                self._objects.by_kind[kind].get(_text(statement.name))
+                self._objects.by_kind[kind].get(statement.target)
                 act = self._objects.jobs.pause if "pause" in statement.options else self._objects.jobs.resume
-                job = act(_text(statement.name))
+                job = act(statement.target)
                 return Result(["status"], [{"status": f"{_said(kind)} {job.name} is {job.state}."}])
             case _:
                 raise SqlError(f"{statement.action.upper()} {statement.kind.upper()} is not supported.")
@@ -142,7 +133,7 @@ class Ddl:
     def _create_connection(self, statement: Statement) -> Any:
         options = dict(statement.options)
         type_ = options.pop("word").lower()
-        return self._objects.connections.create(_text(statement.name), type_, if_not_exists=statement.if_not_exists, **options)
+        return self._objects.connections.create(statement.target, type_, if_not_exists=statement.if_not_exists, **options)
 
     def _create_volume(self, statement: Statement) -> Any:
         options = dict(statement.options)
@@ -161,7 +152,7 @@ class Ddl:
         if "queue_type" in said:
             queue["queue_type"] = _QUEUES.get(said["queue_type"].upper(), said["queue_type"])
         return self._objects.volumes.create(
-            _text(statement.name),
+            statement.target,
             options.pop("location"),
             **self._existing(statement),
             **queue,
@@ -179,8 +170,8 @@ class Ddl:
         if "timestamp_as_of" in options:
             parsed["at_timestamp"] = self._moment(options["timestamp_as_of"])
         kind = "volume" if options["source_kind"].upper() == "VOLUME" else "table"
-        source: dict[str, Any] = {kind: _text(options["source"])}
-        return self._objects.streams.create(_text(statement.name), **(source | self._existing(statement) | parsed))
+        source: dict[str, Any] = {kind: options["source"]}
+        return self._objects.streams.create(statement.target, **(source | self._existing(statement) | parsed))
 
     def _create_job(self, statement: Statement) -> Any:
         options = statement.options
@@ -192,11 +183,11 @@ class Ddl:
             if clause not in options:
                 raise SqlError(f"A job needs {clause.upper()}.", "CREATE JOB j ON STREAM s FUNCTION 'f.py:f' INTO TABLE t")
         return self._objects.jobs.create(
-            _text(statement.name),
+            statement.target,
             options["function"],
-            _text(options["into"]),
-            stream=_optional(options.get("on_stream")),
-            volume=_optional(options.get("on_volume")),
+            options["into"],
+            stream=options.get("on_stream"),
+            volume=options.get("on_volume"),
             returns=options.get("returns"),
             **self._of_files(statement),
         )
@@ -211,9 +202,9 @@ class Ddl:
         if "arguments" in common:
             raise InvalidValueError("A job that loads files has no property 'arg.KEY'.", "Its options follow LOAD.")
         return self._objects.jobs.load(
-            _text(statement.name),
-            _text(options["on_volume"]),
-            _text(options["into"]),
+            statement.target,
+            options["on_volume"],
+            options["into"],
             **_parsed(load_keys(options["load"]), options["load"]),
             **common,
         )
@@ -236,9 +227,9 @@ class Ddl:
             clause = useless[0].upper().replace("_", " ")
             raise SqlError(f"A job of a statement has no {clause}.", "CREATE JOB j EVERY '1m' AS INSERT INTO t SELECT ...")
         return self._objects.jobs.create(
-            _text(statement.name),
+            statement.target,
             statement=options["as_statement"].text,
-            stream=_optional(options.get("on_stream")),
+            stream=options.get("on_stream"),
             comment=options.get("comment"),
             **_schedule(options),
             **self._existing(statement),
@@ -247,7 +238,7 @@ class Ddl:
     def _create_function(self, statement: Statement) -> Any:
         options = statement.options
         return self._objects.functions.create(
-            _text(statement.name),
+            statement.target,
             options["string"],
             options["expression"].text,
             comment=options.get("comment"),
@@ -257,7 +248,7 @@ class Ddl:
     def _create_dynamic(self, statement: Statement) -> Any:
         options = statement.options
         return self._objects.dynamic_tables.create(
-            _text(statement.name),
+            statement.target,
             options["as_statement"].text,
             comment=options.get("comment"),
             **_schedule(options),
@@ -282,7 +273,7 @@ class Ddl:
             )
         return self._objects.connector.upload_kafka(
             [broker.strip() for broker in brokers.split(",")],
-            _text(statement.name),
+            statement.target,
             source_format,
             topic=topic,
             properties=properties,
@@ -294,10 +285,10 @@ class Ddl:
     def _reset(self, statement: Statement) -> Result:
         options = statement.options
         if "number" in options:
-            stream = self._objects.streams.reset(_text(statement.name), to_version=_count(options["number"], "VERSION"))
+            stream = self._objects.streams.reset(statement.target, to_version=_count(options["number"], "VERSION"))
         else:
             moment = self._moment(options["expression"])
-            stream = self._objects.streams.reset(_text(statement.name), to_timestamp=moment)
+            stream = self._objects.streams.reset(statement.target, to_timestamp=moment)
         return Result(["status"], [{"status": f"Stream {stream.name} is at version {stream.offset}."}])
 
     def _show(self, statement: Statement, kind: str) -> Result:
@@ -331,7 +322,7 @@ class Ddl:
         return created_table(self._home, name) if not isinstance(job, DynamicJob) else created_dynamic_table(job)
 
     def _show_directory(self, statement: Statement) -> Result:
-        name = _named(statement)
+        name = statement.target
         volume = self._home.catalog.volumes.get(name)
         below = statement.options.get("string", "").strip("/")
         prefix = f"{below}/" if below else ""
@@ -390,20 +381,6 @@ def _count(text: str, what: str) -> int:
     if not text.isdecimal() or len(text) > 18:
         raise InvalidValueError(f"{what} cannot be {text!r}.", "Write a number of up to 18 digits.")
     return int(text)
-
-
-def _named(statement: Statement) -> Name:
-    assert statement.name is not None, "the grammar requires a name"
-    return statement.name
-
-
-def _text(name: Name | None) -> str:
-    assert name is not None, "the grammar requires a name"
-    return str(name)
-
-
-def _optional(name: Name | None) -> str | None:
-    return None if name is None else str(name)
 
 
 def _plain(value: Any) -> str | None:

@@ -12,7 +12,6 @@ from volstream.api.pipelines.model import CODE, Definition, Kind, PlanStep, Verb
 from volstream.base.definitions import NO_SCHEDULE, FileJobOptions, JobOptions, LoadKeys
 from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.options import keys, to_create
-from volstream.base.model.names import Name
 from volstream.sql.text import pairs, quote_column
 
 
@@ -21,27 +20,17 @@ class ActionExecutor:
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
-        self._makers = {
-            Kind.CONNECTION: self.connection,
-            Kind.VOLUME: self.volume,
-            Kind.FUNCTION: self.function,
-            Kind.SOURCE: self.source,
-            Kind.TABLE: self.table,
-            Kind.STREAM: self.stream,
-            Kind.JOB: self.job,
-            Kind.DYNAMIC_TABLE: self.dynamic_table,
-        }
 
     def carry_out(self, action: PlanStep) -> None:
         """Does what an action says. Raises the VolstreamError of the operation."""
         if action.verb is Verb.DROP:
             self.drop(action.definition)
         elif action.verb is not Verb.KEEP:
-            self._makers[action.definition.kind](action)
+            getattr(self, action.definition.kind.name.lower())(action)
 
     def connection(self, action: PlanStep) -> None:
         """Creates or alters a connection."""
-        name, values = str(action.definition.name), options(action)
+        name, values = action.definition.name, options(action)
         if action.verb is Verb.CREATE:
             self.objects.connections.create(name, values.pop("type"), **values)
         else:
@@ -53,7 +42,7 @@ class ActionExecutor:
         Args:
             check: contact its store and its queue first.
         """
-        name, values = str(action.definition.name), options(action)
+        name, values = action.definition.name, options(action)
         if action.verb is Verb.CREATE:
             self.objects.volumes.create(name, values.pop("location"), check=check, **values)
         else:
@@ -64,7 +53,7 @@ class ActionExecutor:
         definition = action.definition
         values = dict(definition.values)
         self.objects.functions.create(
-            str(definition.name),
+            definition.name,
             values.pop("function"),
             values.pop("returns"),
             or_replace=action.verb is Verb.ALTER,
@@ -74,7 +63,7 @@ class ActionExecutor:
 
     def source(self, action: PlanStep) -> None:
         """Creates or alters a source."""
-        name, values = str(action.definition.name), options(action)
+        name, values = action.definition.name, options(action)
         if "retention_policy" in values:
             values["retention_policy"] = written(Kind.SOURCE, "retention_policy", values["retention_policy"])
         if action.verb is Verb.ALTER:
@@ -104,23 +93,22 @@ class ActionExecutor:
 
     def stream(self, action: PlanStep) -> None:
         """Creates a stream, or alters its comment."""
-        name, values = str(action.definition.name), options(action)
+        name, values = action.definition.name, options(action)
         if action.verb is Verb.ALTER:
             self.objects.streams.alter(name, comment=values["comment"])
             return
-        volume, table = (_text(values.pop(key)) for key in ("volume", "table"))
-        self.objects.streams.create(name, volume, table=table, **values)
+        self.objects.streams.create(name, values.pop("volume"), **values)
 
     def job(self, action: PlanStep) -> None:
         """Creates or alters a job."""
         definition = action.definition
-        name, values = str(definition.name), options(action)
+        name, values = definition.name, options(action)
         if definition.values["statement"] is not None and (action.verb is Verb.CREATE or "statement" in values):
             # Its streams are not the job's, so another job of the same name goes on where it was.
             self.objects.jobs.create(
                 name,
                 statement=definition.values["statement"],
-                stream=_text(definition.values["stream"]),
+                stream=definition.values["stream"],
                 or_replace=action.verb is Verb.ALTER,
                 **{key: definition.values[key] for key in keys(JobOptions)},
             )
@@ -129,14 +117,11 @@ class ActionExecutor:
         elif definition.values["load"] is not None:
             loaded = vars(values.pop("load"))
             common = {key: values[key] for key in keys(FileJobOptions)}
-            self.load(name, str(values["volume"]), str(values["into"]), {**loaded, **common})
+            self.load(name, values["volume"], values["into"], {**loaded, **common})
         else:
             del values["load"], values["statement"]
-            function, into, *source = (values.pop(key) for key in ("function", "into", "stream", "volume"))
-            stream, volume = map(_text, source)
-            self.objects.jobs.create(
-                name, function, _text(into), stream=stream, volume=volume, directory=definition.folder, **values
-            )
+            function, into = values.pop("function"), values.pop("into")
+            self.objects.jobs.create(name, function, into, directory=definition.folder, **values)
 
     def load(self, name: str, volume: str, into: str, values: Mapping[str, Any]) -> None:
         """Creates a job that loads files."""
@@ -144,7 +129,7 @@ class ActionExecutor:
 
     def dynamic_table(self, action: PlanStep) -> None:
         """Creates a dynamic table and fills it, or alters its trigger and comment."""
-        name, values = str(action.definition.name), options(action)
+        name, values = action.definition.name, options(action)
         if action.verb is Verb.ALTER:
             self.objects.jobs.alter(name, **values)
         else:
@@ -153,7 +138,7 @@ class ActionExecutor:
     def drop(self, definition: Definition) -> None:
         """Drops an object. Raises ObjectInUseError."""
         kind = "dynamic" if definition.kind is Kind.DYNAMIC_TABLE else definition.kind.noun
-        self.objects.by_kind[kind].drop(str(definition.name))
+        self.objects.by_kind[kind].drop(definition.name)
 
     def _sql(self, statement: str) -> None:
         from volstream.api.objects.sql import run_statement
@@ -207,10 +192,6 @@ def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
         if loaded.schema is not None:
             changed["returns"] = loaded.schema
     return changed
-
-
-def _text(name: Name | None) -> str | None:
-    return None if name is None else str(name)
 
 
 def _listed(columns: tuple[str, ...]) -> str:

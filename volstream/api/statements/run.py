@@ -195,30 +195,29 @@ class SparkStatements:
         """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others; and
         ``ALTER TABLE t ADD PRIMARY KEY``, which sets one of volstream's.
         """
-        assert statement.name is not None, "the grammar asks for a name"
         said: dict[str, str] = statement.options.get("properties", {})
         properties: dict[str, str] = {}
         for key, value in said.items():
             check_property(key, value)
             shorthand = SHORTHANDS.get(key.lower())
             properties |= {key: value} if shorthand is None else shorthand(value)
-        check_tracking_stays(self._home, statement.name, properties)
-        schema = DeltaLog(folders.table_location(self._home.warehouse, statement.name)).schema()
+        check_tracking_stays(self._home, statement.target, properties)
+        schema = DeltaLog(folders.table_location(self._home.warehouse, statement.target)).schema()
         if "primary_key" in statement.options:
-            properties[PRIMARY_KEY] = _key_of(statement.name, schema, statement.options["primary_key"])
+            properties[PRIMARY_KEY] = _key_of(statement.target, schema, statement.options["primary_key"])
         if schema is None and any(key.lower() == "change_tracking" for key in said):
             raise InvalidStateError(
-                f"The table {statement.name} is not in the home's warehouse, so it can have no streams.",
+                f"The table {statement.target} is not in the home's warehouse, so it can have no streams.",
                 "Copy it: CREATE TABLE ... AS SELECT ...",
             )
         present = {} if schema is None else schema.properties
         changed = {key: value for key, value in properties.items() if present.get(key) != value}
         binding = self._binding(self._home.spark)
-        binding.attach(statement.name)
+        binding.attach(statement.target)
         if changed or schema is None:
-            altering = f"ALTER TABLE {statement.name.qualified} SET TBLPROPERTIES ({pairs(changed)})"
+            altering = f"ALTER TABLE {statement.target.qualified} SET TBLPROPERTIES ({pairs(changed)})"
             # To add a key also ends real-time streams, which began without it.
-            arrived.commit_before(self._home, altering if said else f"ALTER TABLE {statement.name.qualified} ADD PRIMARY KEY")
+            arrived.commit_before(self._home, altering if said else f"ALTER TABLE {statement.target.qualified} ADD PRIMARY KEY")
             binding.spark.sql(altering).collect()
         return Result([], [])
 

@@ -160,7 +160,7 @@ def run_loop(
     log: logs.Logger,
     backoff: Backoff,
     *,
-    survives: Callable[[Exception], bool] = is_transient,
+    survives: Callable[[Exception], bool] = lambda _: True,
     trouble: FailureTracker | None = None,
 ) -> None:
     """Calls ``tick`` repeatedly until ``stop`` is set.
@@ -170,7 +170,7 @@ def run_loop(
     logged too.
 
     Args:
-        survives: returns True for errors after which the loop continues.
+        survives: returns True for errors after which the loop continues; by default it does after any.
         trouble: records failures and successes; None: a new one for this loop.
 
     Raises:

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from volstream.base.model.names import Name
 from volstream.base.model.text import json_document
 
 
@@ -45,14 +44,12 @@ def _duration(value: timedelta) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type | Name):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if (text := scalar_text(value)) is not None:
         return text
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Name):
-        return str(value)
     if hasattr(value, "asDict"):
         return value.asDict(recursive=True)
     if isinstance(value, Iterable):

@@ -71,6 +71,17 @@ def local_path(location: str) -> str:
     return os.fsdecode(unquote_to_bytes(os.fsencode(match[2])))
 
 
+def place_of(location: str, below: str | None = None) -> str:
+    """Returns a location, or a folder below it, with a ``/`` at its end; a local one without links."""
+    root = os.path.realpath(local_path(location)) if scheme_of(location) == "file" else location
+    return f"{root.rstrip('/')}/{below}/" if below else f"{root.rstrip('/')}/"
+
+
+def overlap(one: str, other: str) -> bool:
+    """Returns whether one of two places is in the other, or they are the same; both are from :func:`place_of`."""
+    return one.startswith(other) or other.startswith(one)
+
+
 def meant(location: str, path: str, known: Collection[str] = ()) -> str:
     """Returns a hint, ending with a space, on the file that an unknown path may mean; or nothing.
 

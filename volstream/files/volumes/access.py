@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from typing import Any
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Connection, FileJob, Volume
 from volstream.base.definitions.job import KEEP
-from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.locations import overlap, place_of
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_by, provider_of
@@ -96,12 +95,7 @@ def job_emptying_shared(catalog: Catalog, volume: Volume, own: Collection[str] =
 
 def shares_files(one: Volume, other: Volume) -> bool:
     """Returns whether a file can be in both volumes: their places are the same, or one is in the other."""
-    places = sorted(f"{_place(volume.location)}/" for volume in (one, other))
-    return places[1].startswith(places[0])
-
-
-def _place(location: str) -> str:
-    return os.path.realpath(local_path(location)) if scheme_of(location) == "file" else location.rstrip("/")
+    return overlap(*(place_of(volume.location) for volume in (one, other)))
 
 
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from volstream.base.model.names import free
-from volstream.base.model.units import format_size
 from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
-from volstream.functions.loading.dialect import NULL, Dialect, Encoded
+from volstream.functions.loading.dialect import NULL, Dialect, Encoded, too_large_row
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import Notation
@@ -235,5 +234,5 @@ def _rejection(reason: str, encoding: str) -> FileRejectedError:
     if "invalid UTF8" in reason:
         return not_encoded(encoding, reason.partition(": CSV")[0].removeprefix("In "))
     if "straddling" in reason:
-        return FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
+        return too_large_row()
     return FileRejectedError(f"The file cannot be read as csv: {reason}.")

@@ -225,7 +225,12 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
 
 def _check_size(row: str) -> None:
     if len(row) > MAX_RECORD_BYTES:
-        raise FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
+        raise too_large_row()
+
+
+def too_large_row() -> FileRejectedError:
+    """Returns the error for a row that is larger than memory should hold."""
+    return FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
 
 
 class Encoded:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request, cookie_parser
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -105,7 +105,7 @@ class Access:
                 return self._refuse(request, 401, "The token is wrong.")
             request.scope.setdefault("state", {})["who"] = "api"
             return None
-        if not same(_cookies(request.headers).get(cookie_name(request), ""), cookie_value(self._token)):
+        if not same(request.cookies.get(cookie_name(request), ""), cookie_value(self._token)):
             return self._refuse(request, 401, "The token is missing.")
         if request.method not in _SAFE and not is_same_origin(request.headers, request.scope["scheme"]):
             return self._refuse(request, 403, "Actions must come from a page of this console.")
@@ -157,10 +157,6 @@ def bearer(headers: Headers) -> str | None:
     """Returns the token of an ``Authorization: Bearer`` header."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    return cookie_parser(headers.get("cookie", ""))
 
 
 def same(sent: str, wanted: str) -> bool:

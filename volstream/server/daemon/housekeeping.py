@@ -48,7 +48,7 @@ class Housekeeper:
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
-        run_loop("housekeeping", self._tick, self._stop, _log, Backoff(cap_seconds=600.0), survives=lambda _: True)
+        run_loop("housekeeping", self._tick, self._stop, _log, Backoff(cap_seconds=600.0))
 
     def _tick(self) -> None:
         log_file.roll(self._settings.log_directory)

@@ -131,7 +131,7 @@ class Scheduler:
     def run(self) -> None:
         """Runs in its own thread; returns when it is stopped and the runs in progress have ended."""
         with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
-            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff(), survives=lambda _: True)
+            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff())
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
         """Records finished runs, starts due ones, and waits for the next check."""

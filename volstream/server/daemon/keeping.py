@@ -104,7 +104,7 @@ class VolumeKeeping:
     def follow(self) -> None:
         """Follows the catalog, in a thread of its own, until stopped."""
         try:
-            run_loop("volumes", self._look, self.stop, _log, Backoff(), survives=lambda _: True, trouble=self._trouble)
+            run_loop("volumes", self._look, self.stop, _log, Backoff(), trouble=self._trouble)
         finally:
             with suppress(CatalogError):  # the others notice when the lease expires
                 self._members.leave()

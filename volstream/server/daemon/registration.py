@@ -34,7 +34,7 @@ class Registrar:
     def run(self) -> None:
         """Returns when stopped."""
         backoff = Backoff(first_seconds=_LOOK_SECONDS)
-        run_loop("registration", self._tick, self._stop, _log, backoff, survives=lambda _: True)
+        run_loop("registration", self._tick, self._stop, _log, backoff)
 
     def _tick(self) -> None:
         if self._is_up():

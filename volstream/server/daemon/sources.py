@@ -88,7 +88,7 @@ class SourceWorkers(Collector):
     def run(self) -> None:
         """Runs in its own thread; returns when stopped, and all workers have ended."""
         try:
-            run_loop("sources", self._look, self._stop, _log, Backoff(), survives=lambda _: True)
+            run_loop("sources", self._look, self._stop, _log, Backoff())
         finally:
             for worker in self._workers.values():
                 worker.end()

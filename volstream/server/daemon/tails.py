@@ -51,7 +51,7 @@ class Committer:
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
-        run_loop("commits", self._tick, self._stop, _log, Backoff(), survives=lambda _: True)
+        run_loop("commits", self._tick, self._stop, _log, Backoff())
 
     def _tick(self) -> None:
         if self._stop.wait(self._seconds):

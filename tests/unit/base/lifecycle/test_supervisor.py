@@ -11,7 +11,7 @@ import structlog
 
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import Supervisor, ThreadFailure, run_loop
+from volstream.base.lifecycle.supervisor import Supervisor, ThreadFailure, is_transient, run_loop
 from volstream.errors import QueueError, UserError
 
 FAST = Backoff(first_seconds=0.001, cap_seconds=0.002)
@@ -122,7 +122,7 @@ def looped(ticks: list[Exception | None], stop: Stop) -> list[dict[str, Any]]:
             raise outcome
 
     with structlog.testing.capture_logs() as lines:
-        run_loop("reading", tick, stop, structlog.get_logger(), FAST)
+        run_loop("reading", tick, stop, structlog.get_logger(), FAST, survives=is_transient)
     return [dict(line) for line in lines]
 
 
