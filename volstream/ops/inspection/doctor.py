@@ -190,7 +190,11 @@ class _ExaminedVolume:
     def _queue(self) -> Iterator[Check]:
         queue = queue_of(self._volume, self._home.catalog, self._home.settings)
         if not isinstance(queue, SelfDescribing):
-            yield Check("queue", CheckState.OK, f"{self._volume.queue_type}: no external service needed")
+            kind = self._volume.queue_type
+            if kind.is_plugin:
+                yield Check("queue", CheckState.SKIPPED, f"{kind}: its plug-in does not report the queue's state")
+            else:
+                yield Check("queue", CheckState.OK, f"{kind}: no external service needed")
             return
         states: list[QueueState] = []
 
