@@ -23,15 +23,14 @@ from volstream.ops.inspection.problems import Problem, problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
-    from volstream.spark.engine.control import EngineStatus
-
-Row = Mapping[str, Any]
 
 #: Columns in order of importance: a narrow terminal shows the first.
-_VOLUMES = ("volume", "files", "rejected", "last_listing", "queue", "added_by_listing", "removed_by_listing", "late_events")
-_STREAMS = ("stream", "unread", "unread_bytes", "source", "offset", "has_data")
 _JOBS = ("job", "state", "done", "failed", "files/s", "rows/s", "waiting_since", "outcome", "last_run", "trigger")
-_TABLES = ("table", "not_committed")
+_OTHERS = {
+    "volumes": ("volume", "files", "rejected", "last_listing", "queue", "added_by_listing", "removed_by_listing", "late_events"),
+    "streams": ("stream", "unread", "unread_bytes", "source", "offset", "has_data"),
+    "tables": ("table", "not_committed"),
+}
 
 #: Characters that a column needs on average.
 _WIDTH = 11
@@ -46,17 +45,13 @@ class HomeFacts:
 
     Attributes:
         at: seconds on a steady clock.
+        status: of the home.
         done: by job, the files and rows that it has ever processed.
     """
 
     at: float
     time: datetime
-    home: str
-    engine: EngineStatus | None
-    volumes: Sequence[Row]
-    streams: Sequence[Row]
-    jobs: Sequence[Row]
-    tables: Sequence[Row]
+    status: Mapping[str, Any]
     wrong: Sequence[Problem]
     done: Mapping[str, tuple[int, int]]
 
@@ -70,9 +65,9 @@ def look(session: Session) -> HomeFacts:
     return HomeFacts(
         at=time.monotonic(),
         time=datetime.now().astimezone(),
+        status=overview,
         wrong=problems(overview, {}),
         done={name: (total["succeeded"] + total["failed"], total["rows"]) for name, total in totals.items()},
-        **{name: overview[name] for name in ("home", "engine", "volumes", "streams", "jobs", "tables")},
     )
 
 
@@ -102,11 +97,11 @@ def picture(before: HomeFacts | None, now: HomeFacts, width: int, height: int, n
     per_second = rates(before, now)
     jobs = [
         {**row, "done": done_of(row), "files/s": rate and round(rate[0], 1), "rows/s": rate and round(rate[1], 1)}
-        for row, rate in ((row, per_second.get(row["job"])) for row in now.jobs)
+        for row, rate in ((row, per_second.get(row["job"])) for row in now.status["jobs"])
     ]
     jobs.sort(key=lambda row: (row["state"] != JobState.PAUSED, not row["failed"], -(row["files/s"] or 0)))
-    listings = ((jobs, _JOBS), (now.volumes, _VOLUMES), (now.streams, _STREAMS), (now.tables, _TABLES))
-    tables = [(rows, columns) for rows, columns in listings if rows]
+    others = [(now.status[kind], columns) for kind, columns in _OTHERS.items()]
+    tables = [(rows, columns) for rows, columns in [(jobs, _JOBS), *others] if rows]
     shown = wrong if len(wrong) <= _NOTES else [*wrong[: _NOTES - 1], (f"and {len(wrong) - _NOTES + 1} more", False)]
     free = height - 2 - max(1, len(shown)) - (_FRAME + 1) * len(tables)
     parts: list[Any] = [Text(_heading(now), no_wrap=True, overflow="ellipsis", style="bold")]
@@ -122,9 +117,9 @@ def picture(before: HomeFacts | None, now: HomeFacts, width: int, height: int, n
 
 
 def _heading(now: HomeFacts) -> str:
-    engine = now.engine
+    engine = now.status["engine"]
     running = f"engine {engine.state} ({engine.kind}, up {format_age(engine.up_seconds)})" if engine else "no engine"
-    return f"{now.time:%H:%M:%S}  {running}  q: quit  {one_line(now.home)}"
+    return f"{now.time:%H:%M:%S}  {running}  q: quit  {one_line(now.status['home'])}"
 
 
 @click.command("top")
@@ -134,7 +129,7 @@ def top_command(session: Session, output: Output, every: float) -> None:
     """Show volumes, streams and jobs live, until q is pressed. Starts nothing; without a terminal prints them once."""
     now = look(session)
     if output.as_json:
-        output.result(vars(now), None)
+        output.result({**now.status, **{key: value for key, value in vars(now).items() if key != "status"}}, None)
     elif sys.stdin.isatty() and sys.stdout.isatty():
         with _keys() as pressed:
             _watch(session, now, every, pressed)

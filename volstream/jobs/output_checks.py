@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -65,37 +65,36 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
             f"through the jobs {', '.join(other.name for other in circle)}.",
             "Name another volume or another outputs_prefix for one of them.",
         )
-    for other in catalog.jobs.list(statement=None):
-        if other.name == job.name or not isinstance(other, FileJob) or other.outputs_to is None:
-            continue
-        theirs = catalog.volumes.find(Name.parse(other.outputs_to))
-        if theirs is not None and overlap(place, place_of(theirs.location, other.outputs_prefix)):
+    for other, target, theirs in _others(catalog, job):
+        if overlap(place, theirs):
             raise InvalidStateError(
-                f"The job {other.name} writes its outputs to the same folder of the volume {theirs.name}.",
+                f"The job {other.name} writes its outputs to the same folder of the volume {target.name}.",
                 "Give each of them an outputs_prefix of its own.",
             )
 
 
 def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Sequence[FileJob]:
     """Returns the jobs by which the files at a place lead to others in the volume that a job processes; empty: by none."""
-    others: list[tuple[FileJob, Volume, str]] = []
-    for other in catalog.jobs.list(statement=None):
-        if not isinstance(other, FileJob) or other.name == job.name or other.outputs_to is None:
-            continue
-        volume = catalog.volume_of(other)
-        target = catalog.volumes.find(Name.parse(other.outputs_to))
-        if volume is not None and target is not None:
-            others.append((other, volume, place_of(target.location, other.outputs_prefix)))
+    others = [(other, catalog.volume_of(other), place) for other, _, place in _others(catalog, job)]
     ways: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
     seen: set[str] = set()
     for way, reached in ways:
         if way and _would_contain(source, reached):
             return way
         for other, volume, target_place in others:
-            if other.id not in seen and _would_contain(volume, reached):
+            if volume is not None and other.id not in seen and _would_contain(volume, reached):
                 seen.add(other.id)
                 ways.append(((*way, other), target_place))
     return ()
+
+
+def _others(catalog: Catalog, job: FileJob) -> Iterator[tuple[FileJob, Volume, str]]:
+    """Yields the other jobs that make files, the volume that takes them, and their place in it."""
+    for other in catalog.jobs.list(statement=None):
+        if isinstance(other, FileJob) and other.name != job.name and other.outputs_to is not None:
+            target = catalog.volumes.find(Name.parse(other.outputs_to))
+            if target is not None:
+                yield other, target, place_of(target.location, other.outputs_prefix)
 
 
 def has_outputs(job: Job) -> bool:

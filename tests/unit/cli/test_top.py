@@ -48,18 +48,19 @@ VOLUME = {
     "removed_by_listing": 0,
     "late_events": 0,
 }
-NOW = HomeFacts(
-    at=10.0,
-    time=datetime(2026, 3, 1, 12, tzinfo=UTC),
-    home="/home",
-    engine=None,
-    volumes=[{"volume": "photos", "note": None, **VOLUME}],
-    streams=[{"stream": "s", "unread": 3, "unread_bytes": 9, "source": "volume photos", "offset": 1, "has_data": True, "note": None}],
-    jobs=[{"job": "sizes", **JOB}],
-    tables=[],
-    wrong=[],
-    done={"sizes": (100, 300)},
-)  # fmt: skip
+STATUS = {
+    "home": "/home",
+    "engine": None,
+    "volumes": [{"volume": "photos", "note": None, **VOLUME}],
+    "streams": [{"stream": "s", "unread": 3, "unread_bytes": 9, "source": "volume photos", "offset": 1, "has_data": True, "note": None}],
+    "jobs": [{"job": "sizes", **JOB}],
+    "tables": [],
+}  # fmt: skip
+NOW = HomeFacts(10.0, datetime(2026, 3, 1, 12, tzinfo=UTC), STATUS, wrong=[], done={"sizes": (100, 300)})
+
+
+def now_with(**status: Any) -> HomeFacts:
+    return dataclasses.replace(NOW, status={**STATUS, **status})
 
 
 def shown(now: HomeFacts, before: HomeFacts | None = None, *, width: int = 120, height: int = 40, note: str | None = None) -> str:
@@ -91,11 +92,8 @@ def test_without_an_earlier_look_there_are_no_rates(before: HomeFacts | None) ->
 
 
 def test_what_is_wrong_is_said() -> None:
-    now = dataclasses.replace(
-        NOW,
-        wrong=[Problem(True, "volume", "v", "the folder is gone\x1b[31m", "volstream doctor v")],
-        engine=EngineStatus("running", "daemon", 1, 2, 3, 4, 60.0),
-    )
+    problem = Problem(True, "volume", "v", "the folder is gone\x1b[31m", "volstream doctor v")
+    now = dataclasses.replace(now_with(engine=EngineStatus("running", "daemon", 1, 2, 3, 4, 60.0)), wrong=[problem])
     text = shown(now, note="These are old")
     assert "engine running (daemon, up 60s)" in text
     assert "These are old" in text
@@ -105,7 +103,7 @@ def test_what_is_wrong_is_said() -> None:
 
 def test_many_objects_fit_on_the_screen_and_troubled_jobs_come_first() -> None:
     many = {f"j{number}": dict[str, Any]() for number in range(100)} | {"bad": {"failed": 1}, "held": {"state": "paused"}}
-    text = shown(dataclasses.replace(NOW, jobs=jobs(**many)), height=30)
+    text = shown(now_with(jobs=jobs(**many)), height=30)
     assert len(text.splitlines()) <= 30
     assert text.index("held ") < text.index("bad ") < text.index("j0 ")
     assert "more" in text
@@ -158,6 +156,6 @@ def read_until(terminal: int, wanted: bytes, *, times: int = 1) -> bytes:
 
 def test_a_job_has_one_line_however_long_its_outcome_is() -> None:
     jobs = [{"job": f"j{number}", **JOB, "outcome": "failed: " + "too long " * 40} for number in range(3)]
-    said = shown(dataclasses.replace(NOW, jobs=jobs), width=200)
+    said = shown(now_with(jobs=jobs), width=200)
     assert len([line for line in said.splitlines() if "too long" in line]) == 3
     assert "…" in said
