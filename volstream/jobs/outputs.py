@@ -44,7 +44,7 @@ from typing import cast
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, OnMove, Volume
 from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.at_once import each
+from volstream.base.lifecycle.at_once import map_at_once
 from volstream.base.log import get
 from volstream.base.model.files import FileInfo, Finding, printable
 from volstream.base.model.names import Name
@@ -103,7 +103,7 @@ class JobOutputs:
         """
         if not self._swept:
             left = files_listed(self._store.list(f"{self._folder}/", _EVERYTHING))
-            each(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}), _AT_ONCE)
+            map_at_once(self._store.remove_folder, sorted({file.relative_path.rpartition("/")[0] for file in left}), _AT_ONCE)
             self._swept = True
 
     def target(self, batch: Batch, attempt: str) -> OutputTarget:
@@ -120,7 +120,7 @@ class JobOutputs:
         fresh = sorted({output.path for _, output in made} - taken.keys())
         blocked = {
             path: f"{why} in the volume {self._volume.name}, but volstream did not write it there"
-            for path, why in zip(fresh, each(self._store.obstacle, fresh, _AT_ONCE), strict=True)
+            for path, why in zip(fresh, map_at_once(self._store.obstacle, fresh, _AT_ONCE), strict=True)
             if why is not None
         }
         failing: dict[str, str] = {}
@@ -213,8 +213,8 @@ class JobOutputs:
         taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
         fresh = [output for output in mine if output.path not in taken]
         waiting = [output for output in mine if output.path in taken]
-        etags = each(lambda output: self._store.move(str(output.staged), output.path), fresh, _AT_ONCE)
-        if None in (*etags, *each(lambda output: self._store.head(str(output.staged)), waiting, _AT_ONCE)):
+        etags = map_at_once(lambda output: self._store.move(str(output.staged), output.path), fresh, _AT_ONCE)
+        if None in (*etags, *map_at_once(lambda output: self._store.head(str(output.staged)), waiting, _AT_ONCE)):
             raise VolstreamError(
                 f"Outputs of the job {self._job.name} were removed before they were committed: another process considered "
                 "this one dead and took over.",
@@ -259,18 +259,18 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
             continue
         store = output_store(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
-        etags = each(partial(_publish, store, placed or {}), live, _AT_ONCE)
+        etags = map_at_once(partial(_publish, store, placed or {}), live, _AT_ONCE)
         dead = [output for output in outputs if output.state is OutputState.DEAD]
         taken = catalog.outputs.at(volume_id, (output.path for output in dead))
         faults.point("outputs.moved")
-        each(partial(_remove, store), [output for output in dead if output.path not in taken], _AT_ONCE)
+        map_at_once(partial(_remove, store), [output for output in dead if output.path not in taken], _AT_ONCE)
         loaded = [output for output in outputs if output.state is OutputState.LOADED]
-        each(partial(_set_aside, store), loaded, _AT_ONCE)
+        map_at_once(partial(_set_aside, store), loaded, _AT_ONCE)
         faults.point("outputs.aside")
-        reasons = each(partial(_take, store), loaded, _AT_ONCE)
+        reasons = map_at_once(partial(_take, store), loaded, _AT_ONCE)
         left = {output.path: why for output, why in zip(loaded, reasons, strict=True) if why}
         faults.point("outputs.removed")
-        each(store.remove_folder, sorted(set(_left_by(outputs))), _AT_ONCE)
+        map_at_once(store.remove_folder, sorted(set(_left_by(outputs))), _AT_ONCE)
         # Before the ledger forgets which paths changed: the directory learns of them from here, not from a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.lifecycle.at_once import each
+from volstream.base.lifecycle.at_once import map_at_once
 from volstream.base.model.files import FileInfo
 from volstream.base.model.selection import Selection
 from volstream.changes.directory import table
@@ -171,7 +171,7 @@ def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo
 
     seen: dict[str, FileInfo | None] = {}
     failed: dict[str, StorageError] = {}
-    for key, answer in zip(listed, each(head, listed, HEADS_AT_ONCE), strict=True):
+    for key, answer in zip(listed, map_at_once(head, listed, HEADS_AT_ONCE), strict=True):
         if isinstance(answer, StorageError):
             failed[key] = answer
         else:

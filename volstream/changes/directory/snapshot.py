@@ -18,7 +18,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.lifecycle.at_once import each
+from volstream.base.lifecycle.at_once import map_at_once
 from volstream.changes.directory import table
 from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.table import DELETE, INSERT
@@ -208,7 +208,7 @@ class Snapshot:
             at = bisect_left(lasts, path)
             if at < len(lasts) and str(self.base_files[at].minimum[PATH]) <= path:
                 by_file.setdefault(at, []).append(path)
-        return each(lambda item: self._find_in(self.base_files[item[0]], item[1]), by_file.items(), _READERS)
+        return map_at_once(lambda item: self._find_in(self.base_files[item[0]], item[1]), by_file.items(), _READERS)
 
     def _find_in(self, file: DataFile, wanted: Sequence[str]) -> pa.Table:
         """Returns the rows of some paths, in order, from a file of the base."""
