@@ -242,7 +242,7 @@ def _text(key: str, value: Any) -> Any:
 
     if isinstance(value, Mapping):
         return in_a_line({key: item for key, item in value.items() if key != "id" and not key.endswith("_id")})
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return details.as_written(key, value)
 

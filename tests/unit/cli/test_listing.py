@@ -84,6 +84,16 @@ def test_a_volume_is_described_in_words_for_people(shell: Shell) -> None:
     assert "inserted=2" in said
     assert "{" not in said
     assert "+00:00" not in said
+    assert ".*, *~, *.tmp" in said
+
+
+def test_durations_and_sizes_are_described_as_they_are_given(shell: Shell) -> None:
+    shell.ok("alter-volume", "v", "--expect-every", "2h")
+    assert ["expect_every", "2h"] in [line.split() for line in shell.ok("describe", "volume", "v").splitlines()]
+    assert shell.job("j", "one", "--timeout", "90s", "--max-bytes", "1GiB")[0] == 0
+    lines = [line.split() for line in shell.ok("describe", "job", "j").splitlines()]
+    assert [line for line in lines if line[0] in ("timeout", "max_bytes")] == [["timeout", "90s"], ["max_bytes", "1GiB"]]
+    assert json.loads(shell.ok("describe", "job", "j", "--format", "json"))["timeout"] == 90
 
 
 def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell) -> None:
@@ -100,13 +110,6 @@ def test_tables_are_listed_with_rows_that_are_there_and_their_size(shell: Shell)
     said = shell.ok("describe", "table", "readings")
     assert [word for word in ("rows", "written_on", "column", "operation", "b2") if word not in said] == []
     assert shell("describe", "table", "none")[0] == 3
-
-
-def test_durations_of_a_job_are_described_as_they_are_given(shell: Shell) -> None:
-    assert shell.job("j", "one", "--timeout", "90s")[0] == 0
-    (line,) = (splitline for splitline in shell.ok("describe", "job", "j").splitlines() if splitline.startswith("timeout"))
-    assert line.split() == ["timeout", "90s"]
-    assert json.loads(shell.ok("describe", "job", "j", "--format", "json"))["timeout"] == 90
 
 
 def test_a_list_of_jobs_asks_for_their_runs_once(shell: Shell) -> None:
