@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from volstream.base.definitions import FileJob, Write
 from volstream.base.model import counts
-from volstream.base.model.locations import meant
+from volstream.base.model.locations import did_you_mean
 from volstream.base.model.work import WAITING, FailureKind
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.files.volumes.access import store_of
@@ -116,7 +116,7 @@ class _Run:
         missing = sorted({*chosen.paths} - {*self._paths})
         if missing or not self._paths:
             what = f"The file {missing[0]!r} was not" if missing else "No such file was"
-            hint = meant(volume.location, missing[0]) if missing else ""
+            hint = did_you_mean(volume.location, missing[0]) if missing else ""
             raise NotFoundError(
                 f"{what} delivered to the job {job.name}, or it has changed since.",
                 f"{hint}Run the job first: volstream run-job {job.name}.",

@@ -105,8 +105,10 @@ def create_job(
     function: dict[str, Any] = {}
     if isinstance(spec, FileJobSpec):
         environment = resolve_environment(spec.environment, directory)
-        equip = partial(with_environment, path=environment, folder=home.settings.environments_directory)
-        function = function_of(vars(spec), spec.returns, spec.arguments, equip=equip, infer=infer, directory=directory)
+        in_environment = partial(with_environment, path=environment, folder=home.settings.environments_directory)
+        function = function_of(
+            vars(spec), spec.returns, spec.arguments, in_environment=in_environment, infer=infer, directory=directory
+        )
         function |= {"arguments": dict(spec.arguments), "environment": environment}
     own_streams = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = own_streams or [_unused(catalog, name, existing) for name in _given_streams(spec)]
@@ -194,19 +196,19 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     if "environment" in changes:
         changes["environment"] = resolve_environment(changes["environment"], directory)
     environment = changes.get("environment", job.environment)
-    equip = partial(with_environment, path=environment, folder=home.settings.environments_directory)
+    in_environment = partial(with_environment, path=environment, folder=home.settings.environments_directory)
     if "function" in changes or "returns" in changes:
         changes |= function_of(
             changes if "function" in changes else vars(job),
             changes.get("returns"),
             arguments,
             job=job,
-            equip=equip,
+            in_environment=in_environment,
             infer=infer if "function" in changes else None,
             directory=directory,
         )
     elif changes.keys() & {"arguments", "environment"}:
-        declared_by(equip(code_of(job)), arguments, columns=False)
+        declared_by(in_environment(code_of(job)), arguments, columns=False)
     stream = catalog.streams.by_id(job.stream_id)
     assert stream is not None, "a job's stream cannot be dropped before the job"
     if changes.keys() & {"returns", "environment"}:
@@ -305,8 +307,10 @@ def with_function(
     if loads(job):
         _load_changes(job, given)
     chosen = job.arguments if arguments is None else arguments
-    equip = partial(with_environment, path=job.environment, folder=environments)
-    attributes = function_of(given, returns, chosen, job=job, equip=equip, directory=directory, declared=declared_apart)
+    in_environment = partial(with_environment, path=job.environment, folder=environments)
+    attributes = function_of(
+        given, returns, chosen, job=job, in_environment=in_environment, directory=directory, declared=declared_apart
+    )
     return dataclasses.replace(job, **attributes, arguments=chosen)
 
 
@@ -316,7 +320,7 @@ def function_of(
     arguments: Mapping[str, str],
     *,
     job: FileJob | None = None,
-    equip: Callable[[FunctionSource], FunctionSource],
+    in_environment: Callable[[FunctionSource], FunctionSource],
     infer: Infer | None = None,
     directory: Path | None = None,
     declared: Callable[..., pa.Schema | None] = declared_by,
@@ -327,11 +331,11 @@ def function_of(
     Args:
         given: ``function`` and, if it is not in a file, ``pickled``.
         job: the job that gets the function; None: a new one.
-        equip: gives the function its environment.
+        in_environment: gives the function its environment.
         infer: finds the columns of a function that declares none; None: ``job`` keeps its columns.
     """
     place, source = resolved(given, directory or Path.cwd())
-    source = equip(source)
+    source = in_environment(source)
     annotated = declared(source, arguments, columns=returns is None)
     schema = from_ddl(returns) if returns is not None else annotated
     if schema is None and infer is not None:

@@ -183,7 +183,7 @@ def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | N
 
 
 @dataclass(frozen=True)
-class Runs:
+class LastRuns:
     """The states of jobs' last runs, by the jobs' ids.
 
     Attributes:
@@ -201,7 +201,7 @@ class Runs:
     left: Mapping[str, str]
 
 
-def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
+def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> LastRuns:
     """Returns the states of jobs' last runs.
 
     Args:
@@ -214,7 +214,7 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> Runs:
         identity for identity, job in reread.items() if job is not None and job.unended and job.last_started == unended[identity]
     }
     failed, wrong, left = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF, ConditionKind.TAKING))
-    return Runs(in_hand, frozenset(interrupted), failed, wrong, left)
+    return LastRuns(in_hand, frozenset(interrupted), failed, wrong, left)
 
 
 def clear(catalog: Catalog, job: Job) -> None:

@@ -10,18 +10,18 @@ from functools import partial
 from volstream.api.session import Session
 from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.work import AuditEntry
-from volstream.server.console.actions import doing_of
-from volstream.server.console.work import Doing
+from volstream.server.console.actions import task_body
+from volstream.server.console.work import TaskBody
 from volstream.server.daemon.tasks import TaskWorker
 
 
 @contextmanager
 def working(
-    session: Session, doing: Callable[[AuditEntry], Doing] | None = None, engine_is_up: Callable[[], bool] = lambda: True
+    session: Session, doing: Callable[[AuditEntry], TaskBody] | None = None, engine_is_up: Callable[[], bool] = lambda: True
 ) -> Iterator[TaskWorker]:
     """Does tasks during the block."""
     home = session.home
-    doing = doing or partial(doing_of, session)
+    doing = doing or partial(task_body, session)
     worker = TaskWorker(home.catalog, home.settings, DEFAULT_VIRTUAL_CLUSTER, doing, engine_is_up)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()

@@ -26,7 +26,7 @@ from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
 from volstream.base.definitions.options import keys, read, to_alter, to_create
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.arguments import checked, takes
-from volstream.base.model.locations import meant
+from volstream.base.model.locations import did_you_mean
 from volstream.base.model.names import Name
 from volstream.base.model.text import like
 from volstream.base.model.work import Failure, FailureState
@@ -629,7 +629,7 @@ class Jobs(Collection[Job]):
         if isinstance(job, FileJob) and job.group_by is not None:
             return f"{like(path, known)}The job processes sets of files: give keys of sets, not paths. "
         volume = self._home.catalog.volume_of(job) if isinstance(job, FileJob) else None
-        return "" if volume is None else meant(volume.location, path, known)
+        return "" if volume is None else did_you_mean(volume.location, path, known)
 
     def _set_state(self, name: str, state: FailureState, paths: Sequence[str] | None, wanted: FailureFilter) -> Sequence[str]:
         job = self.get(name)

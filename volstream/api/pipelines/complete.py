@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from volstream.api.pipelines.keys import BOOKKEEPING, KEYS
-from volstream.api.pipelines.model import CODE, FORMS, Kind
+from volstream.api.pipelines.model import CODE, JOB_KINDS, Kind
 from volstream.base.definitions import NO_SCHEDULE, DefinableSource, JobOptions, QueueType, VolumeSpec
 from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import keys
@@ -119,7 +119,7 @@ def _stream(_written: str, values: Mapping[str, Any], _given: Collection[str], _
 
 
 def _job(_written: str, values: Mapping[str, Any], given: Collection[str], folder: Path) -> dict[str, Any]:
-    forms = [form for form in FORMS if values[form] is not None]
+    forms = [form for form in JOB_KINDS if values[form] is not None]
     if len(forms) != 1:
         raise InvalidValueError("A job has a function, a statement or load.", "Write one of them.")
     for key in _NOT_OF[forms[0]]:

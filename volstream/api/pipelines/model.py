@@ -17,7 +17,7 @@ CODE = "code"
 ADDED = "added"
 
 #: Keys that say what a job runs; a job has one of them.
-FORMS = ("statement", "load", "function")
+JOB_KINDS = ("statement", "load", "function")
 
 
 class Kind(StrEnum):

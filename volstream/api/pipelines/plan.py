@@ -8,7 +8,7 @@ from typing import Any
 
 from volstream.api.pipelines.columns import conflict, missing_columns
 from volstream.api.pipelines.keys import KEYS, written
-from volstream.api.pipelines.model import ADDED, CODE, FORMS, Change, Definition, Kind, PipelinePlan, PlanStep, Verb
+from volstream.api.pipelines.model import ADDED, CODE, JOB_KINDS, Change, Definition, Kind, PipelinePlan, PlanStep, Verb
 from volstream.api.pipelines.order import in_order
 from volstream.base.definitions import LoadKeys, NewColumns
 from volstream.errors import InvalidStateError
@@ -62,7 +62,7 @@ def check(plan: PipelinePlan) -> None:
 
 def _changes(wanted: Definition, existing: Definition) -> Iterator[Change]:
     if wanted.kind is Kind.JOB:
-        forms = [next((form for form in FORMS if side.values[form] is not None), "") for side in (existing, wanted)]
+        forms = [next((form for form in JOB_KINDS if side.values[form] is not None), "") for side in (existing, wanted)]
         if forms[0] != forms[1]:
             yield Change(forms[1], None, wanted.values[forms[1]], f"it is a job with {forms[0]}")
             return

@@ -82,7 +82,7 @@ def overlap(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def meant(location: str, path: str, known: Collection[str] = ()) -> str:
+def did_you_mean(location: str, path: str, known: Collection[str] = ()) -> str:
     """Returns a hint, ending with a space, on the file that an unknown path may mean; or nothing.
 
     That is the place below ``location`` to which the path leads from the current directory, or from the root, or one of the

@@ -29,7 +29,7 @@ from volstream.catalog.conditions import Condition, ConditionKind
 from volstream.errors import VolstreamError
 from volstream.files.volumes import posted
 from volstream.files.volumes.access import policies
-from volstream.jobs.lease import Runs, runs_of
+from volstream.jobs.lease import LastRuns, runs_of
 from volstream.ops.inspection.runs import next_retry, outcome
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
     return [_shown(home, item, open_runs, unread) for item in objects]
 
 
-def _shown(home: Home, item: Object, open_runs: Runs | None, unread: Mapping[str, Condition]) -> dict[str, Any]:
+def _shown(home: Home, item: Object, open_runs: LastRuns | None, unread: Mapping[str, Condition]) -> dict[str, Any]:
     attributes = values(item)
     match item:
         case Job():

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from volstream.base.definitions import FileJob, Volume
 from volstream.base.model.files import is_utf8, printable
-from volstream.base.model.locations import meant
+from volstream.base.model.locations import did_you_mean
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureState, PlanKind
 from volstream.changes.directory.snapshot import Snapshot
@@ -91,7 +91,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     if now is None and not dated:
         raise NotFoundError(
             f"There is no record of {printable(path)} in volume {volume_name}, and it is not in the store.",
-            meant(volume.location, path, [*_beside(home, volume, path)]).rstrip(),
+            did_you_mean(volume.location, path, [*_beside(home, volume, path)]).rstrip(),
         )
     return [
         *outside,

@@ -14,7 +14,7 @@ from volstream.base.model.work import FAILING, Batch, FailureKind, FailureState,
 from volstream.catalog import Catalog
 from volstream.catalog.failures import FailureFilter
 from volstream.jobs import sizing
-from volstream.jobs.lease import Runs
+from volstream.jobs.lease import LastRuns
 from volstream.jobs.schedule import next_due
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
 
 
-def outcome(job: Job, open_runs: Runs) -> str | None:
+def outcome(job: Job, open_runs: LastRuns) -> str | None:
     """Returns how the last run of a job went, in a line."""
     if job.id in open_runs.in_hand:
         return "running"

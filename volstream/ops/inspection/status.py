@@ -14,7 +14,7 @@ from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.pickled import missing_code
-from volstream.jobs.lease import Runs, runs_of
+from volstream.jobs.lease import LastRuns, runs_of
 from volstream.ops.inspection.details import arrived_rows, shown
 from volstream.ops.inspection.runs import backlog, next_retry, outcome
 from volstream.spark.engine.control import engine_status
@@ -175,7 +175,7 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
     return {**state, "stale_after": until, "stale_soon": until is not None and until <= soon}
 
 
-def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
+def job_status(home: Home, job: Job, open_runs: LastRuns) -> dict[str, Any]:
     """Returns what waits for a job, what failed, and how its last run went."""
     counts = home.catalog.failures.counts(job.id)
     owed = backlog(home.catalog, job)
@@ -195,7 +195,7 @@ def job_status(home: Home, job: Job, open_runs: Runs) -> dict[str, Any]:
     }
 
 
-def job_health(job: Job, open_runs: Runs) -> dict[str, Any]:
+def job_health(job: Job, open_runs: LastRuns) -> dict[str, Any]:
     """Returns what is wrong with a job as a whole.
 
     ``unit`` is what its numbers of failures count, ``reason`` says why it paused itself, ``trouble`` why its last run failed,

@@ -23,7 +23,7 @@ from volstream.server.console.comparisons import PARAMETERS, compare
 from volstream.server.console.facts.jobs import paths_of_group
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import url
-from volstream.server.console.work import Doing, Work
+from volstream.server.console.work import TaskBody, Work
 
 _log = get("console")
 
@@ -42,7 +42,7 @@ class Action:
 
     kind: str
     verb: str
-    work: Callable[[Session, str, Query], str | Doing]
+    work: Callable[[Session, str, Query], str | TaskBody]
     waits: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,13 +117,13 @@ class Actions:
         return ActionResult("cancel", f"{cancelled.action} {cancelled.object}", result, True, entry)
 
 
-def doing_of(session: Session, task: AuditEntry) -> Doing:
+def task_body(session: Session, task: AuditEntry) -> TaskBody:
     """Returns what does a task. Raises VolstreamError if it cannot be done, or no longer."""
     kind, _, name = task.object.partition(" ")
     action = next(action for action in ACTIONS if (action.kind, action.verb) == (kind, task.action))
-    doing = action.work(session, name, Query({key: [text] for key, text in (task.parameters or {}).items()}))
-    assert not isinstance(doing, str), "others are no tasks"
-    return doing
+    body = action.work(session, name, Query({key: [text] for key, text in (task.parameters or {}).items()}))
+    assert not isinstance(body, str), "others are no tasks"
+    return body
 
 
 def _retry(session: Session, name: str, form: Query) -> str:
@@ -158,12 +158,12 @@ def _resume(session: Session, name: str, _form: Query) -> str:
     return "The job is active."
 
 
-def _run(session: Session, name: str, _form: Query) -> Doing:
+def _run(session: Session, name: str, _form: Query) -> TaskBody:
     """Runs the job once, now, or after the current run."""
     return lambda work: _summary(work, session.jobs.run(name, waits=work.waits, stop=work.stop, observe=partial(_observe, work)))
 
 
-def _replay(session: Session, name: str, form: Query) -> Doing:
+def _replay(session: Session, name: str, form: Query) -> TaskBody:
     """Processes files of the job again as they were delivered, and replaces their results."""
     where, stale = form.text("where"), form.flag("stale")
     if where is not None:
@@ -187,7 +187,7 @@ def _replay(session: Session, name: str, form: Query) -> Doing:
     return do
 
 
-def _verify(session: Session, name: str, form: Query) -> Doing:
+def _verify(session: Session, name: str, form: Query) -> TaskBody:
     """Compares the job's table with its files, without calling the function."""
     verify = partial(session.jobs.verify, name, fix=form.flag("fix"), outputs=form.flag("outputs"))
 
@@ -212,13 +212,13 @@ def _summary(work: Work, report: RunReport) -> str:
     return f"{counted(done.processed, 'file')} processed, {done.failed} failed; {counted(done.rows, 'row')}."
 
 
-def _refresh(session: Session, name: str, form: Query) -> Doing:
+def _refresh(session: Session, name: str, form: Query) -> TaskBody:
     """Lists the volume now, or a part of it, and updates its directory."""
     part = form.text("subdirectory") or ""
     return lambda work: _listed(session.volumes.refresh(name, part, stop=work.stop))
 
 
-def _accept_removals(session: Session, name: str, _form: Query) -> Doing:
+def _accept_removals(session: Session, name: str, _form: Query) -> TaskBody:
     """Lists the volume now, and applies removals beyond its limit."""
     return lambda work: _listed(session.volumes.refresh(name, accept_removals=True, stop=work.stop))
 

@@ -19,7 +19,7 @@ from volstream.errors import InvalidValueError
 from volstream.jobs.comparison import Comparison, ComparisonProgress
 from volstream.jobs.load import loads
 from volstream.server.console.query import Query
-from volstream.server.console.work import Doing, Work
+from volstream.server.console.work import TaskBody, Work
 
 #: A comparison that takes longer is ended. A larger one is for `volstream compare`.
 MAX_SECONDS = 600.0
@@ -49,7 +49,7 @@ class ComparisonResult:
     next: Sequence[str]
 
 
-def compare(session: Session, name: str, form: Query, *, max_seconds: float = MAX_SECONDS) -> Doing:
+def compare(session: Session, name: str, form: Query, *, max_seconds: float = MAX_SECONDS) -> TaskBody:
     """Compares the job's code with other code."""
     job = session.jobs.get(name)
     if not isinstance(job, FileJob) or loads(job):

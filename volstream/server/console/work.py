@@ -102,4 +102,4 @@ class Work:
 
 
 #: Does a task and returns the result in a sentence.
-Doing = Callable[[Work], str]
+TaskBody = Callable[[Work], str]

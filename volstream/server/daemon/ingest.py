@@ -92,7 +92,7 @@ class IngestServer(Collector):
             raise PortInUseError(
                 f"Cannot listen on port {port} of {host}: {error}.", "Choose another in the setting ingest_address."
             ) from error
-        self._server.strangers.start()
+        self._server.unauthenticated.start()
         _log.info("ingest_server_started", address=self.location)
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class IngestServer(Collector):
             ending = threading.Thread(target=self._server.shutdown, name="ingest-end", daemon=True)
             ending.start()
             ending.join(_END_SECONDS)
-            self._server.strangers.stop()
+            self._server.unauthenticated.stop()
             self._server = None
             self._tables.close()
 
@@ -220,11 +220,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         self._max_request = max_request
         self._opening = threading.Lock()
         self._open: dict[Name, LocalTable] = {}
-        self.strangers = UnauthenticatedConnections(self.port)
+        self.unauthenticated = UnauthenticatedConnections(self.port)
 
     def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
         """Answers :data:`COLUMNS`."""
-        self.strangers.authenticated(context.peer())
+        self.unauthenticated.authenticated(context.peer())
         with _errors_to_client():
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
@@ -236,7 +236,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         """Runs a statement."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        self.strangers.authenticated(context.peer())
+        self.unauthenticated.authenticated(context.peer())
         with _errors_to_client(), as_sql_errors():
             asked = _request(ticket.ticket, "sql", "schema")
             if not isinstance(asked["sql"], str) or not isinstance(asked["schema"], str):
@@ -253,7 +253,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows, and acknowledges each request once they are safe."""
-        self.strangers.authenticated(context.peer())
+        self.unauthenticated.authenticated(context.peer())
         with _errors_to_client():
             if len(descriptor.path or ()) != 2:
                 raise InvalidValueError("Rows are sent to a path of schema and table.")

@@ -16,7 +16,7 @@ from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.errors import InterruptedByUserError
 from volstream.jobs.residents import Residents
-from volstream.server.console.actions import doing_of
+from volstream.server.console.actions import task_body
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url
 from volstream.server.console.server import HttpServer
@@ -129,7 +129,7 @@ class Daemon:
         metrics = DaemonMetrics(catalog, session.home.reader, lambda: keeping.workers, scheduler, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         cluster = self._virtual_cluster.upper()
-        tasks = TaskWorker(catalog, self._settings, cluster, partial(doing_of, session), lambda: engine.is_up)
+        tasks = TaskWorker(catalog, self._settings, cluster, partial(task_body, session), lambda: engine.is_up)
         ready = partial(self._readiness, engine, scheduler, keeping)
         console = Console(session, self._healthy, ready, metrics, cluster, tasks.wake)
         address = self._settings.console_address

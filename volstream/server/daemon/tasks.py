@@ -24,7 +24,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.database import Version
 from volstream.catalog.leases import of_tasks
 from volstream.errors import CatalogError, VolstreamError, in_brief, unexpected
-from volstream.server.console.work import CANCELLED, Doing, Work
+from volstream.server.console.work import CANCELLED, TaskBody, Work
 from volstream.server.daemon.leased import LeasedWorker
 
 _log = get("tasks")
@@ -46,7 +46,7 @@ class TaskWorker(LeasedWorker):
     """Does the tasks of a virtual cluster while it holds their lease.
 
     Args:
-        doing_of: returns what does a task. Raises VolstreamError if its object has gone.
+        task_body: returns what does a task. Raises VolstreamError if its object has gone.
         engine_is_up: whether tasks that need it can begin.
     """
 
@@ -55,13 +55,13 @@ class TaskWorker(LeasedWorker):
         catalog: Catalog,
         settings: Settings,
         cluster: str,
-        doing_of: Callable[[AuditEntry], Doing],
+        task_body: Callable[[AuditEntry], TaskBody],
         engine_is_up: Callable[[], bool],
     ) -> None:
         super().__init__("tasks", of_tasks(cluster), catalog, settings, _log)
         self._audit = catalog.audit
         self._cluster = cluster
-        self._doing_of = doing_of
+        self._task_body = task_body
         self._engine_is_up = engine_is_up
         self._wake = threading.Event()
         self._works: dict[int, Work] = {}
@@ -147,7 +147,7 @@ class TaskWorker(LeasedWorker):
         task, state, error, remedy, outcome = work.task, ActionState.FINISHED, None, None, None
         try:
             work.observe(None, None)
-            result = self._doing_of(task)(work)
+            result = self._task_body(task)(work)
             outcome = json.loads(to_json(work.outcome))
         except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
             state, result = ActionState.FAILED, work.why or in_brief(exc)

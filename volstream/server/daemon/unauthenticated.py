@@ -33,7 +33,7 @@ _MAX_STRANGERS = 64
 #: Bytes that a stranger may send: a first call with its token, and rows behind it.
 _MAX_BYTES = 16 << 20
 
-#: Time between two looks, without and with strangers.
+#: Time between two looks, without and with such connections.
 _LOOK_SECONDS, _SHORT_SECONDS = 0.5, 0.02
 
 #: Where Linux has the number of received bytes in ``struct tcp_info``.
@@ -76,7 +76,7 @@ class UnauthenticatedConnections:
         raise_limit()
         # A descriptor that is there when there are no others, to look at those of gRPC's sockets without taking them from it.
         spare, nothing = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)
-        threading.Thread(target=self._run, args=(spare, nothing), name="strangers", daemon=True).start()
+        threading.Thread(target=self._run, args=(spare, nothing), name="unauthenticated", daemon=True).start()
 
     def stop(self) -> None:
         """Stops looking. Idempotent."""
@@ -97,7 +97,7 @@ class UnauthenticatedConnections:
             os.close(nothing)
 
     def _look(self, spare: int) -> None:
-        """Closes connections that have been strangers for too long, and the oldest of too many."""
+        """Closes connections that have been unauthenticated for too long, and the oldest of too many."""
         now, before = time.monotonic(), set(self._known)
         sent: dict[Peer, int] = {}
         here: dict[Peer, int] = {}

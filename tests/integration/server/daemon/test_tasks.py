@@ -15,7 +15,7 @@ from volstream.base import config
 from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.work import ActionState, AuditEntry
 from volstream.errors import InvalidStateError
-from volstream.server.console.work import Doing, Work
+from volstream.server.console.work import TaskBody, Work
 
 
 class Desk:
@@ -41,7 +41,7 @@ class Desk:
         eventually(lambda: self.now(task).ended_on is not None)
         return self.now(task).result
 
-    def doing(self, task: AuditEntry) -> Doing:
+    def doing(self, task: AuditEntry) -> TaskBody:
         def do(work: Work) -> str:
             self.begun.append(task.id)
             if task.action == "fail":

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.base.model.locations import file_uri, local_path, meant, quote_path, without_secrets
+from volstream.base.model.locations import did_you_mean, file_uri, local_path, quote_path, without_secrets
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws.store import S3Store
@@ -124,4 +124,4 @@ def test_an_unknown_path_hints_at_the_file_it_may_mean(
     monkeypatch: pytest.MonkeyPatch, location: str, path: str, hint: str
 ) -> None:
     monkeypatch.chdir("/")
-    assert meant(location, path, ["a.txt", "in/a.txt"]) == hint
+    assert did_you_mean(location, path, ["a.txt", "in/a.txt"]) == hint
