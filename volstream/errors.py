@@ -202,6 +202,10 @@ class QueueError(DependencyError):
     transient = True
 
 
+class WatchLimitError(QueueError):
+    """The operating system has no more watches of directories."""
+
+
 class BrokerError(DependencyError):
     """A Kafka broker failed, or cannot be reached; may be temporary."""
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, delete, select, update
 from sqlalchemy import Connection as Transaction
 
 from volstream.catalog.database import Database
-from volstream.catalog.tables import conditions
+from volstream.catalog.tables import conditions, jobs, sources, volumes
 
 
 class ConditionKind(StrEnum):
@@ -29,6 +29,10 @@ class ConditionKind(StrEnum):
     PROOF = "proof"
     TAKING = "taking"
     METASTORE = "metastore"
+
+
+#: The tables of objects whose ids are subjects.
+_TABLES = {ConditionKind.VOLUME: volumes, ConditionKind.SOURCE: sources, ConditionKind.JOB: jobs, ConditionKind.PROOF: jobs}
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,10 @@ def note(transaction: Transaction, about: ConditionKind, subject: str, cause: st
     if cause is None:
         transaction.execute(delete(conditions).where(_of(about, subject)))
     elif not transaction.execute(update(conditions).where(_of(about, subject)).values(cause=cause)).rowcount:
-        row = {"about": about, "subject": subject, "since": datetime.now(UTC), "cause": cause}
-        transaction.execute(conditions.insert().values(**row))
+        table = _TABLES.get(about)
+        if table is None or transaction.scalar(select(table.c.id).where(table.c.id == subject)):  # else it was dropped meanwhile
+            row = {"about": about, "subject": subject, "since": datetime.now(UTC), "cause": cause}
+            transaction.execute(conditions.insert().values(**row))
 
 
 def _of(about: ConditionKind, subject: str) -> ColumnElement[bool]:

@@ -4,12 +4,14 @@ that is committed."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import suppress
 
 from volstream.base.definitions import FileJob, JobState
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import Batch, Plan
-from volstream.errors import VolstreamError
+from volstream.errors import FencedError, VolstreamError
 from volstream.functions.schema import key_column
 from volstream.jobs.needs import most_workers
 from volstream.jobs.services import JobServices
@@ -18,6 +20,9 @@ from volstream.tables.delta import direct, folders
 
 #: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
 LONG_WAIT_SECONDS = 1.0
+
+#: While the function runs on a batch, the run looks this often whether it may go on.
+_LOOK_SECONDS = 5.0
 
 
 class LookAhead:
@@ -34,17 +39,31 @@ class LookAhead:
         """The number of the batch that was begun ahead; 0: none was."""
         return 0 if self._ahead is None else self._ahead.batch.number
 
-    def staged(self, open_plan: Plan, batch: Batch, attempt: str) -> StagedBatch:
-        """Runs the function on a batch, unless it was begun ahead, and returns the staged outcomes."""
+    def staged(self, open_plan: Plan, batch: Batch, attempt: str, begins_again: Callable[[], bool]) -> StagedBatch:
+        """Runs the function on a batch, unless it was begun ahead, and returns the staged outcomes.
+
+        Args:
+            begins_again: asked while the function runs: whether to begin again, with options that have changed. What it raises
+                ends the calls.
+        """
         ahead = self._ahead
         if ahead is None or ahead.batch.id != batch.id:
             self.forget()
         else:
             self._ahead = None
-            with suppress(VolstreamError):  # the batch's own attempt says why
-                return self._ended(open_plan, ahead)
+            try:
+                done = self._ended(open_plan, ahead, begins_again)
+            except FencedError:
+                raise
+            except VolstreamError:  # the batch's own attempt says why
+                done = None
+            if done is not None:
+                return done
             folders.discard(f"{self._services.staging}/{batch.id}")
-        return self._ended(open_plan, self._stager.begin(open_plan, batch, attempt))
+        while (done := self._ended(open_plan, self._stager.begin(open_plan, batch, attempt), begins_again)) is None:
+            self.forget()
+            folders.discard(f"{self._services.staging}/{batch.id}")
+        return done
 
     def forget(self) -> None:
         """Ends the calls on the next batch, and removes its staged outcomes."""
@@ -83,13 +102,18 @@ class LookAhead:
             return
         self._ahead = self._stager.begin(open_plan, following, "ahead")
 
-    def _ended(self, open_plan: Plan, staging: Staging) -> StagedBatch:
-        """Waits for a batch's outcomes. If it leaves slots idle before its end, the next batch begins."""
+    def _ended(self, open_plan: Plan, staging: Staging, begins_again: Callable[[], bool]) -> StagedBatch | None:
+        """Waits for a batch's outcomes; None: it is to begin again. If it leaves slots idle at its end, the next one begins."""
         try:
-            staging.changed.wait()
+            while not staging.changed.wait(_LOOK_SECONDS):
+                if begins_again():
+                    return None
             if not staging.future.done():
                 with suppress(VolstreamError):  # the catalog may be away for a moment
                     self.begin(open_plan, staging.batch, time.monotonic() - staging.began, beside=True)
+            while wait([staging.future], _LOOK_SECONDS).not_done:
+                if begins_again():
+                    return None
             return staging.future.result()
         finally:
             staging.end()

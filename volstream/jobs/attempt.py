@@ -9,9 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from volstream.base.definitions import FileJob, Volume, Write
+from volstream.base.definitions import FileJob, JobState, Volume, Write
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _log = get("jobs")
+
+
+class BatchStoppedError(VolstreamError):
+    """The calls on a batch were ended, because the run was to end. Nothing of it was committed; the next run repeats it."""
 
 
 class BatchExecutor:
@@ -73,6 +78,7 @@ class BatchExecutor:
         self._location = services.table_of(job)
         self._committed = committed
         self._code = code
+        self._stopped: float | None = None  # since when the run is to end (monotonic)
         self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
         self.stager = Stager(services, job, source, volume, self._outputs)
         self.ahead = LookAhead(services, self.stager, stop)
@@ -85,7 +91,7 @@ class BatchExecutor:
                 self._process(open_plan, batch, intent)
             except BaseException as error:
                 self.ahead.forget()
-                if batch.id in self._committed:
+                if batch.id in self._committed or isinstance(error, FencedError):
                     raise
                 if self._is_overtaken(intent):
                     raise FencedError(f"Batch {batch.id}: another process took it over; nothing of this run was kept.") from error
@@ -107,11 +113,12 @@ class BatchExecutor:
     def _process(self, open_plan: Plan, batch: Batch, intent: Intent) -> None:
         if self._outputs is not None:
             self._outputs.sweep()
-        done = self.ahead.staged(open_plan, batch, str(intent.attempt))
+        begins_again = partial(self._begins_again, intent)
+        done = self.ahead.staged(open_plan, batch, str(intent.attempt), begins_again)
         # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
         while done.totals.new_columns and self._adopts(done.staged.new_columns()):
             self.ahead.forget()
-            done = self.ahead.staged(open_plan, batch, str(intent.attempt))
+            done = self.ahead.staged(open_plan, batch, str(intent.attempt), begins_again)
         done = self._judged(done)
         if self._outputs is not None:
             faults.point("outputs.written")
@@ -186,6 +193,33 @@ class BatchExecutor:
         had = [*of_job(self.job)]
         self._progress.new_columns += [field.name for field in of_job(changed) if field not in had]
         self.stager.job = changed
+        return True
+
+    def _begins_again(self, intent: Intent) -> bool:
+        """Looks, while the function runs, whether the run may go on: a call without a time limit may never return. Returns
+        whether that limit has changed.
+
+        Raises:
+            FencedError: the job was dropped, or another process took the batch over.
+            BatchStoppedError: the job was paused, or the run stopped, longer ago than a batch should take.
+        """
+        try:
+            current = self._services.catalog.jobs.by_id(self.job.id)
+        except CatalogError:
+            return False
+        if current is None:
+            raise FencedError(f"The job {self.job.name} was dropped while it ran.")
+        if self._is_overtaken(intent):
+            raise FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
+        if not (self._stop or current.state is JobState.PAUSED):
+            self._stopped = None
+        elif self._stopped is None:
+            self._stopped = time.monotonic()
+        elif time.monotonic() - self._stopped > self._services.settings.batch_seconds:
+            raise BatchStoppedError(f"Batch {intent.batch_id} did not end in time.")
+        if not isinstance(current, FileJob) or current.timeout == self.job.timeout:
+            return False
+        self.stager.apply_changes(current)
         return True
 
     def _is_overtaken(self, intent: Intent) -> bool:

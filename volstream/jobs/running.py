@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 from volstream.base.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume
@@ -18,7 +18,7 @@ from volstream.base.tracing import span
 from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
-from volstream.jobs.attempt import BatchExecutor
+from volstream.jobs.attempt import BatchExecutor, BatchStoppedError
 from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
 from volstream.jobs.lease import RunReport
@@ -158,7 +158,8 @@ class Run:
                 if batch.files and batch.number > attempts.ahead.begun_until and not self._has_turn(attempts):
                     continue
                 waited = progress.later
-                attempts.process(open_plan, batch)
+                with suppress(BatchStoppedError):
+                    attempts.process(open_plan, batch)
                 self.observe(progress)
                 too_fast = progress.later - waited > batch.files / 2
                 self._look_at_job(attempts)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from volstream.base.definitions import FileJob, Job, Stream
 from volstream.base.model.work import Plan
+from volstream.errors import FencedError
 from volstream.jobs import handshake, plan
 from volstream.jobs.handshake import Places
 from volstream.jobs.planner import Planner
@@ -73,9 +74,10 @@ class JobServices:
                 self._shaken = True
 
     def stream(self, job: Job) -> Stream:
-        """Returns the stream of a job."""
+        """Returns the stream of a job. Raises FencedError if the job was dropped."""
         stream = self.catalog.streams.by_id(job.stream_id)
-        assert stream is not None, "a job's stream cannot be dropped before the job"
+        if stream is None:
+            raise FencedError(f"The job {job.name} was dropped while it ran.")
         return stream
 
     def table_of(self, job: Job) -> str:

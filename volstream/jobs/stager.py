@@ -62,7 +62,7 @@ _FEW_FILES = 100
 _INTERRUPT_SECONDS = 0.2
 
 #: Options whose changes apply from the next batch.
-_AT_ONCE = ("rate", "parallel", "concurrency", "cpus", "memory", "gpus")
+_AT_ONCE = ("timeout", "rate", "parallel", "concurrency", "cpus", "memory", "gpus")
 
 
 @dataclass(frozen=True)

@@ -264,8 +264,8 @@ class Jobs(Collection[Job]):
         A batch that a run left open is settled first.
 
         Args:
-            force: drop it even if that fails, or a run is in progress, which then ends with an error. The rows of its batch may
-                be in the table, or not, or may still arrive.
+            force: drop it even if that fails, or a run is in progress, whose calls are then interrupted. The rows of its batch
+                may be in the table, or not, or may still arrive.
             remove_outputs: remove the files that rows of its table name in the volume of its outputs.
 
         Raises:
@@ -315,7 +315,8 @@ class Jobs(Collection[Job]):
             return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
-        """Pauses the job until it is resumed; it keeps its position, and a run in progress goes on to its end.
+        """Pauses the job until it is resumed; it keeps its position. A run in progress ends after its batch; if that takes
+        longer than the setting ``batch_seconds``, its calls are interrupted, and its files are processed again later.
 
         Raises NotFoundError.
         """

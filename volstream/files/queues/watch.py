@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from watchdog.observers.inotify_c import (
@@ -25,7 +25,7 @@ from watchdog.observers.inotify_c import (
 )
 
 from volstream.base.model.files import printable
-from volstream.errors import QueueError
+from volstream.errors import QueueError, WatchLimitError
 from volstream.files.queues.debounce import PathChange, PathChangeKind
 
 #: Not opens, nor closes without writing: volstream's own reads would flood the queue. A changed modification time causes no
@@ -104,7 +104,7 @@ class DirectoryWatch(WatchCallback):
         self._reader: InotifyFD | None = None
         self._real_root = root
         self._lock = threading.Lock()  # guards all that follows
-        self._paths: dict[WatchDescriptor, str] = {}
+        self._paths: dict[WatchDescriptor, set[str]] = {}  # several of a directory that is mounted twice
         self._watches: dict[str, WatchDescriptor] = {}
         self._refused: OSError | None = None  # why a directory could not be watched
         self._lost = False
@@ -160,12 +160,14 @@ class DirectoryWatch(WatchCallback):
     def on_event(self, event: InotifyEvent) -> None:
         """Handles an event of a directory; called by the thread of the inotify instance."""
         with self._lock:
-            directory = self._paths.get(event.wd)
-        if directory is None:
-            return
+            directories = [*self._paths.get(event.wd, ())]
         if not event.name:  # of the directory itself, whose parent reports it, too
-            self._lost |= event.is_delete_self and directory == ""
+            self._lost |= event.is_delete_self and "" in directories
             return
+        for directory in directories:
+            self._on_event_in(directory, event)
+
+    def _on_event_in(self, directory: str, event: InotifyEvent) -> None:
         name = os.fsdecode(event.name)
         path = f"{directory}/{name}" if directory else name
         if not event.is_directory:
@@ -182,10 +184,10 @@ class DirectoryWatch(WatchCallback):
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
         """Forgets the watch of a directory that no longer exists."""
         with self._lock:
-            path = self._paths.pop(wd, None)
-            if path is not None and self._watches.get(path) == wd:
-                del self._watches[path]
-            self._lost |= path == ""
+            for path in self._paths.pop(wd, ()):
+                if self._watches.get(path) == wd:
+                    del self._watches[path]
+                self._lost |= path == ""
 
     def on_queue_overflow(self) -> None:
         """The kernel dropped events."""
@@ -216,31 +218,37 @@ class DirectoryWatch(WatchCallback):
         if reader is None:
             return
         with self._lock:
-            former = self._watches.pop(directory, None)
-            if former is not None:
-                self._paths.pop(former, None)
-        if former is not None:
-            reader.remove_callbacks([(former, self._id)])
+            former = self._forget([directory] if directory in self._watches else [])
+        if former:
+            reader.remove_callbacks(former)
         watch = reader.add_callback(os.fsencode(full), _MASK, self, self._id)
         if watch == -1:  # watchdog's word for a directory that may not be read
             reader.remove_callbacks([(watch, self._id)])
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with self._lock:
             if self._reader is reader:
-                self._paths[watch], self._watches[directory] = directory, watch
+                self._paths.setdefault(watch, set()).add(directory)
+                self._watches[directory] = watch
                 return
         reader.remove_callbacks([(watch, self._id)])  # it was disarmed meanwhile
 
     def _drop(self, top: str) -> None:
         """Stops watching a directory that was moved away, and all below it."""
         with self._lock:
-            gone = [path for path in self._watches if path == top or path.startswith(f"{top}/")]
-            watched = [(self._watches.pop(path), self._id) for path in gone]
-            for watch, _ in watched:
-                self._paths.pop(watch, None)
+            watched = self._forget([path for path in self._watches if path == top or path.startswith(f"{top}/")])
         reader = self._reader
         if reader is not None and watched:
             reader.remove_callbacks(watched)
+
+    def _forget(self, paths: Sequence[str]) -> list[tuple[WatchDescriptor, CallbackId]]:
+        """Forgets the watches of directories. Returns those that are of no use any more."""
+        watches = {self._watches[path]: self._paths.get(self._watches[path], set()) for path in paths}
+        for path in paths:
+            watches[self._watches.pop(path)].discard(path)
+        unused = [watch for watch, names in watches.items() if not names]
+        for watch in unused:
+            self._paths.pop(watch, None)
+        return [(watch, self._id) for watch in unused]
 
 
 @contextmanager
@@ -250,6 +258,8 @@ def _errors_of(root: str) -> Iterator[None]:
         yield
     except OSError as exc:
         problem = f"{printable(root)} cannot be watched: {exc.strerror or exc}."
+        if exc.errno in (errno.ENOSPC, errno.EMFILE):
+            raise WatchLimitError(f"{problem} It is listed every few seconds instead.", _REMEDIES[exc.errno]) from exc
         raise QueueError(problem, _REMEDIES.get(exc.errno or 0, "")) from exc
 
 

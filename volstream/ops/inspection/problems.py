@@ -16,6 +16,9 @@ from volstream.base.model.text import counted, ended, first_line, one_line
 from volstream.base.model.units import about, format_duration
 from volstream.base.model.work import FailureState
 
+#: A daemon that has run for longer keeps volumes.
+_START_SECONDS = 60.0
+
 
 class ProblemCause(StrEnum):
     """The kinds of problems: a run failed as a whole, a job is paused, a stream is stale or soon will be, files failed, and all
@@ -96,8 +99,19 @@ def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
 def _daemon(status: Mapping[str, Any]) -> Iterator[Problem]:
     if jobs := status.get("unattended", ()):
         named = ", ".join(jobs[:3]) + (" ..." if len(jobs) > 3 else "")
-        why = f"No daemon is running, so nothing starts {counted(len(jobs), 'job')} with a trigger: {named}."
-        yield Problem(False, "daemon", "", why, "volstream daemon")
+        idle = f"so nothing starts {counted(len(jobs), 'job')} with a trigger: {named}."
+        engine = status.get("engine")
+        if engine is None or engine.kind != "daemon":
+            yield Problem(False, "daemon", "", f"No daemon is running, {idle}", "volstream daemon")
+        elif engine.up_seconds > _START_SECONDS:
+            why = f"The daemon, pid {engine.pid}, keeps no volume, {idle}"
+            do = "Its log and /readyz say why, such as a full disk; or it serves another virtual cluster."
+            yield Problem(True, "daemon", "", why, do)
+    if crowd := status.get("crowd"):
+        since = about((datetime.now(UTC) - crowd["since"]).total_seconds())
+        taken = f"all places are taken by {', '.join(crowd['running'])}, and none of these began in the last {since}."
+        do = "If one hangs, limit its calls: volstream alter-job NAME --timeout 10m. Otherwise raise max_parallel_jobs."
+        yield Problem(True, "daemon", "", f"{counted(crowd['waiting'], 'job')} or more cannot begin: {taken}", do)
 
 
 def _volumes(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Problem]:

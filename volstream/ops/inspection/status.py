@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: A job that waits longer than this for others to end is reported; and how many are looked at, at most.
+_PATIENCE, _FEW = timedelta(minutes=5), 20
+
 
 def status(home: Home) -> dict[str, Any]:
     """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with rows that arrive one
@@ -49,7 +52,23 @@ def _status(home: Home) -> dict[str, Any]:
         "alerts": alerts_status(home),
         "metastore": metastore_health(home),
         "unattended": unattended(home, jobs),
+        "crowd": crowd(home, jobs, open_runs),
     }
+
+
+def crowd(home: Home, jobs: Sequence[Job], open_runs: LastRuns) -> Mapping[str, Any] | None:
+    """Returns the jobs that run, since when none of them has begun, and how many of a few others have waited for minutes for one
+    to end; None: none has."""
+    running = [job for job in jobs if job.id in open_runs.in_hand]
+    since = max((job.last_started for job in running if job.last_started is not None), default=None)
+    long_ago = datetime.now(UTC) - _PATIENCE
+    if since is None or since > long_ago or len(running) < home.settings.max_parallel_jobs:
+        return None
+    free = [job for job in jobs if job.state is JobState.ACTIVE and job.trigger.kind is TriggerKind.ON_CHANGE]
+    idle = [job for job in free if job.id not in open_runs.in_hand | open_runs.failed.keys()][:_FEW]
+    owed = [backlog(home.catalog, job) for job in idle]
+    waiting = sum(one is not None and one.waiting_since is not None and one.waiting_since < long_ago for one in owed)
+    return {"running": [str(job.name) for job in running], "since": since, "waiting": waiting} if waiting else None
 
 
 def unattended(home: Home, jobs: Sequence[Job]) -> list[str]:
@@ -80,6 +99,7 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],
         "metastore": metastore_health(home),
+        "crowd": crowd(home, jobs, open_runs),
     }
 
 

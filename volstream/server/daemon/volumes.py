@@ -24,7 +24,7 @@ from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import Listing
 from volstream.changes.directory.reconcile import ReconcileResult
-from volstream.errors import CatalogError, FencedError, InterruptedByUserError, QueueError, StorageError
+from volstream.errors import CatalogError, FencedError, InterruptedByUserError, QueueError, StorageError, WatchLimitError
 from volstream.files.queues.announced import AnnouncedQueue
 from volstream.files.queues.base import Announcing, EventQueue, Message, Settling
 from volstream.files.queues.remote import RemoteQueue
@@ -138,14 +138,14 @@ class VolumeWorker(Leased):
         try:
             return self._step()
         except Exception as error:  # noqa: BLE001  # whatever it is, the other volumes must be kept
-            if self._keeping is not None or self._is_known():
+            if self._is_known():
                 return self.trouble.failed(error)
             return LEASE_SECONDS  # it was dropped meanwhile: VolumeKeeping ends this worker
 
     def _is_known(self) -> bool:
         """Returns whether the volume exists; True if the catalog does not answer."""
         try:
-            return self.is_wanted()
+            return self._catalog.volumes.by_id(self.volume.id) is not None
         except CatalogError:
             return True
 
@@ -231,6 +231,7 @@ class _Turn:
         self._bootstrap: Future[ReconcileResult] | None = None
         self._listing: Future[Listing | None] | None = None
         self._listed = float("-inf")
+        self._polls = False  # because the kernel has no watches left
         self._missed = self._covered = self._covering = 0  # how often changes may have been missed; what listings have of it
         self._lists_again = False  # because the listing before failed
         self._armed = False
@@ -339,7 +340,9 @@ class _Turn:
 
     @property
     def _lists_at(self) -> float:
-        return float("-inf") if self._missed != self._covered else self._listed + self._settings.listing_seconds
+        if self._missed != self._covered:
+            return float("-inf")
+        return self._listed + (self._settings.poll_seconds if self._polls else self._settings.listing_seconds)
 
     @property
     def _receives_next(self) -> float:
@@ -371,7 +374,7 @@ class _Turn:
         except QueueError as error:
             self._arms_at = time.monotonic() + self._failed(error)
             return
-        self._armed = True
+        self._armed, self._polls = True, False
         if self._queue_id is None or receivers.recovered(self._queue_id, missed=True):
             self._missed += 1
         if self._relay is not None:
@@ -457,11 +460,13 @@ class _Turn:
 
     def _failed(self, error: Exception) -> float:
         """Reports that the queue cannot be received from. Returns the seconds until it is to be tried again."""
+        self._polls = isinstance(error, WatchLimitError)
         if self._queue_id is not None and isinstance(error, QueueError):
             self._of.receivers.failed(self._queue_id, error)
         return self._of.queue_failure.failed(error)
 
     def _answered(self) -> None:
+        self._polls = False
         self._of.receivers.recovered(self._queue_id, missed=False)
         self._of.queue_failure.recovered()
 

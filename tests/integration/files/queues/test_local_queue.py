@@ -395,3 +395,19 @@ def test_the_kernels_watch_limit_is_an_error_even_if_only_subdirectories_hit_it(
     else:
         assert "fs.inotify.max_user_watches" in ended.stdout
         assert "--queue-type poll" in ended.stdout
+
+
+def test_a_directory_with_two_names_is_heard_under_both(root: Path, listen: Listen) -> None:
+    (root / "a").mkdir()
+    (root / "b").mkdir()
+    if subprocess.run(["mount", "--bind", root / "a", root / "b"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine lets nobody mount")
+    try:
+        listener = listen()
+        (root / "a" / "x").write_bytes(b"x")
+        listener.hears(KeyHint("a/x"), KeyHint("b/x"))
+        (root / "b" / "y").write_bytes(b"y")
+        listener.hears(KeyHint("a/y"), KeyHint("b/y"))
+        listener.queue.stop()
+    finally:
+        subprocess.run(["umount", root / "b"], check=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -21,13 +21,14 @@ from volstream.catalog import tables
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
-from volstream.errors import CatalogError, InvalidValueError, QueueError
-from volstream.files.queues.base import EventQueue, QueueSpec
+from volstream.errors import CatalogError, InvalidValueError, QueueError, WatchLimitError
+from volstream.files.queues.base import EventQueue, Message, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
 from volstream.files.volumes.access import access_of
 from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import Share
 from volstream.server.daemon.volumes import VolumeWorker
+from volstream.testing.queues import SETTINGS
 
 
 class World:
@@ -258,3 +259,39 @@ def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(w
     with world.worker() as worker:
         eventually(lambda: worker.holds)
         eventually(lambda: world.recorded() is None)
+
+
+class Unwatched(MemoryQueue):
+    """A queue for which the kernel has no watches: at its start, or later."""
+
+    def __init__(self, starts: bool) -> None:
+        super().__init__(QueueSpec("memory://", settings=SETTINGS))
+        self.is_deaf, self._starts = True, starts
+
+    def start(self) -> None:
+        if not self._starts and self.is_deaf:
+            raise WatchLimitError("No watches are left.")
+        super().start()
+
+    def ready_at(self) -> float:
+        return float("-inf") if self.is_deaf else super().ready_at()
+
+    def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
+        if self.is_deaf:
+            raise WatchLimitError("No watches are left.")
+        return super().receive(limit, wait_seconds)
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_volume_that_cannot_be_watched_is_listed_often_until_it_can(world: World, starts: bool) -> None:
+    queue = Unwatched(starts)
+    settings = world.session.home.settings.model_copy(update={"poll_seconds": 0.2})
+    with keeping(world.session.home.catalog, settings, queue) as made:
+        [worker] = made.workers
+        eventually(lambda: worker.reason is not None)
+        for name in "abc":
+            (world.files / name).write_text(name)
+            eventually(lambda name=name: world.has(*"abc"[: "abc".index(name) + 1]))
+        assert "No watches are left" in str(world.recorded())
+        queue.is_deaf = False
+        eventually(lambda: worker.reason is None)

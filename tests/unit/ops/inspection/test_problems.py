@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from volstream.ops.inspection.problems import Problem, problems
+from volstream.spark.engine.control import EngineStatus
 
 NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [], "sources": [], "alerts": []}
 
@@ -97,3 +99,21 @@ def test_a_line_about_a_problem_has_the_first_line_of_its_cause() -> None:
         Problem(True, "job", "j", "It failed: one\ntwo", "volstream resume j").line
         == "■ job j: It failed: one. Run: volstream resume j"
     )
+
+
+def test_a_daemon_that_runs_without_its_leases_is_not_said_to_be_missing() -> None:
+    def found(engine: EngineStatus | None) -> list[tuple[bool, str]]:
+        status = {**NOTHING, "unattended": ["j"], "engine": engine}
+        return [(problem.severe, problem.why.split(",")[0]) for problem in problems(status, {})]
+
+    assert found(None) == [(False, "No daemon is running")]
+    assert found(EngineStatus("running", "background", 7, 8, 9, 0, 600.0)) == [(False, "No daemon is running")]
+    assert found(EngineStatus("running", "daemon", 7, 8, 9, 0, 600.0)) == [(True, "The daemon")]
+    assert found(EngineStatus("running", "daemon", 7, 8, 9, 0, 5.0)) == [], "it has just begun"
+
+
+def test_jobs_that_cannot_begin_are_a_problem_with_those_in_the_way() -> None:
+    crowd = {"running": ["a", "b"], "since": datetime.now(UTC) - timedelta(minutes=9), "waiting": 3}
+    (problem,) = problems({**NOTHING, "crowd": crowd}, {})
+    assert problem.severe
+    assert problem.why == "3 jobs or more cannot begin: all places are taken by a, b, and none of these began in the last 9 min."
