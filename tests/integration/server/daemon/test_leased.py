@@ -24,7 +24,7 @@ class Counting(LeasedWorker):
     """Counts its turns, each of which first raises what it finds in ``errors``."""
 
     def __init__(self, home: Home) -> None:
-        name, condition = of_source("1"), (ConditionKind.SOURCE, "1")
+        name, condition = of_source("1"), (ConditionKind.TABLE, "1")
         super().__init__("counting", name, home.catalog, home.settings, log.get("test"), condition)
         self.turns = 0
         self.errors: list[Exception] = []
@@ -83,25 +83,25 @@ def test_an_error_is_the_condition_until_work_succeeds(home: Home) -> None:
     worker = Counting(home)
     worker.errors = [StorageError("The bucket is away.")]
     with running(worker):
-        eventually(lambda: home.catalog.conditions.cause(ConditionKind.SOURCE, "1") == "The bucket is away.")
-        eventually(lambda: worker.holds and home.catalog.conditions.cause(ConditionKind.SOURCE, "1") is None)
+        eventually(lambda: home.catalog.conditions.cause(ConditionKind.TABLE, "1") == "The bucket is away.")
+        eventually(lambda: worker.holds and home.catalog.conditions.cause(ConditionKind.TABLE, "1") is None)
 
 
 def test_what_an_ended_worker_left_wrong_is_cleared_by_its_successor(home: Home) -> None:
-    home.catalog.conditions.note(ConditionKind.SOURCE, "1", "The bucket is away.")
+    home.catalog.conditions.note(ConditionKind.TABLE, "1", "The bucket is away.")
     worker = Counting(home)
     with running(worker):
-        eventually(lambda: home.catalog.conditions.cause(ConditionKind.SOURCE, "1") is None)
+        eventually(lambda: home.catalog.conditions.cause(ConditionKind.TABLE, "1") is None)
 
 
 def test_who_waits_for_the_lease_leaves_the_condition_alone(home: Home) -> None:
     home.catalog.leases.acquire(of_source("1"), "elsewhere/1/1.00/x", "test", 60)
-    home.catalog.conditions.note(ConditionKind.SOURCE, "1", "The bucket is away.")
+    home.catalog.conditions.note(ConditionKind.TABLE, "1", "The bucket is away.")
     worker = Counting(home)
     with running(worker):
         worker.trouble.recovered()
         worker.record()
-    assert home.catalog.conditions.cause(ConditionKind.SOURCE, "1") == "The bucket is away."
+    assert home.catalog.conditions.cause(ConditionKind.TABLE, "1") == "The bucket is away."
 
 
 def test_a_takeover_is_no_trouble_and_neither_is_what_fails_because_its_object_was_dropped(home: Home) -> None:
@@ -114,4 +114,4 @@ def test_a_takeover_is_no_trouble_and_neither_is_what_fails_because_its_object_w
     with running(dropped):
         eventually(lambda: not dropped.wanted)
     assert dropped.reason is None
-    assert home.catalog.conditions.of(ConditionKind.SOURCE) == {}
+    assert home.catalog.conditions.of(ConditionKind.TABLE) == {}

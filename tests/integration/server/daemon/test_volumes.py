@@ -261,6 +261,14 @@ def test_only_the_worker_that_maintains_a_volume_reports_what_is_wrong_with_it(w
         eventually(lambda: world.recorded() is None)
 
 
+def test_what_goes_wrong_with_an_object_that_was_dropped_is_not_kept(world: World) -> None:
+    conditions = world.session.home.catalog.conditions
+    world.session.volumes.drop("v")
+    for kind in (ConditionKind.VOLUME, ConditionKind.JOB, ConditionKind.PROOF, ConditionKind.SOURCE):
+        conditions.note(kind, world.volume.id, "It cannot be listed.")
+        assert conditions.of(kind) == {}
+
+
 class Unwatched(MemoryQueue):
     """A queue for which the kernel has no watches: at its start, or later."""
 
