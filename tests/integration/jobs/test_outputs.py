@@ -463,7 +463,7 @@ def test_a_definition_that_cannot_work_is_refused(target: Target) -> None:
 
     refused(InvalidValueError, "has no volume for them", outputs_to=None)
     refused(InvalidValueError, "outputs_prefix is a folder of", outputs_to=None, outputs_prefix="x", returns="n INT")
-    refused(InvalidValueError, "would name outputs that were replaced", write="append")
+    refused(InvalidValueError, "their output files are overwritten", write="append")
     refused(InvalidStateError, "would be files of the volume public.v|would be files of the volume v", outputs_to="v")
     refused(InvalidStateError, "would be files of the volume", outputs_to="v", outputs_prefix="other")
     refused(InvalidValueError, "not a folder", outputs_prefix="../x")

@@ -249,7 +249,7 @@ def test_the_shorthands_are_the_same_in_sql_and_python(place: Place) -> None:
         ({"group_by": "size"}, "does not depend on relative_path alone"),
         ({"group_by": "relative_path || current_date()"}, "may not be deterministic"),
         ({"group_by": "(SELECT 1)"}, "does not depend|has a query"),
-        ({"group_by": "folder", "on_move": "rekey"}, "cannot follow"),
+        ({"group_by": "folder", "on_move": "rekey"}, "cannot be combined with group_by"),
         ({"group_by": None, "group_quiet": "3s"}, "group_quiet is about sets"),
         ({"group_complete": "size > 3"}, "aggregate"),
         ({"group_complete": "max(last_modified_time) < now()"}, "while no file of the set changes"),
