@@ -5,12 +5,13 @@ What does not belong here: what a run does (``jobs.run`` for functions, ``statem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from volstream.base.definitions import Job, JobState
+from volstream.base.definitions import FileJob, Job, JobState
 from volstream.base.lifecycle.identity import host_of, new_owner
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
@@ -192,6 +193,7 @@ class LastRuns:
         failed: why the run failed as a whole.
         wrong: what the last verification found wrong with the job's table.
         left: why files that were loaded could not be taken away, by the table.
+        endless: since when a run works on its batch, of jobs in hand whose calls have no time limit.
     """
 
     in_hand: frozenset[str]
@@ -199,9 +201,10 @@ class LastRuns:
     failed: Mapping[str, str]
     wrong: Mapping[str, str]
     left: Mapping[str, str]
+    endless: Mapping[str, datetime]
 
 
-def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> LastRuns:
+def runs_of(catalog: Catalog, jobs: Sequence[Job]) -> LastRuns:
     """Returns the states of jobs' last runs.
 
     Args:
@@ -214,7 +217,10 @@ def runs_of(catalog: Catalog, jobs: Iterable[Job]) -> LastRuns:
         identity for identity, job in reread.items() if job is not None and job.unended and job.last_started == unended[identity]
     }
     failed, wrong, left = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF, ConditionKind.TAKING))
-    return LastRuns(in_hand, frozenset(interrupted), failed, wrong, left)
+    unlimited = [job for job in jobs if job.id in in_hand and isinstance(job, FileJob) and job.timeout is None]
+    intents = {job.id: catalog.consumptions.open_intent(job.stream_id) for job in unlimited}
+    endless = {identity: intent.started_on for identity, intent in intents.items() if intent is not None}
+    return LastRuns(in_hand, frozenset(interrupted), failed, wrong, left, endless)
 
 
 def clear(catalog: Catalog, job: Job) -> None:

@@ -19,6 +19,9 @@ from volstream.base.model.work import FailureState
 #: A daemon that has run for longer keeps volumes.
 _START_SECONDS = 60.0
 
+#: A batch that takes longer, of calls without a time limit, may never end.
+_LONG_SECONDS = 600.0
+
 
 class ProblemCause(StrEnum):
     """The kinds of problems: a run failed as a whole, a job is paused, a stream is stale or soon will be, files failed, and all
@@ -160,6 +163,10 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
         if job.get("left"):
             do = "Each run retries. Free space for the file, or grant the missing permission."
             yield Problem(False, "job", job["job"], f"A loaded file could not be moved out of its volume: {job['left']}", do)
+        seconds = (datetime.now(UTC) - job["endless"]).total_seconds() if job.get("endless") else 0.0
+        if seconds > _LONG_SECONDS:
+            why = f"It has worked on one batch for {about(seconds)}, and its calls have no time limit."
+            yield Problem(False, "job", job["job"], why, f"volstream alter-job {job['job']} --timeout 10m")
         files = _files(job)
         if files is not None:
             yield files

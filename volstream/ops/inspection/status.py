@@ -220,7 +220,8 @@ def job_health(job: Job, open_runs: LastRuns) -> dict[str, Any]:
 
     ``unit`` is what its numbers of failures count, ``reason`` says why it paused itself, ``trouble`` why its last run failed,
     ``interrupted`` that this run never ended, ``code`` why its function cannot be found, ``wrong`` what the last verification
-    found wrong with its table, and ``left`` why a file that it has loaded is still in its volume.
+    found wrong with its table, ``left`` why a file that it has loaded is still in its volume, and ``endless`` since when it works
+    on its batch, if its calls have no time limit.
     """
     return {
         "job": str(job.name),
@@ -235,6 +236,7 @@ def job_health(job: Job, open_runs: LastRuns) -> dict[str, Any]:
         "code": missing_code(job) if isinstance(job, FileJob) else None,
         "wrong": open_runs.wrong.get(job.id),
         "left": open_runs.left.get(str(job.into)),
+        "endless": open_runs.endless.get(job.id),
     }
 
 

@@ -112,6 +112,14 @@ def test_a_daemon_that_runs_without_its_leases_is_not_said_to_be_missing() -> No
     assert found(EngineStatus("running", "daemon", 7, 8, 9, 0, 5.0)) == [], "it has just begun"
 
 
+def test_a_batch_of_calls_without_a_limit_that_takes_long_may_hang() -> None:
+    long_ago = datetime.now(UTC) - timedelta(minutes=25)
+    (problem,) = problems({"jobs": [job(endless=long_ago)]}, {})
+    assert (problem.severe, problem.do) == (False, "volstream alter-job j --timeout 10m")
+    assert problem.why == "It has worked on one batch for 25 min, and its calls have no time limit."
+    assert problems({"jobs": [job(endless=datetime.now(UTC) - timedelta(minutes=5))]}, {}) == []
+
+
 def test_jobs_that_cannot_begin_are_a_problem_with_those_in_the_way() -> None:
     crowd = {"running": ["a", "b"], "since": datetime.now(UTC) - timedelta(minutes=9), "waiting": 3}
     (problem,) = problems({**NOTHING, "crowd": crowd}, {})
