@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -278,7 +279,10 @@ def azurite() -> Iterator[str]:
     node = shutil.which("node")
     if node is None:
         raise NotInstalledError("Azurite needs Node.js.")
-    first = next(port for port in free_ports(20) if not any(_is_taken(port + more) for more in (1, 2)))
+    # Below those that the kernel gives to connections, which could take one of the three meanwhile.
+    first = next(
+        port for port in random.sample(range(20_000, 32_000, 3), 1000) if all(_is_free(port + more) for more in range(3))
+    )
     command = [node, program, "--inMemoryPersistence", "--skipApiVersionCheck", "--silent"]
     for number, name in enumerate(("blob", "queue", "table")):
         command += [f"--{name}Host", "127.0.0.1", f"--{name}Port", str(first + number)]
@@ -287,9 +291,12 @@ def azurite() -> Iterator[str]:
         yield f"http://127.0.0.1:{first}"
 
 
-def _is_taken(port: int) -> bool:
-    with socket.socket() as tried:
-        return bool(tried.connect_ex(("127.0.0.1", port)) == 0)
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 SERVERS = {"moto": moto, "localstack": localstack, "seaweedfs": seaweedfs, "gcs": fake_gcs, "pubsub": pubsub, "azurite": azurite}
