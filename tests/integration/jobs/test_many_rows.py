@@ -37,7 +37,8 @@ def found(place: Place) -> list[tuple[object, ...]]:
 )
 def test_rows_that_workers_write_are_those_of_the_files(place: Place, create: str) -> None:
     if create:
-        place.rows(create.format(at=place.at))
+        with place.gateway.fresh() as spark:  # by others: all tests share one engine, whose schema public is one home's
+            spark.sql(create.format(at=place.at))
     for name, rows in (("a", 30_000), ("b", 3), ("c", 0)):
         place.put(name, str(rows))
     place.job(NUMBERS, returns="n INT, t STRING")

@@ -62,7 +62,7 @@ def given(place: Place, on_move: OnMove, **files: str) -> None:
 def test_rows_follow_a_moved_file_without_calling_the_function(place: Place, by: str) -> None:
     given(place, OnMove.REKEY, a="xx", b="x", c="x")
     if by == "Apache-Spark":
-        place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+        place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     before = dict(place.table("_file_path, _processed_at"))
     move(place, "a", "sub/z")
     move(place, "c", "0")
@@ -106,7 +106,7 @@ def test_a_new_file_in_the_inode_of_a_deleted_one_is_not_that_one_moved(place: P
     place.refresh()
     place.run()
     if by == "Apache-Spark":
-        place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+        place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     calls(place)
     old.unlink()
     for number in range(1000):  # until the file system hands the inode on
@@ -247,7 +247,7 @@ def test_a_plan_with_moves_whose_files_are_gone_is_rebuilt(place: Place) -> None
 
 @pytest.mark.long
 def test_an_append_table_treats_a_moved_file_as_new_and_cannot_rekey(place: Place) -> None:
-    with pytest.raises(InvalidValueError, match="Rows cannot follow"):
+    with pytest.raises(InvalidValueError, match="write=append"):
         job(place, write=Write.APPEND, on_move=OnMove.REKEY)
     place.put("a", "x")
     job(place, write=Write.APPEND)
