@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _log = get("jobs")
 
 
-class BatchStoppedError(VolstreamError):
-    """The calls on a batch were ended, because the run was to end. Nothing of it was committed; the next run repeats it."""
+class BatchStoppedError(Exception):
+    """A run that is to end interrupted the calls on its batch. Nothing was committed; the next run repeats the batch."""
 
 
 class BatchExecutor:

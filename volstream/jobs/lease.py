@@ -193,7 +193,7 @@ class LastRuns:
         failed: why the run failed as a whole.
         wrong: what the last verification found wrong with the job's table.
         left: why files that were loaded could not be taken away, by the table.
-        endless: since when a run works on its batch, of jobs in hand whose calls have no time limit.
+        endless: when the current batch of each running job without a time limit started.
     """
 
     in_hand: frozenset[str]

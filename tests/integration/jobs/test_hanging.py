@@ -27,7 +27,7 @@ def f(file):
 
 
 class Hanging:
-    """A job of which a run hangs until a file is removed, and the run."""
+    """A job whose run hangs until the latch file is removed."""
 
     def __init__(self, place: Place, session: Session, latch: Path) -> None:
         self.place, self.session, self.latch = place, session, latch

@@ -92,12 +92,12 @@ def test_without_an_earlier_look_there_are_no_rates(before: HomeFacts | None) ->
 
 
 def test_what_is_wrong_is_said() -> None:
-    problem = Problem(True, "volume", "v", "the folder is gone\x1b[31m", "volstream doctor v")
+    problem = Problem(True, "volume", "v", "the folder is missing\x1b[31m", "volstream doctor v")
     now = dataclasses.replace(now_with(engine=EngineStatus("running", "daemon", 1, 2, 3, 4, 60.0)), wrong=[problem])
     text = shown(now, note="These are old")
     assert "engine running (daemon, up 60s)" in text
     assert "These are old" in text
-    assert "■ volume v: the folder is gone\\x1b[31m. Run: volstream doctor v" in text
+    assert "■ volume v: the folder is missing\\x1b[31m. Run: volstream doctor v" in text
     assert "\x1b" not in text
 
 

@@ -184,10 +184,11 @@ class DirectoryWatch(WatchCallback):
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
         """Forgets the watch of a directory that no longer exists."""
         with self._lock:
-            for path in self._paths.pop(wd, ()):
+            paths = self._paths.pop(wd, set())
+            for path in paths:
                 if self._watches.get(path) == wd:
                     del self._watches[path]
-                self._lost |= path == ""
+            self._lost |= "" in paths
 
     def on_queue_overflow(self) -> None:
         """The kernel dropped events."""
@@ -218,7 +219,7 @@ class DirectoryWatch(WatchCallback):
         if reader is None:
             return
         with self._lock:
-            former = self._forget([directory] if directory in self._watches else [])
+            former = self._forget([directory])
         if former:
             reader.remove_callbacks(former)
         watch = reader.add_callback(os.fsencode(full), _MASK, self, self._id)
@@ -241,14 +242,19 @@ class DirectoryWatch(WatchCallback):
             reader.remove_callbacks(watched)
 
     def _forget(self, paths: Sequence[str]) -> list[tuple[WatchDescriptor, CallbackId]]:
-        """Forgets the watches of directories. Returns those that are of no use any more."""
-        watches = {self._watches[path]: self._paths.get(self._watches[path], set()) for path in paths}
+        """Forgets directories, of which some may be unknown. Returns the watches that no other path needs."""
+        unused = []
         for path in paths:
-            watches[self._watches.pop(path)].discard(path)
-        unused = [watch for watch, names in watches.items() if not names]
-        for watch in unused:
-            self._paths.pop(watch, None)
-        return [(watch, self._id) for watch in unused]
+            watch = self._watches.pop(path, None)
+            if watch is None:
+                continue
+            others = self._paths.get(watch, set()) - {path}
+            if others:
+                self._paths[watch] = others
+            else:
+                self._paths.pop(watch, None)
+                unused.append((watch, self._id))
+        return unused
 
 
 @contextmanager

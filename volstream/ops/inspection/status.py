@@ -220,8 +220,8 @@ def job_health(job: Job, open_runs: LastRuns) -> dict[str, Any]:
 
     ``unit`` is what its numbers of failures count, ``reason`` says why it paused itself, ``trouble`` why its last run failed,
     ``interrupted`` that this run never ended, ``code`` why its function cannot be found, ``wrong`` what the last verification
-    found wrong with its table, ``left`` why a file that it has loaded is still in its volume, and ``endless`` since when it works
-    on its batch, if its calls have no time limit.
+    found wrong with its table, ``left`` why a file that it has loaded is still in its volume, and ``endless`` when
+    its current batch started, if the job has no time limit.
     """
     return {
         "job": str(job.name),

@@ -78,7 +78,7 @@ class JobRow:
     Attributes:
         unit: what the numbers of failures count.
         files, done, share: of the volume; None: it is not about files, or unknown.
-        endless: since when it works on its batch, if its calls have no time limit.
+        endless: when the current batch started, if the job has no time limit.
         reason, trouble, code, wrong, left: why it paused itself, why its last run failed, why its function cannot be found, what
             the last verification found, why a file that it has loaded is still in its volume.
     """
