@@ -317,6 +317,23 @@ def test_an_idle_engine_exits(settings: Settings) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_small_heap_has_room_for_any_number_of_tables(tmp_path: Path) -> None:
+    settings = config.load(tmp_path, driver_memory=512 << 20, cores=2)
+    address = attached(settings)
+    gateway = SparkGateway(lambda: address, stall_seconds=60)
+    try:
+        with map_spark_errors():
+            for number in range(150):  # with what Delta keeps of each by default, the heap is full before
+                at = f"delta.`{tmp_path}/tables/{number}`"
+                gateway.session().range(5).write.format("delta").save(f"{tmp_path}/tables/{number}")
+                assert gateway.session().sql(f"SELECT count(*) FROM {at}").collect()[0][0] == 5
+    finally:
+        gateway.close()
+        stop_engine(settings, at_once=True)
+
+
+@pytest.mark.long
 def test_stopping_waits_for_connected_clients(settings: Settings, address: EngineAddress) -> None:
     gateway = SparkGateway(lambda: address, stall_seconds=60)
     one(gateway)

@@ -77,6 +77,16 @@ def test_the_heap_and_the_users_jvm_options_are_on_the_command_line(settings: Se
     assert line.index("-Da=b c") > line.index("-XX:+UseG1GC")
 
 
+def test_delta_keeps_as_many_tables_as_the_heap_has_room_for(settings: Settings) -> None:
+    def kept(memory: int) -> int:
+        files = Files.of(settings)
+        values = command.properties(settings.model_copy(update={"driver_memory": memory}), files, cores=2, port=1, token="")
+        return int(values["spark.databricks.delta.delta.log.cacheSize"])
+
+    assert (kept(2 << 30), kept(64 << 30)) == (64, 2048)
+    assert kept(100 << 20) == 16, "a query may read several tables"
+
+
 def test_newer_permissions_are_given_only_to_a_java_that_knows_them(settings: Settings) -> None:
     def allowed(major: int) -> bool:
         java = Java(JAVA.executable, major, "")
