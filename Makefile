@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup java engine engine-s3 broker servers compiled-and-linted test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss demo-gcs demo-azure bench release-check clean
+.PHONY: setup java engine engine-s3 broker servers test test-long test-lowest test-services storm fuzz lint lock screenshots docs demo demo-ingest demo-s3 demo-oss demo-gcs demo-azure bench release-check clean
 
 setup: .venv/packages
 	@$(MAKE) --no-print-directory -j 2 engine .venv/compiled
@@ -38,18 +38,23 @@ setup: .venv/packages
 
 # Exactly what was tested, by checksum; what builds packages that come as source is there first, so that nothing else is fetched.
 # Folders of wheels that the environment names may have other builds of the same versions, which pip would take and then refuse.
+# PySpark comes as source; compressing its wheel, which is unpacked at once, would take 20 seconds.
 .venv/packages: pyproject.toml requirements.lock requirements-build.lock | .venv/bin/python
 	@echo "Python packages: installing into .venv"
+	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/wheels.cfg
 	@PIP_FIND_LINKS= $(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-build.lock
-	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-build-isolation --requirement requirements.lock
+	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore DIST_EXTRA_CONFIG="$(CURDIR)/.venv/wheels.cfg" \
+	  $(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-build-isolation --requirement requirements.lock
 	@rm -rf volstream.egg-info
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
 
 # Beside the making of the engine's archive. Not by pip, one module after the other; not at their first import, for whoever comes
-# first would be told of the warnings that some packages give. Some have files that are for other Pythons: they are left out.
+# first would be told of the warnings that some packages give. Some have files that are for other Pythons: they are left out. So are
+# large packages that hardly anything imports.
+SELDOM := debugpy|fontTools|matplotlib|mypy|mypyc|networkx|pip|scipy|setuptools|skimage|sympy
 .venv/compiled: .venv/packages
-	@$(BIN)/python -W ignore -m compileall -q -x '/tests?/' .venv/lib volstream || true
+	@$(BIN)/python -W ignore -m compileall -q -x '/tests?/|/site-packages/($(SELDOM))/' .venv/lib volstream || true
 	@touch $@
 
 # Versions that the lock files have stay, where pyproject.toml allows them; LOCK=--upgrade takes the newest.
@@ -75,9 +80,6 @@ java: .venv/packages
 engine: java
 	@$(BIN)/python -m volstream setup
 
-compiled-and-linted: .venv/compiled
-	@$(MAKE) --no-print-directory lint
-
 # For a warehouse in S3.
 engine-s3: java
 	@$(BIN)/python -m volstream setup --s3
@@ -90,12 +92,12 @@ broker: java
 servers: .venv/packages
 	@$(BIN)/python -m tests.servers
 
-# Two at a time: packages of Python beside those of the system, then what needs no more than the packages beside the making of the
-# engine's archive. Services are not for the second turn: java, too, may install packages of the system.
+# Packages of Python beside those of the system, then what needs no more than the packages beside the making of the engine's
+# archive. Services are not for the second turn: java, too, may install packages of the system.
 test:
 	@$(MAKE) --no-print-directory -j 2 .venv/packages test-services
-	@$(MAKE) --no-print-directory -j 2 engine broker compiled-and-linted
-	$(BIN)/python -m pytest -n 3 -m 'not long' tests/unit
+	@$(MAKE) --no-print-directory -j 3 engine broker .venv/compiled lint
+	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
