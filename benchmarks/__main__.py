@@ -239,7 +239,7 @@ def _measure_growth(home: Path, commits: int) -> None:
     try:
         with Session(home) as session:
             for cost in growth.run(session, home.parent / "growth", commits):
-                _say(f"{cost.commits:,} commits")
+                _console.print(growth.table([cost]))  # it takes long, and may be stopped
                 costs.append(cost)
     finally:
         _console.print(growth.table(costs))

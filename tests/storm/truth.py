@@ -154,7 +154,7 @@ def of_code(home: Home, jobs: Sequence[RowRequirements], now: int) -> Iterator[s
         said = [sum(one["files"] for one in versions if one["current"] is current) for current in (True, False)]
         want = [sum(code == now for code in made.values()), sum(code != now for code in made.values())]
         if said != want:
-            yield f"{job.job}: {said} files of the present and of former code are said, and {want} there: {versions}"
+            yield f"{job.job}: {said} files of present and of older code are said, and {want} there: {versions}"
 
 
 def of_status(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:

@@ -47,7 +47,7 @@ _TOML = """\
 """
 
 
-#: So many jobs at most are looked at for rows of former code.
+#: So many jobs at most are looked at for rows made by older code.
 _FEW_JOBS = 50
 
 #: So many objects of a kind are shown, unless all are asked for.
@@ -121,14 +121,14 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
     show("job", ["state", "done", "failed", "waiting_since", "last_run", "outcome", "skipped", "trigger"], jobs)
     if overview["tables"]:  # others have no rows that arrive one by one
         show("table", ["not_committed", "note"], overview["tables"])
-    lines = [*(problem.line for problem in wrong), *_former_code(session, len(overview["jobs"]))]
+    lines = [*(problem.line for problem in wrong), *_older_code(session, len(overview["jobs"]))]
     if lines:
         output.part("\n".join(["Needs attention:", *lines]))
 
 
-def _former_code(session: Session, number: int) -> list[str]:
-    """Returns which jobs have rows of former code, of few jobs: for one whose code has changed, its table is read."""
-    from volstream.jobs.version import may_have_former
+def _older_code(session: Session, number: int) -> list[str]:
+    """Returns which jobs have rows made by older code, of few jobs: for one whose code has changed, its table is read."""
+    from volstream.jobs.version import may_have_older
 
     home = session.home
     if number > _FEW_JOBS or "://" in home.warehouse:
@@ -137,10 +137,10 @@ def _former_code(session: Session, number: int) -> list[str]:
     lines = []
     for job in jobs:
         with suppress(VolstreamError):  # another line says what is wrong
-            if may_have_former(home.catalog, home.settings, job):
-                from volstream.jobs.code import former, said_of_code  # they import Arrow
+            if may_have_older(home.catalog, home.settings, job):
+                from volstream.jobs.code import older, said_of_code  # they import Arrow
 
-                found = former(home, job)
+                found = older(home, job)
                 said = None if found is None else said_of_code(job, found)
                 lines += [] if said is None else [f"▲ job {job.name}: {said}"]
     return lines

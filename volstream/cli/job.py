@@ -125,7 +125,7 @@ def run_job_command(session: Session, output: Output, name: str, until_empty: bo
 @click.argument("job", shell_complete=names_of("job"))
 @click.argument("paths", nargs=-1)
 @click.option("--where", metavar="SQL", help='Only files for which this holds, such as "size < 1000000".')
-@click.option("--stale", is_flag=True, help="Only files whose rows were made by former code.")
+@click.option("--stale", is_flag=True, help="Only files whose rows were made by older code.")
 @_WAIT
 @common
 def replay_command(

@@ -19,7 +19,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.codes import BatchCode, CodeVersion
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
-from volstream.jobs.version import may_have_former, version_of
+from volstream.jobs.version import may_have_older, version_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import mapped, open_table
@@ -102,27 +102,27 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
     return CodeCounts(last[0][0], current, last[1], versions)
 
 
-def former(home: Home, job: FileJob) -> CodeCounts | None:
-    """Counts as :func:`counts` if there can be rows of former code; None: there are none. Most often it reads no table.
+def older(home: Home, job: FileJob) -> CodeCounts | None:
+    """Counts as :func:`counts` if there can be rows made by older code; None: there are none. Most often it reads no table.
 
     Raises:
         As :func:`counts`.
     """
-    if not may_have_former(home.catalog, home.settings, job):
+    if not may_have_older(home.catalog, home.settings, job):
         return None
     found = counts(home, job, exact=False)
     return found if found is not None and found.stale else None
 
 
 def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
-    """Returns which files have rows of former or unknown code, and what to do, in a sentence; None: none has."""
+    """Returns which files have rows made by older or unknown code, and what to do, in a sentence; None: none has."""
     unknown = found.files.get(None, 0)
     if found.stale and (oldest := found.oldest) is not None:
         age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
         number, total = f"{found.stale:,}", counted(found.total, job.unit)
         have = "has" if found.stale == 1 else "have"
-        former = f"{number} of {total} {have} rows of former code (from version {oldest.number} on, {age} old)"
-        return f"{former}: volstream replay {job.name} --stale"
+        told = f"{number} of {total} {have} rows made by older code (back to version {oldest.number}, {age} old)"
+        return f"{told}: volstream replay {job.name} --stale"
     return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
 
 

@@ -52,8 +52,8 @@ def version_of(settings: Settings, job: FileJob, source: FunctionSource | None =
     )
 
 
-def may_have_former(catalog: Catalog, settings: Settings, job: FileJob) -> bool:
-    """Returns whether a table of the job may have rows of former code, without reading it. Raises as :func:`version_of`."""
+def may_have_older(catalog: Catalog, settings: Settings, job: FileJob) -> bool:
+    """Returns whether a table of the job may have rows made by older code, without reading it. Raises as :func:`version_of`."""
     versions = catalog.codes.versions(job.id)
     return len(versions) > 1 or (len(versions) == 1 and versions[0].digest != version_of(settings, job).digest)
 

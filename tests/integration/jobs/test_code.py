@@ -234,7 +234,7 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(
         check(session, made, empty)
 
 
-def test_rows_of_former_code_are_named_and_only_they_are_replayed(place: Place) -> None:
+def test_rows_made_by_older_code_are_named_and_only_they_are_replayed(place: Place) -> None:
     for name in ("a", "b", "c"):
         place.put(name, name)
     place.job(Made(place).text())
@@ -247,7 +247,7 @@ def test_rows_of_former_code_are_named_and_only_they_are_replayed(place: Place) 
     place.run()
     said = place.session.jobs.said_of_code("j")
     assert said is not None
-    assert said.startswith("2 of 3 files have rows of former code (from version 1 on, ")
+    assert said.startswith("2 of 3 files have rows made by older code (back to version 1, ")
     assert said.endswith("volstream replay j --stale")
     described = details.described(place.session.home, job)
     assert [(one["number"], one["files"], one["current"]) for one in described["code_versions"]] == [(2, 1, True), (1, 2, False)]

@@ -95,9 +95,9 @@ def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home
     rows, told = run(lambda file: {"n": len(file.read_text()) * 10, "name": file.name})
     assert rows == [("a", 1, None), ("b", 10, "b")]
     assert "Inferred columns from 2 files: name STRING." in told
-    assert "has rows of former code" in told
+    assert "has rows made by older code" in told
     job = objects.file_job(home.session.jobs.get(home.name("t")))
-    assert "former code" in details.described(home.session.home, job)["code"]
+    assert "older code" in details.described(home.session.home, job)["code"]
     home.session.jobs.replay(home.name("t"))
     job = objects.file_job(home.session.jobs.get(home.name("t")))
     assert "made all rows" in details.described(home.session.home, job)["code"]

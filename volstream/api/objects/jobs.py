@@ -494,7 +494,7 @@ class Jobs(Collection[Job]):
         return counts(self._home, self._of_files(name))
 
     def said_of_code(self, name: str) -> str | None:
-        """Returns how many files have rows of former code, and what to do, in words; None: none has. Raises as :meth:`code`."""
+        """Returns how many files have rows made by older code, and what to do; None: none has. Raises as :meth:`code`."""
         from volstream.jobs.code import said_of_code
 
         found = self.code(name)

@@ -247,7 +247,7 @@ ACTIONS = (
         waits=True,
         parameters={
             "where": "SQL condition on the directory's columns; default: all files.",
-            "stale": "1: only files whose rows were made by former code.",
+            "stale": "1: only files whose rows were made by older code.",
         },
     ),
     Action(

@@ -145,7 +145,7 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
             assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
 
 
-def test_versions_of_code_stand_side_by_side_and_files_of_former_code_are_replayed(busy: Site) -> None:
+def test_versions_of_code_stand_side_by_side_and_files_of_older_code_are_replayed(busy: Site) -> None:
     code = busy.place.folder.parent / "code" / "job.py"
     code.write_text(code.read_text() + "# no change\nEDITED = '<b>edited</b>'\n")
     before = busy.json("/jobs/j/code")
@@ -162,11 +162,11 @@ def test_versions_of_code_stand_side_by_side_and_files_of_former_code_are_replay
     assert "+EDITED = &#39;&lt;b&gt;edited" in page
     assert "<b>edited" not in page
     assert busy.json("/jobs/j/code", 404, old="3")["error"]["type"] == "NotFoundError"
-    assert "10 of 11 files have rows of former code" in busy.page("/jobs/j")
+    assert "10 of 11 files have rows made by older code" in busy.page("/jobs/j")
     task = busy.post("/jobs/j/replay", 202, stale="1")["audit"]
     eventually(lambda: busy.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
     assert [one["files"] for one in busy.json("/jobs/j/code")["versions"]] == [11, 0]
-    assert "former code" not in busy.page("/jobs/j")
+    assert "older code" not in busy.page("/jobs/j")
 
 
 def test_the_overview_says_what_is_wrong(busy: Site) -> None:
@@ -244,12 +244,12 @@ def test_another_span_is_refused(busy: Site) -> None:
     assert busy.client.get("/?span=century", headers=JSON).status_code == 400
 
 
-def test_the_overview_says_how_many_files_have_rows_of_former_code(busy: Site) -> None:
-    assert busy.json("/")["jobs"][0]["former_code"] == 0
+def test_the_overview_says_how_many_files_have_rows_made_by_older_code(busy: Site) -> None:
+    assert busy.json("/")["jobs"][0]["older_code"] == 0
     source = Path(str(busy.json("/jobs/j")["job"]["function"]).rpartition(":")[0])
     source.write_text(source.read_text().replace('"has"', '"had"'))
-    assert busy.json("/")["jobs"][0]["former_code"] == 10
-    assert "10 of former code" in busy.page("/")
+    assert busy.json("/")["jobs"][0]["older_code"] == 10
+    assert "10 from older code" in busy.page("/")
 
 
 def test_a_directory_is_shown_folder_by_folder_and_searched(busy: Site) -> None:

@@ -126,16 +126,16 @@ def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> Lis
         runs=says,
         run_done=None if work is None else work.done,
         seconds_left=None if work is None else work.seconds_left,
-        former_code=_former_code(home, job),
+        older_code=_older_code(home, job),
     )
 
 
-def _former_code(home: Home, job: Job) -> int:
-    """Returns how many files have rows of former code; 0: also unknown."""
+def _older_code(home: Home, job: Job) -> int:
+    """Returns how many files have rows made by older code; 0: also unknown."""
     if not isinstance(job, FileJob) or is_remote(home.warehouse):
         return 0
     try:
-        found = code.former(home, job)
+        found = code.older(home, job)
     except VolstreamError:
         return 0  # the job's page says why
     return 0 if found is None else found.stale

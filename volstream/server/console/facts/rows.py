@@ -112,7 +112,7 @@ class JobRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedJob(JobRow):
-    """The same on the overview, with how fast it is, when it runs next, and how many files have rows of former code."""
+    """The same on the overview, with how fast it is, when it runs next, and how many files have rows made by older code."""
 
     problem: Problem | None
     into: str
@@ -122,7 +122,7 @@ class ListedJob(JobRow):
     runs: str
     run_done: float | None
     seconds_left: float | None
-    former_code: int
+    older_code: int
 
 
 @dataclass(frozen=True)
