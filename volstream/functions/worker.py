@@ -372,7 +372,7 @@ def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
         columns = [batch.column(name).to_pylist() for name in names]
         columns += [batch.column(name).to_pylist() for name in ("commit_version", "members", "held")]
         for *info, version, members, held in zip(*columns, strict=True):
-            files = [FileInfo(*member.values()) for member in members] if members else None
+            files = [FileInfo(**member) for member in members] if members else None
             yield FileTask(FileInfo(*info), version, files, held)
 
 

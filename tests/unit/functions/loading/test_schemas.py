@@ -174,6 +174,8 @@ def test_durations_are_text_as_in_iso_8601(files: Files) -> None:
 )
 def test_kinds_of_lists_are_arrays(files: Files, kind: pa.DataType) -> None:
     rows = pa.table({"l": pa.array([["a", "b"], None, ["c", None]], kind)})
+    if "view" in str(kind) or "[2]" in str(kind):
+        pytest.importorskip("pyarrow", "26", reason="older ones do not write such lists")
     assert files.columns(("x.parquet", rows)) == "l ARRAY<STRING>"
     assert [row["l"] for row in files.rows("x.parquet", rows)] == [["a", "b"], None, ["c", None]]
 

