@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.broker import broker
+from tests.broker import Broker, broker
 from tests.e2e.homes import SETTINGS, Home
 from volstream.cli.main import volstream
 
@@ -104,7 +104,9 @@ def test_every_command_prints_what_the_page_says(tmp_path: Path, sitting: str, r
     if "VOLSTREAM_CACHE" in os.environ:
         environment["VOLSTREAM_CACHE"] = os.environ["VOLSTREAM_CACHE"]
     if sitting in _WITH_BROKER:
-        environment["BROKER"] = request.getfixturevalue("broker").address
+        kafka: Broker = request.getfixturevalue("broker")
+        request.addfinalizer(lambda: kafka.delete("orders"))  # both pages make it
+        environment["BROKER"] = kafka.address
     # No retry may come in between two commands.
     own = {key: SETTINGS[key] for key in ("VOLSTREAM_CORES", "VOLSTREAM_DRIVER_MEMORY", "VOLSTREAM_SETTLE_SECONDS")}
     environment |= own | {"VOLSTREAM_RETRY_FIRST_SECONDS": "1h", "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}"}
