@@ -119,10 +119,9 @@ def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
     unknown = found.files.get(None, 0)
     if found.stale and (oldest := found.oldest) is not None:
         age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
-        number, total = f"{found.stale:,}", counted(found.total, job.unit)
-        have = "has" if found.stale == 1 else "have"
-        told = f"{number} of {total} {have} rows made by older code (back to version {oldest.number}, {age} old)"
-        return f"{told}: volstream replay {job.name} --stale"
+        files = f"{found.stale:,} of {counted(found.total, job.unit)}"
+        since = f"since version {oldest.number}, {age} old"
+        return f"older code made the rows of {files} ({since}): volstream replay {job.name} --stale"
     return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
 
 

@@ -242,7 +242,7 @@ class DirectoryWatch(WatchCallback):
             reader.remove_callbacks(watched)
 
     def _forget(self, paths: Sequence[str]) -> list[tuple[WatchDescriptor, CallbackId]]:
-        """Forgets directories, of which some may be unknown. Returns the watches that no other path needs."""
+        """Drops directories, skipping unknown ones; returns the watches to remove because no other path shares them."""
         unused = []
         for path in paths:
             watch = self._watches.pop(path, None)
