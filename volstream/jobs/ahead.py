@@ -13,6 +13,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import Batch, Plan
 from volstream.errors import FencedError, VolstreamError
 from volstream.functions.schema import key_column
+from volstream.jobs.lease import LOOK_SECONDS
 from volstream.jobs.needs import most_workers
 from volstream.jobs.services import JobServices
 from volstream.jobs.stager import StagedBatch, Stager, Staging
@@ -20,9 +21,6 @@ from volstream.tables.delta import direct, folders
 
 #: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
 LONG_WAIT_SECONDS = 1.0
-
-#: While the function runs on a batch, the run looks this often whether it may go on.
-_LOOK_SECONDS = 5.0
 
 
 class LookAhead:
@@ -105,13 +103,13 @@ class LookAhead:
     def _ended(self, open_plan: Plan, staging: Staging, begins_again: Callable[[], bool]) -> StagedBatch | None:
         """Waits for a batch's outcomes; None: it is to begin again. If it leaves slots idle at its end, the next one begins."""
         try:
-            while not staging.changed.wait(_LOOK_SECONDS):
+            while not staging.changed.wait(LOOK_SECONDS):
                 if begins_again():
                     return None
             if not staging.future.done():
                 with suppress(VolstreamError):  # the catalog may be away for a moment
                     self.begin(open_plan, staging.batch, time.monotonic() - staging.began, beside=True)
-            while wait([staging.future], _LOOK_SECONDS).not_done:
+            while wait([staging.future], LOOK_SECONDS).not_done:
                 if begins_again():
                     return None
             return staging.future.result()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from volstream.base.definitions import FileJob, JobState, Volume, Write
+from volstream.base.definitions import FileJob, Volume, Write
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
@@ -28,6 +28,7 @@ from volstream.jobs.after_load import loaded
 from volstream.jobs.ahead import LookAhead
 from volstream.jobs.expectations import judged
 from volstream.jobs.failing import earlier_failures, note_failures, recover
+from volstream.jobs.lease import JobWatch
 from volstream.jobs.load_columns import adopt
 from volstream.jobs.outputs import JobOutputs, finish
 from volstream.jobs.progress import Progress
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _log = get("jobs")
-
-
-class BatchStoppedError(Exception):
-    """A run that is to end interrupted the calls on its batch. Nothing was committed; the next run repeats the batch."""
 
 
 class BatchExecutor:
@@ -78,7 +75,7 @@ class BatchExecutor:
         self._location = services.table_of(job)
         self._committed = committed
         self._code = code
-        self._stopped: float | None = None  # since when the run is to end (monotonic)
+        self._watch = JobWatch(services.catalog, job, stop, services.settings.batch_seconds)
         self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
         self.stager = Stager(services, job, source, volume, self._outputs)
         self.ahead = LookAhead(services, self.stager, stop)
@@ -200,23 +197,14 @@ class BatchExecutor:
         whether that limit has changed.
 
         Raises:
-            FencedError: the job was dropped, or another process took the batch over.
-            BatchStoppedError: the job was paused, or the run stopped, longer ago than a batch should take.
+            FencedError: another process took the batch over.
+            FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
         """
-        try:
-            current = self._services.catalog.jobs.by_id(self.job.id)
-        except CatalogError:
-            return False
+        current = self._watch.look()
         if current is None:
-            raise FencedError(f"The job {self.job.name} was dropped while it ran.")
+            return False
         if self._is_overtaken(intent):
             raise FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
-        if not (self._stop or current.state is JobState.PAUSED):
-            self._stopped = None
-        elif self._stopped is None:
-            self._stopped = time.monotonic()
-        elif time.monotonic() - self._stopped > self._services.settings.batch_seconds:
-            raise BatchStoppedError(f"Batch {intent.batch_id} did not end in time.")
         if not isinstance(current, FileJob) or current.timeout == self.job.timeout:
             return False
         self.stager.apply_changes(current)

@@ -5,13 +5,14 @@ What does not belong here: what a run does (``jobs.run`` for functions, ``statem
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from volstream.base.definitions import FileJob, Job, JobState
+from volstream.base.definitions import PAUSED_BY_USER, FileJob, Job, JobState
 from volstream.base.lifecycle.identity import host_of, new_owner
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
@@ -29,12 +30,19 @@ from volstream.errors import (
     with_remedy,
 )
 from volstream.jobs.progress import Observer, Progress
+from volstream.spark.tasks import watched
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
 
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
 
 #: How often a waiting run tries again; daemons pause no longer between two runs.
 _TURN_SECONDS = 0.1
+
+#: How often a run that works on a batch looks whether it may go on.
+LOOK_SECONDS = 5.0
 
 #: The outcome of a run without work, if no earlier outcome is kept.
 NOTHING = "nothing to do"
@@ -183,6 +191,55 @@ def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | N
                 raise InterruptedByUserError("Interrupted while it waited for another run of the job.") from None
 
 
+class BatchStoppedError(Exception):
+    """A run that is to end interrupted its batch. Nothing was committed; the next run repeats the batch."""
+
+
+class JobWatch:
+    """Tells a run that works on a batch whether it may go on: a function or a statement may never return.
+
+    Args:
+        seconds: how long a batch may go on once the run is to end.
+
+    Attributes:
+        paused: why the job was paused, when last looked at, or None.
+    """
+
+    def __init__(self, catalog: Catalog, job: Job, stop: Stop, seconds: float) -> None:
+        self._catalog = catalog
+        self.job = job
+        self._stop = stop
+        self._seconds = seconds
+        self._stopped: float | None = None  # since when the run is to end (monotonic)
+        self.paused: str | None = None
+
+    def over(self, session: SparkSession) -> AbstractContextManager[None]:
+        """Looks again and again while the block runs a session's statements, which end with the error of :meth:`look`."""
+        return watched(session, self.look, LOOK_SECONDS)
+
+    def look(self) -> Job | None:
+        """Returns the job as it is now; None: unknown, because the catalog is away.
+
+        Raises:
+            FencedError: the job was dropped.
+            BatchStoppedError: the job was paused, or the run stopped, longer ago than a batch should take.
+        """
+        try:
+            current = self._catalog.jobs.by_id(self.job.id)
+        except CatalogError:
+            return None
+        if current is None:
+            raise FencedError(f"The job {self.job.name} was dropped while it ran.")
+        self.paused = (current.state_reason or PAUSED_BY_USER) if current.state is JobState.PAUSED else None
+        if not (self._stop or self.paused):
+            self._stopped = None
+        elif self._stopped is None:
+            self._stopped = time.monotonic()
+        elif time.monotonic() - self._stopped > self._seconds:
+            raise BatchStoppedError("It did not end in time.")
+        return current
+
+
 @dataclass(frozen=True)
 class LastRuns:
     """The states of jobs' last runs, by the jobs' ids.
@@ -217,7 +274,7 @@ def runs_of(catalog: Catalog, jobs: Sequence[Job]) -> LastRuns:
         identity for identity, job in reread.items() if job is not None and job.unended and job.last_started == unended[identity]
     }
     failed, wrong, left = map(catalog.conditions.causes, (ConditionKind.JOB, ConditionKind.PROOF, ConditionKind.TAKING))
-    unlimited = [job for job in jobs if job.id in in_hand and isinstance(job, FileJob) and job.timeout is None]
+    unlimited = [job for job in jobs if job.id in in_hand and not (isinstance(job, FileJob) and job.timeout)]
     intents = {job.id: catalog.consumptions.open_intent(job.stream_id) for job in unlimited}
     endless = {identity: intent.started_on for identity, intent in intents.items() if intent is not None}
     return LastRuns(in_hand, frozenset(interrupted), failed, wrong, left, endless)

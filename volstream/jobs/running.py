@@ -18,10 +18,10 @@ from volstream.base.tracing import span
 from volstream.errors import FencedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
-from volstream.jobs.attempt import BatchExecutor, BatchStoppedError
+from volstream.jobs.attempt import BatchExecutor
 from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
-from volstream.jobs.lease import RunReport
+from volstream.jobs.lease import LOOK_SECONDS, BatchStoppedError, RunReport
 from volstream.jobs.output_checks import has_outputs
 from volstream.jobs.outputs import finish
 from volstream.jobs.progress import Observer
@@ -33,9 +33,6 @@ from volstream.tables.delta import folders
 _log = get("jobs")
 
 Planned = tuple[Plan, Sequence[Batch]]
-
-#: While a run waits for its rate, it looks this often whether the job was changed.
-_LOOK_SECONDS = 5.0
 
 
 class Run:
@@ -167,7 +164,7 @@ class Run:
     def _has_turn(self, attempts: BatchExecutor) -> bool:
         """Waits until the job's rate allows another call; returns False if the run ends before that."""
         while (wait := attempts.stager.seconds_to_turn) > LONG_WAIT_SECONDS and not self.ended:
-            self.stop.wait(min(wait, _LOOK_SECONDS))
+            self.stop.wait(min(wait, LOOK_SECONDS))
             self._look_at_job(attempts)
         return not self.ended
 

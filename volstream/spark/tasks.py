@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from volstream.base.lifecycle.stop import Stop
@@ -14,6 +14,9 @@ from volstream.errors import NoExecutorError
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+
+#: How often statements that are not to go on are interrupted until they have ended.
+_INTERRUPT_SECONDS = 0.2
 
 
 @contextmanager
@@ -24,22 +27,41 @@ def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
     Raises:
         NoExecutorError: it was interrupted.
     """
-    stall: Any = _Stall(session, seconds)
+    stall: Any = _Stall(seconds)
     session.registerProgressHandler(stall)
-    thread = threading.Thread(target=stall.watch, name="executors", daemon=True)
-    thread.start()
+    try:
+        with watched(session, stall.look, min(1.0, seconds / 4)):
+            yield
+    finally:
+        session.removeProgressHandler(stall)
+
+
+@contextmanager
+def watched(session: SparkSession, look: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Calls ``look`` every so many seconds while the block runs a session's statements. Once it raises, they are interrupted, and
+    the block raises its error, unless they had ended."""
+    over, raised = Stop(), list[Exception]()
+
+    def watch() -> None:
+        while not over.wait(seconds):
+            try:
+                look()
+            except Exception as error:  # noqa: BLE001  # the block raises it
+                raised.append(error)
+                break
+        while not over.wait(_INTERRUPT_SECONDS):  # the next statement may not have begun yet
+            with suppress(Exception):  # the engine died, which ends it, too
+                session.interruptAll()
+
+    threading.Thread(target=watch, name="statements", daemon=True).start()
     try:
         yield
     except Exception as error:
-        if not stall.found:
+        if not raised:
             raise
-        raise NoExecutorError(
-            f"Spark has not run a task of this work for {format_duration(seconds)} (executor_wait_seconds).",
-            "The cluster may have no executors, none large enough for the job, or none free: see the Spark master.",
-        ) from error
+        raise raised[0] from error
     finally:
-        stall.over.set()
-        session.removeProgressHandler(stall)
+        over.set()
 
 
 @contextmanager
@@ -83,21 +105,13 @@ class _Idle:
 
 
 class _Stall:
-    """Notes whether tasks run. Called with Spark's progress reports.
+    """Notes whether tasks run. Called with Spark's progress reports."""
 
-    Attributes:
-        found: no task ran for too long.
-        over: there is nothing to watch any more.
-    """
-
-    def __init__(self, session: SparkSession, seconds: float) -> None:
-        self._session = session
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._running: dict[str | None, int] = {}  # by statement: a session may run several
         self._completed: dict[str | None, int] = {}
         self._since = time.monotonic()
-        self.found = False
-        self.over = Stop()
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         completed = sum(stage.num_completed_tasks for stage in stages or ())
@@ -106,10 +120,10 @@ class _Stall:
         self._running[operation_id] = 0 if done else inflight_tasks
         self._completed[operation_id] = completed
 
-    def watch(self) -> None:
-        """Runs in its own thread until it is over."""
-        while not self.over.wait(min(1.0, self._seconds / 4)):
-            if not any(list(self._running.values())) and time.monotonic() > self._since + self._seconds:
-                self.found = True
-                self._session.interruptAll()
-                return
+    def look(self) -> None:
+        """Raises NoExecutorError if none has run for too long."""
+        if not any(list(self._running.values())) and time.monotonic() > self._since + self._seconds:
+            raise NoExecutorError(
+                f"Spark has not run a task of this work for {format_duration(self._seconds)} (executor_wait_seconds).",
+                "The cluster may have no executors, none large enough for the job, or none free: see the Spark master.",
+            )

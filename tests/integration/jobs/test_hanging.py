@@ -54,7 +54,7 @@ class Hanging:
 
 @pytest.fixture
 def hanging(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
-    monkeypatch.setattr(ahead, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(ahead, "LOOK_SECONDS", 0.1)
     latch = tmp_path / "latch"
     latch.touch()
     place.put("a.txt", "fine")

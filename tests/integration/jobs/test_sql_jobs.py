@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.integration.conftest import Home, Place
+from tests.integration.conftest import Home, Place, session_on
+from tests.waiting import eventually
 from volstream.base.definitions import JobState, StatementJob, Trigger, TriggerKind
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import (
     AlreadyExistsError,
+    FencedError,
     InvalidStateError,
     InvalidValueError,
     NotFoundError,
@@ -16,6 +20,7 @@ from volstream.errors import (
     SqlError,
     StreamBusyError,
 )
+from volstream.jobs import lease
 
 COPY = "INSERT INTO u$ SELECT id, name FROM s$ WHERE __change_type = 'INSERT'"
 
@@ -217,3 +222,29 @@ def test_the_run_lists_a_volume_that_was_never_listed(place: Place) -> None:
     home.sql("CREATE STREAM s$ ON VOLUME v; CREATE JOB j$ AS INSERT INTO u$ SELECT relative_path FROM s$")
     place.session.jobs.run(home.name("j"))
     assert home.rows("SELECT * FROM u$") == [("a.txt",)]
+
+
+@pytest.mark.parametrize("how", ["pause", pytest.param("drop", marks=pytest.mark.long)])
+def test_a_statement_that_spark_works_on_for_ever_ends_with_its_job(
+    home: Home, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.1)
+    endless = "SELECT max(a.id * b.id % 7 + s.id) FROM range(1L << 40) a CROSS JOIN range(1L << 40) b CROSS JOIN s$ s"
+    home.tracked()
+    home.sql(f"CREATE TABLE u$ (n BIGINT); CREATE JOB j$ AS INSERT INTO u$ {endless}; INSERT INTO t$ VALUES (1, 'a', 1)")
+    before, name = home.offset(), home.name("j")
+    settings = home.session.home.settings.model_copy(update={"batch_seconds": 0.5})
+    with session_on(home.session.home.gateway, settings) as session, ThreadPoolExecutor(1) as pool:
+        stream_id = session.jobs.get(name).stream_id
+        run = pool.submit(session.jobs.run, name)
+        eventually(lambda: session.home.catalog.consumptions.open_intent(stream_id) is not None, 60)
+        if how == "pause":
+            session.jobs.pause(name)
+            assert run.result(60).paused == "paused by the user"
+            assert session.jobs.get(name).last_outcome == "paused: paused by the user"
+        else:
+            session.jobs.drop(name, force=True)
+            with pytest.raises(FencedError, match="was dropped while it ran"):
+                run.result(60)
+    assert home.rows("SELECT * FROM u$") == []
+    assert home.offset() == before

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from volstream.changes.streams.consumption import Consumption
     from volstream.changes.streams.read import Range
     from volstream.jobs.home import Home
+    from volstream.jobs.lease import JobWatch
 
 
 def make_table(home: Home, job: DynamicJob) -> None:
@@ -76,13 +77,14 @@ def drop_table(home: Home, name: Name) -> None:
     folders.remove(location)
 
 
-def refresh(home: Home, job: DynamicJob) -> int:
+def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
     """Updates the table to its query's current result; returns the number of rows written, as far as known.
 
     Raises:
         SqlError: Spark rejects the query, or its result lacks columns of the table.
         StreamStaleError: a source was re-created, or its history was deleted.
         InvalidStateError: the table does not exist, or has expressions.
+        FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
     """
     location = folders.table_location(home.warehouse, job.into)
     log = DeltaLog(location)
@@ -98,7 +100,12 @@ def refresh(home: Home, job: DynamicJob) -> int:
         if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):
             with home.gateway.fresh() as spark:
                 refreshing.add_columns(spark, location, list(log.columns()))
-        return consumption.write(location, lambda spark: refreshing.run(spark, location, list(log.columns()))) or 0
+
+        def write(spark: SparkSession) -> None:
+            with watch.over(spark):
+                refreshing.run(spark, location, list(log.columns()))
+
+        return consumption.write(location, write) or 0
 
 
 @contextmanager

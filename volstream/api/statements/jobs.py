@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from volstream.api.statements.dynamic import refresh
@@ -12,7 +13,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.text import counted
 from volstream.base.tracing import span
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
-from volstream.jobs.lease import RunReport, lease, resumable
+from volstream.jobs.lease import BatchStoppedError, JobWatch, RunReport, lease, resumable
 from volstream.jobs.progress import Observer
 from volstream.sql import names
 from volstream.sql.tokens import words_of
@@ -72,11 +73,12 @@ class StatementRunner:
         if self._home.open_consumption is not None:
             raise InvalidStateError(f"The job {name} cannot run inside a transaction.", "Run it before, or after.")
         with lease(self._home.catalog, self._job, self._home.settings.lease_seconds, owner) as lead:
-            with resumable(stopped):
+            watch = JobWatch(self._home.catalog, self._job, stopped, self._home.settings.batch_seconds)
+            with resumable(stopped), suppress(BatchStoppedError):
                 report.recovered = self._recover()
                 while not stopped and self._is_any_to_read():
                     with span("batch", job=str(name)) as current:
-                        rows = self._write(lead.job)
+                        rows = self._write(lead.job, watch)
                         current.set(rows=rows)
                     report.progress.rows += rows
                     report.progress.batches += 1
@@ -84,7 +86,9 @@ class StatementRunner:
                         observe(report.progress)
                     if not until_empty:
                         break
-            lead.summary = counted(report.progress.rows, "row") if report.progress.batches else None
+            report.paused = watch.paused
+            done = counted(report.progress.rows, "row") if report.progress.batches else None
+            lead.summary = done if report.paused is None else f"paused: {report.paused}"
         return report
 
     def has_work(self) -> bool:
@@ -94,10 +98,10 @@ class StatementRunner:
             self._home.reader.has_data(stream) or consumptions.open_plan(stream.id) is not None for stream in self._streams()
         )
 
-    def _write(self, job: StatementJob | DynamicJob) -> int:
+    def _write(self, job: StatementJob | DynamicJob, watch: JobWatch) -> int:
         if isinstance(job, DynamicJob):
-            return refresh(self._home, job)
-        return consume(self._home, job.statement, job.id)
+            return refresh(self._home, job, watch)
+        return consume(self._home, job.statement, watch)
 
     def _recover(self) -> bool:
         """Settles what an earlier run left open, before checking for work."""

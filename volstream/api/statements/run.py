@@ -53,20 +53,22 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.jobs.home import Home
+    from volstream.jobs.lease import JobWatch
 
 
-def consume(home: Home, statement: str, job_id: str) -> int:
+def consume(home: Home, statement: str, watch: JobWatch) -> int:
     """Runs a job's DML, which consumes the streams it reads; returns the number of rows written, as far as known.
 
     Raises:
         SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
+        FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
     """
     with home.gateway.explaining(), as_sql_errors():
         target, location = target_of(home, statement)
         check_exists(home, target, location)
         arrived.commit_before(home, statement)
         streams = streams_of(home, statement)
-        return SparkStatements(home).write(statement, words_of(statement), streams, location, job_id) or 0
+        return SparkStatements(home).write(statement, words_of(statement), streams, location, watch) or 0
 
 
 def streams_of(home: Home, statement: str) -> list[Stream]:
@@ -278,19 +280,24 @@ class SparkStatements:
             spark.sql(binding.bind(statement)).collect()
 
     def write(
-        self, statement: str, words: list[str], streams: list[Stream], location: str, job_id: str | None = None
+        self, statement: str, words: list[str], streams: list[Stream], location: str, watch: JobWatch | None = None
     ) -> int | None:
-        """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if known."""
-        with self._home.consumption(job_id=job_id) as consumption:
+        """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if known.
+
+        Args:
+            watch: of the job whose statement it is.
+        """
+        with self._home.consumption(job_id=None if watch is None else watch.job.id) as consumption:
             taken = consumption.take(*streams)
 
             def dml(spark: SparkSession) -> None:
-                binding = Binding(self._home, spark, consumption, with_arrived=job_id is None)
+                binding = Binding(self._home, spark, consumption, with_arrived=watch is None)
                 columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
                 text = binding.bind(statement, columns)
                 if columns is not None:
                     text = adapt.filter_query(adapt.insert_all_columns(text, columns), CHANGE_COLUMNS, columns)
-                with_retries(lambda: spark.sql(text).collect())
+                with nullcontext() if watch is None else watch.over(spark):
+                    with_retries(lambda: spark.sql(text).collect())
 
             if not taken:  # only streams on volumes that were never listed
                 with map_spark_errors(), self._home.gateway.fresh() as spark:

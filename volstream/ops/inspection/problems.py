@@ -166,7 +166,10 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
         seconds = (datetime.now(UTC) - job["endless"]).total_seconds() if job.get("endless") else 0.0
         if seconds > _LONG_SECONDS:
             why = f"It has worked on one batch for {about(seconds)}, and its calls have no time limit."
-            yield Problem(False, "job", job["job"], why, f"volstream alter-job {job['job']} --timeout 10m")
+            do = f"volstream alter-job {job['job']} --timeout 10m"
+            if job["unit"] is None:
+                why, do = f"Its statement has been running for {about(seconds)}.", f"To end it: volstream pause {job['job']}"
+            yield Problem(False, "job", job["job"], why, do)
         files = _files(job)
         if files is not None:
             yield files
