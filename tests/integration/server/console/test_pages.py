@@ -162,7 +162,7 @@ def test_versions_of_code_stand_side_by_side_and_files_of_older_code_are_replaye
     assert "+EDITED = &#39;&lt;b&gt;edited" in page
     assert "<b>edited" not in page
     assert busy.json("/jobs/j/code", 404, old="3")["error"]["type"] == "NotFoundError"
-    assert "Older code made the rows of 10 of 11 files" in busy.page("/jobs/j")
+    assert "Older code made the rows of 10 files." in busy.page("/jobs/j")
     task = busy.post("/jobs/j/replay", 202, stale="1")["audit"]
     eventually(lambda: busy.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
     assert [one["files"] for one in busy.json("/jobs/j/code")["versions"]] == [11, 0]
