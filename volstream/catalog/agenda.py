@@ -45,7 +45,7 @@ class AgendaEntry(NamedTuple):
         return self.newest is not None and self.newest > (self.offset or 0)
 
     def may_have_work(self, now: datetime) -> bool:
-        """False if there is certainly nothing to do, but for rows of files that left the volume unseen."""
+        """True if there may be work. Does not see rows of files that left the volume unnoticed."""
         return (
             self.newest is None
             or self.has_news

@@ -18,8 +18,8 @@ from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import leases
 from volstream.errors import CatalogError
 
-#: An expiry farther ahead than this, or than ten times what the next owner asks for, was written while the database's clock was
-#: ahead: leases are shorter, and are renewed.
+#: The longest plausible lease. An expiry farther ahead than this, or than ten times what the next owner asks for, comes from a
+#: clock of the database that was ahead, and is ignored.
 _FARTHEST_SECONDS = 900.0
 
 #: Held by the daemon that decides which alerts are sent, by the process that restores a backup, and by the one that registers

@@ -7,6 +7,7 @@ code would change (``compare``).
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,15 +87,14 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
         FunctionLoadError: as :func:`version_of`.
     """
     location = folders.table_location(home.warehouse, job.into)
-    kept = ledger.location_of(home.warehouse, job.id)
     table_version = DeltaLog(location).latest_version()
     if table_version is None or job.write is Write.APPEND:
         return None
-    state = table_version, DeltaLog(kept).latest_version()
+    state = table_version, DeltaLog(ledger.location_of(home.warehouse, job.id)).latest_version()
     last = _counted.get(location)
     now = time.monotonic()
     if last is None or (last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])):
-        files = _count(home.catalog, job, location, kept)
+        files = _count(home.catalog, home.warehouse, job)
         last = _counted[location] = state, files, time.monotonic(), time.monotonic() - now
     versions = home.catalog.codes.versions(job.id)
     digest = version_of(home.settings, job).digest
@@ -134,10 +134,8 @@ def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
     found = counts(home, job)
     if found is None or not found.stale:
         return []
-    location = folders.table_location(home.warehouse, job.into)
-    kept = ledger.location_of(home.warehouse, job.id)
     stale: set[str] = set()
-    for place, key, batch in _places(location, kept, job):
+    for place, key, batch in _places(home.warehouse, job):
         codes = home.catalog.codes.of_batches(_batches(place, key, batch))
         others = {one for one, code in codes.items() if code.code != found.current or code.carried}
         for path, made_by in _rows(place, key, batch, others):
@@ -146,13 +144,13 @@ def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
     return sorted(stale)
 
 
-def prune(catalog: Catalog, job: FileJob, location: str, kept: str) -> None:
+def prune(catalog: Catalog, warehouse: str, job: FileJob) -> None:
     """Forgets the code of batches that history has deleted and that have no rows in any version of the table that can be read."""
     forgotten = catalog.codes.forgotten(job.id)
     if len(forgotten) < _MANY_FORGOTTEN:
         return
     living: set[str] = set()
-    for place, key, batch in _places(location, kept, job):
+    for place, key, batch in _places(warehouse, job):
         with mapped(place):
             oldest = min(int(entry["version"]) for entry in open_table(place).history())
         # What the oldest version lacks was made later, or is in the newest one, too.
@@ -160,27 +158,25 @@ def prune(catalog: Catalog, job: FileJob, location: str, kept: str) -> None:
     catalog.codes.forget([one for one in forgotten if one not in living])
 
 
-def _count(catalog: Catalog, job: FileJob, location: str, kept: str) -> Mapping[int | None, int]:
-    files: dict[int | None, int] = {}
-    for place, key, batch in _places(location, kept, job):
+def _count(catalog: Catalog, warehouse: str, job: FileJob) -> Mapping[int | None, int]:
+    files = Counter[int | None]()
+    for place, key, batch in _places(warehouse, job):
         of_batch = _batches(place, key, batch)
         codes: Mapping[str, BatchCode] = catalog.codes.of_batches(of_batch)
         carrying = {one for one, code in codes.items() if code.carried}
-        for path, made_by in _rows(place, key, batch, carrying):
-            number = codes[made_by].of(path)
-            files[number] = files.get(number, 0) + 1
+        files.update(codes[made_by].of(path) for path, made_by in _rows(place, key, batch, carrying))
         for made_by, count in of_batch.items():
             if made_by not in carrying:
-                number = codes[made_by].code if made_by in codes else None
-                files[number] = files.get(number, 0) + count
+                files[codes[made_by].code if made_by in codes else None] += count
     return files
 
 
-def _places(location: str, kept: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
+def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
     """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
-    yield location, key_column(job), "_batch_id"
-    if DeltaLog(kept).exists():
-        yield kept, ledger.KEY, "batch"
+    yield folders.table_location(warehouse, job.into), key_column(job), "_batch_id"
+    without_rows = ledger.location_of(warehouse, job.id)
+    if DeltaLog(without_rows).exists():
+        yield without_rows, ledger.KEY, "batch"
 
 
 def _batches(place: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:

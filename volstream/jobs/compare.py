@@ -42,7 +42,7 @@ from volstream.jobs.staged import Staged
 from volstream.jobs.stager import stage, target_of_rows, work_on
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sql.text import literal, one_of, quote_column, table_at
+from volstream.sql.text import literal, one_of, quote_columns, table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import reached
@@ -165,7 +165,7 @@ class _Run:
     ) -> Iterator[tuple[str, Iterator[Mapping[str, Any]]]]:
         """Yields each file's outcome and rows as they come from Spark: the table's in ``had``, new ones in ``result``."""
         target, added = staged.target, provenance_of(self._job).names
-        own = ", ".join(quote_column(name) for name in target.schema.names if name not in added)
+        own = quote_columns(name for name in target.schema.names if name not in added)
         new = staged.rows(session).selectExpr(f"{target.key} AS path", f"struct({own}) AS result")
         new = relation(session, staged.costs()).unionByName(new, allowMissingColumns=True)
         if existing:
@@ -180,7 +180,7 @@ class _Run:
         location = self._services.table_of(self._job)
         named = pa.table({"path": self._files["relative_path"], "version": self._versions})
         relation(session, named).createOrReplaceTempView("volstream_sample")
-        columns = ", ".join(map(quote_column, existing))
+        columns = quote_columns(existing)
         key = key_column(self._job)
         within = one_of(f"t.{key}", self._paths)
         query = (

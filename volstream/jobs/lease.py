@@ -265,7 +265,7 @@ def runs_of(catalog: Catalog, jobs: Sequence[Job]) -> LastRuns:
     """Returns the states of jobs' last runs.
 
     Args:
-        jobs: read before: a run counts as interrupted only if it was open both before and after its lease was seen free.
+        jobs: read before. A run was interrupted if it is still open when it is read again without a lease.
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
     in_hand = catalog.leases.running_jobs()
@@ -281,11 +281,11 @@ def runs_of(catalog: Catalog, jobs: Sequence[Job]) -> LastRuns:
 
 
 def clear(catalog: Catalog, job: Job) -> None:
-    """Records that a job whose last run failed or was interrupted has nothing to do: another run did the work, or it is no
-    longer needed. Does nothing if the job is running, or has run since ``job`` was read."""
+    """Clears "failed" and "interrupted" from a job that has nothing left to do. Does nothing if it is running, or has run since
+    ``job`` was read."""
     if not job.unended and catalog.conditions.cause(ConditionKind.JOB, job.id) is None:
         return
-    if job.id not in runs_of(catalog, [job]).in_hand and catalog.jobs.by_id(job.id) == job:
+    if job.id not in catalog.leases.running_jobs() and catalog.jobs.by_id(job.id) == job:
         note_ended(catalog.database, job, _nothing_after(job.last_outcome))
 
 

@@ -216,19 +216,17 @@ class JobOutputs:
         etags = map_at_once(lambda output: self._store.move(str(output.staged), output.path), fresh, _AT_ONCE)
         if None in (*etags, *map_at_once(lambda output: self._store.head(str(output.staged)), waiting, _AT_ONCE)):
             raise VolstreamError(
-                f"Outputs of the job {self._job.name} were removed before they were committed: another process considered "
-                "this one dead and took over.",
+                f"Another process took the run of the job {self._job.name} over and removed its outputs.",
                 "Nothing of the batch was committed; the next run repeats it.",
             )
         self._placed = {str(output.staged): str(etag) for output, etag in zip(fresh, etags, strict=True)}
         faults.point("outputs.placed")
 
-    def finish(self, batch: Batch | None = None) -> None:
-        """Does what follows the commit of a batch, or what an earlier run left; see :func:`finish`."""
+    def finish(self, batch: Batch) -> None:
+        """Does what follows the commit of a batch; see :func:`finish`."""
         finish(self._catalog, self._settings, self._table, self._placed)
         self._placed = {}
-        if batch is not None:
-            self._store.remove_folder(f"{self._folder}/{batch.id}")
+        self._store.remove_folder(f"{self._folder}/{batch.id}")
 
     @property
     def _folder(self) -> str:

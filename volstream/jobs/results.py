@@ -198,7 +198,7 @@ class ResultTables:
                 self._catalog.jobs.replace(owner, "verified_version", begin - 1)
 
         upkeep.clean(location, until, may_go, note)
-        code.prune(self._catalog, owner, location, ledger.location_of(self._warehouse, owner.id))
+        code.prune(self._catalog, self._warehouse, owner)
 
     def _shows_deletes(self, job: FileJob) -> bool:
         """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""

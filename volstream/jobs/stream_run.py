@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from volstream.base.definitions import Stream, Write
@@ -45,12 +44,11 @@ class StreamRun(Run):
         if not self.job.may_have_strays:
             return
         stream = self.services.stream(self.job)
-        covered = self.services.reader.pin(stream)
+        covered = self.services.reader.pin_newest(stream)
         if covered is None:
             return
         if self.job.write is Write.UPSERT and self.services.results.exists(self.job):
             self.make_table()
-            covered = replace(covered, to_version=self.services.reader.latest_version(stream))
             covered.source.make_durable(covered.table_id, covered.to_version)
             table = folders.table_location(self.services.warehouse, self.job.into)
             with self.planning(PlanKind.STRAYS) as noted:
@@ -82,10 +80,9 @@ class StreamRun(Run):
         if not due:
             return False
         stream = self.services.stream(self.job)
-        covered = self.services.reader.pin(stream)
+        covered = self.services.reader.pin_newest(stream)
         if covered is None:
             return False
-        covered = replace(covered, to_version=self.services.reader.latest_version(stream))
         unwanted = self.services.planner.excluded(self.services.session, self.job, covered, due)
         if unwanted:
             self.services.catalog.failures.forget(self.job.id, unwanted)

@@ -61,6 +61,11 @@ def quote_column(name: str) -> str:
     return quote(name) if name.islower() and name not in _WORDS else "`" + name.replace("`", "``") + "`"
 
 
+def quote_columns(names: Iterable[str]) -> str:
+    """Returns columns' names quoted for SQL, as a list."""
+    return ", ".join(map(quote_column, names))
+
+
 def type_of(kind: Any) -> str:
     """Returns a type as SQL.
 

@@ -300,9 +300,8 @@ def test_code_of_forgotten_batches_is_kept_while_a_version_of_the_table_has_thei
     home.catalog.history.forget(datetime.now(UTC) + timedelta(days=1), kept=1000)
     job = home.catalog.jobs.get(Name.parse("j"))
     assert isinstance(job, FileJob)
-    location, kept = folders.table_location(home.warehouse, job.into), ledger.location_of(home.warehouse, job.id)
     assert len(home.catalog.codes.forgotten(job.id)) == 4
-    prune(home.catalog, job, location, kept)
+    prune(home.catalog, home.warehouse, job)
     assert len(home.catalog.codes.forgotten(job.id)) == 3  # the oldest version has no rows, the newest lacks the old ones of b
     found = place.session.jobs.code("j")
     assert found is not None

@@ -12,7 +12,7 @@ from volstream.api.pipelines.model import CODE, Definition, Kind, PlanStep, Verb
 from volstream.base.definitions import NO_SCHEDULE, FileJobOptions, JobOptions, LoadKeys
 from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.options import keys, to_create
-from volstream.sql.text import pairs, quote_column
+from volstream.sql.text import pairs, quote_columns
 
 
 class ActionExecutor:
@@ -161,8 +161,8 @@ def table_statements(action: PlanStep) -> list[str]:
     definition, name = action.definition, action.definition.name.qualified
     if action.verb is Verb.CREATE:
         values = definition.values
-        key = f", PRIMARY KEY ({_listed(values['primary_key'])})" if values["primary_key"] else ""
-        parts = f" PARTITIONED BY ({_listed(values['partitioned_by'])})" if values["partitioned_by"] else ""
+        key = f", PRIMARY KEY ({quote_columns(values['primary_key'])})" if values["primary_key"] else ""
+        parts = f" PARTITIONED BY ({quote_columns(values['partitioned_by'])})" if values["partitioned_by"] else ""
         properties = f" TBLPROPERTIES ({pairs(values['properties'])})" if values["properties"] else ""
         return [f"CREATE TABLE {name} ({values['columns']}{key}) USING DELTA{parts}{properties}"]
     statements = []
@@ -192,7 +192,3 @@ def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
         if loaded.schema is not None:
             changed["returns"] = loaded.schema
     return changed
-
-
-def _listed(columns: tuple[str, ...]) -> str:
-    return ", ".join(map(quote_column, columns))

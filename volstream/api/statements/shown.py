@@ -9,7 +9,7 @@ from volstream.base.definitions import DynamicJob
 from volstream.base.definitions.job import TriggerKind
 from volstream.base.model.names import Name
 from volstream.ops.inspection.tables import missing
-from volstream.sql.text import literal, pairs, quote_column, table_at, type_of
+from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
 from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
@@ -57,7 +57,7 @@ def created_table(home: Home, name: Name) -> str:
     if schema is None:
         raise missing(home, name)
     [detail] = home.spark.sql(f"DESCRIBE DETAIL {table_at(location)}").collect()
-    key = f"PRIMARY KEY ({_listed(schema.primary_key)})" if schema.primary_key else ""
+    key = f"PRIMARY KEY ({quote_columns(schema.primary_key)})" if schema.primary_key else ""
     inside = ",\n".join(f"  {part}" for part in (*map(_column, schema.fields), key) if part)
     properties = {key: value for key, value in schema.properties.items() if not key.startswith(_SET_BY_ITSELF)}
     if TRACKING.items() <= properties.items():
@@ -66,8 +66,8 @@ def created_table(home: Home, name: Name) -> str:
     clauses = [
         f"CREATE TABLE {name.qualified} (\n{inside}\n)",
         f"COMMENT {literal(detail['description'])}" if detail["description"] else "",
-        f"PARTITIONED BY ({_listed(schema.partitions)})" if schema.partitions else "",
-        f"CLUSTER BY ({_listed(detail['clusteringColumns'])})" if detail["clusteringColumns"] else "",
+        f"PARTITIONED BY ({quote_columns(schema.partitions)})" if schema.partitions else "",
+        f"CLUSTER BY ({quote_columns(detail['clusteringColumns'])})" if detail["clusteringColumns"] else "",
         f"TBLPROPERTIES ({pairs(properties)})" if properties else "",
     ]
     constraints = (
@@ -91,7 +91,3 @@ def _column(field: Any) -> str:
             *([f"COMMENT {literal(metadata['comment'])}"] if metadata.get("comment") else []),
         ]
     )
-
-
-def _listed(columns: Any) -> str:
-    return ", ".join(map(quote_column, columns))

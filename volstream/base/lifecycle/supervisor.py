@@ -154,14 +154,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def run_loop(
-    name: str,
-    tick: Callable[[], None],
-    stop: Stop,
-    log: logs.Logger,
-    backoff: Backoff,
-    *,
-    survives: Callable[[Exception], bool] = lambda _: True,
-    trouble: FailureTracker | None = None,
+    tick: Callable[[], None], stop: Stop, trouble: FailureTracker, *, survives: Callable[[Exception], bool] = lambda _: True
 ) -> None:
     """Calls ``tick`` repeatedly until ``stop`` is set.
 
@@ -170,13 +163,12 @@ def run_loop(
     logged too.
 
     Args:
+        trouble: records failures and successes, and says how long to pause.
         survives: returns True for errors after which the loop continues; by default it does after any.
-        trouble: records failures and successes; None: a new one for this loop.
 
     Raises:
         BaseException: any other error that ``tick`` raises.
     """
-    trouble = trouble or FailureTracker(name, log, backoff)
     while not stop:
         try:
             tick()

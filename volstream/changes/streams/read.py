@@ -119,6 +119,11 @@ class StreamReader:
         source = self._source(stream)
         return _pinned(stream, source) if _has_data(stream, source) else None
 
+    def pin_newest(self, stream: Stream) -> Range | None:
+        """Returns the range of :meth:`pin`, but up to the source's newest version even if initial rows are read."""
+        covered = self.pin(stream)
+        return covered and dataclasses.replace(covered, to_version=_head(stream, covered.source)[0])
+
     def delivered(self, stream: Stream) -> Range | None:
         """Returns the consumed files that still exist; None if nothing was consumed. Raises as :meth:`pin`."""
         covered = None if stream.offset is None or stream.initial else self.pin(stream)
@@ -131,10 +136,7 @@ class StreamReader:
             StreamStaleError: the source was dropped.
         """
         source = self._source(stream)
-        head = source.head()
-        if head is None:
-            raise _stale(stream, f"{source.noun} no longer exists")
-        version, table_id = head
+        version, table_id = _head(stream, source)
         return Range(source, table_id, version, version, True, stream.mode is StreamMode.APPEND_ONLY)
 
     def has_data(self, stream: Stream) -> bool:
@@ -194,14 +196,6 @@ class StreamReader:
         """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""
         return relation(session, _UNLISTED.empty_table())
 
-    def latest_version(self, stream: Stream) -> int:
-        """Returns the newest version of the stream's source. Raises StreamStaleError if the source was dropped."""
-        source = self._source(stream)
-        head = source.head()
-        if head is None:
-            raise _stale(stream, f"{source.noun} no longer exists")
-        return head[0]
-
     def range_of(self, plan: Plan, stream: Stream) -> Range:
         """Returns the range from which a plan of the stream was made."""
         append_only = stream.mode is StreamMode.APPEND_ONLY
@@ -228,6 +222,14 @@ _UNLISTED = pa.schema(
 
 def _has_data(stream: Stream, source: ChangeSource) -> bool:
     return (stream.initial and stream.offset is not None) or source.has_newer(stream.offset)
+
+
+def _head(stream: Stream, source: ChangeSource) -> tuple[int, str]:
+    """Returns the newest version of a stream's source, and the table's id. Raises StreamStaleError if the source was dropped."""
+    head = source.head()
+    if head is None:
+        raise _stale(stream, f"{source.noun} no longer exists")
+    return head
 
 
 def _pinned(stream: Stream, source: ChangeSource) -> Range | None:

@@ -112,7 +112,7 @@ def _daemon(status: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(True, "daemon", "", why, do)
     if crowd := status.get("crowd"):
         since = about((datetime.now(UTC) - crowd["since"]).total_seconds())
-        taken = f"all places are taken by {', '.join(crowd['running'])}, and none of these began in the last {since}."
+        taken = f"{', '.join(crowd['running'])} took all places more than {since} ago."
         do = "If one hangs, limit its calls: volstream alter-job NAME --timeout 10m. Otherwise raise max_parallel_jobs."
         yield Problem(True, "daemon", "", f"{counted(crowd['waiting'], 'job')} or more cannot begin: {taken}", do)
 
@@ -165,7 +165,7 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
             yield Problem(False, "job", job["job"], f"A loaded file could not be moved out of its volume: {job['left']}", do)
         seconds = (datetime.now(UTC) - job["endless"]).total_seconds() if job.get("endless") else 0.0
         if seconds > _LONG_SECONDS:
-            why = f"It has worked on one batch for {about(seconds)}, and its calls have no time limit."
+            why = f"Its batch has been running for {about(seconds)}, and its calls have no time limit."
             do = f"volstream alter-job {job['job']} --timeout 10m"
             if job["unit"] is None:
                 why, do = f"Its statement has been running for {about(seconds)}.", f"To end it: volstream pause {job['job']}"

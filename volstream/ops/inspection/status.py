@@ -80,7 +80,7 @@ def unattended(home: Home, jobs: Sequence[Job]) -> list[str]:
 
 
 def health(home: Home, *, streams: bool) -> dict[str, Any]:
-    """Returns the part of :func:`status` that says what is wrong, but for failed files and alerts: it is cheap to ask for.
+    """Returns what :func:`status` says is wrong, without failed files and alerts: cheap enough for probes.
 
     Args:
         streams: also of streams, for which the logs of tables are read.

@@ -68,7 +68,7 @@ class DeliveryWorker:
     def run(self, stop: Stop) -> None:
         """Runs in its own thread; returns when stopped."""
         self.wake()  # there may be some from before
-        run_loop("receiver", lambda: self._tick(stop), stop, _log, Backoff(), trouble=self.trouble)
+        run_loop(lambda: self._tick(stop), stop, self.trouble)
 
     def wake(self) -> None:
         """Makes it look for alerts."""

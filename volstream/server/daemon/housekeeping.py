@@ -16,7 +16,7 @@ from pathlib import Path
 from volstream.base.config import Settings
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.errors import VolstreamError
@@ -48,7 +48,7 @@ class Housekeeper:
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
-        run_loop("housekeeping", self._tick, self._stop, _log, Backoff(cap_seconds=600.0))
+        run_loop(self._tick, self._stop, FailureTracker("housekeeping", _log, Backoff(cap_seconds=600.0)))
 
     def _tick(self) -> None:
         log_file.roll(self._settings.log_directory)

@@ -17,7 +17,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.catalog.agenda import Agenda, AgendaEntry
@@ -131,7 +131,7 @@ class Scheduler:
     def run(self) -> None:
         """Runs in its own thread; returns when it is stopped and the runs in progress have ended."""
         with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
-            run_loop("scheduler", lambda: self._tick(pool), self._stop, _log, Backoff())
+            run_loop(lambda: self._tick(pool), self._stop, FailureTracker("scheduler", _log, Backoff()))
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
         """Records finished runs, starts due ones, and waits for the next check."""

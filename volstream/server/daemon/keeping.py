@@ -104,7 +104,7 @@ class VolumeKeeping:
     def follow(self) -> None:
         """Follows the catalog, in a thread of its own, until stopped."""
         try:
-            run_loop("volumes", self._look, self.stop, _log, Backoff(), trouble=self._trouble)
+            run_loop(self._look, self.stop, self._trouble)
         finally:
             with suppress(CatalogError):  # the others notice when the lease expires
                 self._members.leave()
@@ -156,7 +156,7 @@ class VolumeKeeping:
         self._pass_on(self.catalog.refreshes.asked_volumes())
 
     def _pass_on(self, volume_ids: Iterable[str]) -> None:
-        """Tells the volumes for which checks were asked, if they are of this cluster."""
+        """Wakes those of our volumes that a user asked to refresh."""
         for worker in filter(None, map(self._workers.get, volume_ids)):
             worker.ask()
 

@@ -129,7 +129,7 @@ class LeasedWorker(Leased, ABC):
 
     def run(self) -> None:
         """Runs in its own thread; returns when ended."""
-        run_loop("lease", self._try, self.stop, self._log, Backoff(), trouble=self.trouble)
+        run_loop(self._try, self.stop, self.trouble)
 
     def _take_turn(self) -> None:
         """Works for as long as the lease is held; returns at once if another process holds it."""

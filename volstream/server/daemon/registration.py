@@ -8,7 +8,7 @@ from collections.abc import Callable
 from volstream.api.statements.registration import register
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.jobs.home import Home
 
@@ -33,8 +33,8 @@ class Registrar:
 
     def run(self) -> None:
         """Returns when stopped."""
-        backoff = Backoff(first_seconds=_LOOK_SECONDS)
-        run_loop("registration", self._tick, self._stop, _log, backoff)
+        trouble = FailureTracker("registration", _log, Backoff(first_seconds=_LOOK_SECONDS))
+        run_loop(self._tick, self._stop, trouble)
 
     def _tick(self) -> None:
         if self._is_up():

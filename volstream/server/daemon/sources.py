@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from volstream.base.definitions import Source, SourceType
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.database import Version
@@ -88,7 +88,7 @@ class SourceWorkers(Collector):
     def run(self) -> None:
         """Runs in its own thread; returns when stopped, and all workers have ended."""
         try:
-            run_loop("sources", self._look, self._stop, _log, Backoff())
+            run_loop(self._look, self._stop, FailureTracker("sources", _log, Backoff()))
         finally:
             for worker in self._workers.values():
                 worker.end()

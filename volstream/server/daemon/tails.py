@@ -10,7 +10,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import Source
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.catalog.conditions import ConditionKind
@@ -51,7 +51,7 @@ class Committer:
 
     def run(self) -> None:
         """Runs in its own thread; returns when stopped."""
-        run_loop("commits", self._tick, self._stop, _log, Backoff())
+        run_loop(self._tick, self._stop, FailureTracker("commits", _log, Backoff()))
 
     def _tick(self) -> None:
         if self._stop.wait(self._seconds):

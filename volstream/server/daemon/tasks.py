@@ -16,7 +16,7 @@ from contextlib import suppress
 from volstream.base.config import Settings
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import join_all, run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, join_all, run_loop
 from volstream.base.log import get
 from volstream.base.model.documents import to_json
 from volstream.base.model.work import ActionState, AuditEntry
@@ -91,7 +91,8 @@ class TaskWorker(LeasedWorker):
             self._wake.wait(_LOOK_SECONDS)
 
         try:
-            run_loop("tasks", look, turn, _log, Backoff(), survives=lambda error: isinstance(error, CatalogError))
+            trouble = FailureTracker("tasks", _log, Backoff())
+            run_loop(look, turn, trouble, survives=lambda error: isinstance(error, CatalogError))
         finally:
             for work in self._works.values():
                 work.end("The daemon has stopped.")

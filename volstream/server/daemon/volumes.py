@@ -208,7 +208,7 @@ class _Turn:
         stop: set when the lease is lost or to be released.
 
     Attributes:
-        asks_at: when the catalog is to be asked for requested checks.
+        asks_at: when to look next for refreshes that users requested (monotonic).
     """
 
     def __init__(self, of: VolumeWorker, catalog: Catalog, settings: Settings, queue: EventQueue, stop: Stop) -> None:
@@ -287,7 +287,7 @@ class _Turn:
             self._of.wake(at)
 
     def _look(self, missed: bool) -> None:
-        """Looks again whether to receive, for whom, and how the queue is; and lists, if changes may have been missed."""
+        """Decides anew who receives from the queue; lists if changes may have been missed."""
         self._arms_at = float("-inf")
         if missed:
             self._missed += 1
@@ -471,7 +471,7 @@ class _Turn:
         self._of.queue_failure.recovered()
 
     def _hear_of_failure(self) -> None:
-        """Reports what the volume found that receives for this one."""
+        """Takes over the failure of the volume that receives from the shared queue."""
         if self._arms_at < float("inf"):
             return
         failure = self._of.receivers.failure(self._queue_id)

@@ -11,7 +11,7 @@ import structlog
 
 from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import Supervisor, ThreadFailure, is_transient, run_loop
+from volstream.base.lifecycle.supervisor import FailureTracker, Supervisor, ThreadFailure, is_transient, run_loop
 from volstream.errors import QueueError, UserError
 
 FAST = Backoff(first_seconds=0.001, cap_seconds=0.002)
@@ -122,7 +122,7 @@ def looped(ticks: list[Exception | None], stop: Stop) -> list[dict[str, Any]]:
             raise outcome
 
     with structlog.testing.capture_logs() as lines:
-        run_loop("reading", tick, stop, structlog.get_logger(), FAST, survives=is_transient)
+        run_loop(tick, stop, FailureTracker("reading", structlog.get_logger(), FAST), survives=is_transient)
     return [dict(line) for line in lines]
 
 
@@ -156,7 +156,7 @@ def test_a_stop_ends_the_pause_after_an_error() -> None:
         raise QueueError("away")
 
     thread = threading.Thread(
-        target=run_loop, args=("x", tick, stop, structlog.get_logger(), Backoff(first_seconds=60)), daemon=True
+        target=run_loop, args=(tick, stop, FailureTracker("x", structlog.get_logger(), Backoff(first_seconds=60))), daemon=True
     )
     with structlog.testing.capture_logs():
         thread.start()

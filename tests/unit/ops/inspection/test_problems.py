@@ -116,7 +116,7 @@ def test_a_batch_of_calls_without_a_limit_that_takes_long_may_hang() -> None:
     long_ago = datetime.now(UTC) - timedelta(minutes=25)
     (problem,) = problems({"jobs": [job(endless=long_ago)]}, {})
     assert (problem.severe, problem.do) == (False, "volstream alter-job j --timeout 10m")
-    assert problem.why == "It has worked on one batch for 25 min, and its calls have no time limit."
+    assert problem.why == "Its batch has been running for 25 min, and its calls have no time limit."
     assert problems({"jobs": [job(endless=datetime.now(UTC) - timedelta(minutes=5))]}, {}) == []
 
 
@@ -124,4 +124,4 @@ def test_jobs_that_cannot_begin_are_a_problem_with_those_in_the_way() -> None:
     crowd = {"running": ["a", "b"], "since": datetime.now(UTC) - timedelta(minutes=9), "waiting": 3}
     (problem,) = problems({**NOTHING, "crowd": crowd}, {})
     assert problem.severe
-    assert problem.why == "3 jobs or more cannot begin: all places are taken by a, b, and none of these began in the last 9 min."
+    assert problem.why == "3 jobs or more cannot begin: a, b took all places more than 9 min ago."

@@ -79,8 +79,11 @@ class JobRow:
         unit: what the numbers of failures count.
         files, done, share: of the volume; None: it is not about files, or unknown.
         endless: when the current batch started, if the job has no time limit.
-        reason, trouble, code, wrong, left: why it paused itself, why its last run failed, why its function cannot be found, what
-            the last verification found, why a file that it has loaded is still in its volume.
+        reason: why it paused itself.
+        trouble: why its last run failed.
+        code: why its function cannot be found.
+        wrong: what the last verification found.
+        left: why a file that it has loaded is still in its volume.
     """
 
     job: str
