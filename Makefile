@@ -38,13 +38,17 @@ setup: .venv/packages
 
 # Exactly what was tested, by checksum; what builds packages that come as source is there first, so that nothing else is fetched.
 # Folders of wheels that the environment names may have other builds of the same versions, which pip would take and then refuse.
-# PySpark comes as source; compressing its wheel, which is unpacked at once, would take 20 seconds.
+# PySpark, the largest, comes as source; compressing its wheel, which is unpacked at once, would take 20 seconds. It is installed
+# beside the others.
+INSTALL := PIP_FIND_LINKS= PYTHONWARNINGS=ignore DIST_EXTRA_CONFIG="$(CURDIR)/.venv/wheels.cfg" \
+  $(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes --no-build-isolation --requirement
+
 .venv/packages: pyproject.toml requirements.lock requirements-build.lock | .venv/bin/python
 	@echo "Python packages: installing into .venv"
 	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/wheels.cfg
 	@PIP_FIND_LINKS= $(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-build.lock
-	@PIP_FIND_LINKS= PYTHONWARNINGS=ignore DIST_EXTRA_CONFIG="$(CURDIR)/.venv/wheels.cfg" \
-	  $(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-build-isolation --requirement requirements.lock
+	@$(INSTALL) <(sed -n '/^pyspark==/,/[^\\]$$/p' requirements.lock) & \
+	  $(INSTALL) <(sed '/^pyspark==/,/[^\\]$$/d' requirements.lock) && wait $$!
 	@rm -rf volstream.egg-info
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@

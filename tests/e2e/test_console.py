@@ -284,6 +284,7 @@ def test_pages_read_without_scripts(site: Site, browser: Browser) -> None:
     context.close()
 
 
+@pytest.mark.long
 def test_without_the_token_a_page_says_how_to_open_it(site: Site, browser: Browser) -> None:
     page = browser.new_page()
     visit(page, site.path("/jobs/sizes"))
@@ -308,6 +309,7 @@ def test_the_command_opens_the_console_by_a_page_that_leads_to_it(site: Site, br
     page.close()
 
 
+@pytest.mark.long
 def test_hostile_names_stay_text(site: Site, browser: Browser) -> None:
     shown = ["<img src=x onerror=alert(1)>.txt", "${x}.txt", "\\x1b[31mred.txt", "\\u202egnp.exe", HOSTILE[-1]]
     with opened(site, browser) as page:

@@ -107,6 +107,7 @@ def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Hom
     assert daemon.metric("volstream_last_listing_timestamp_seconds", volume=name)
 
 
+@pytest.mark.long
 def test_the_daemon_carries_out_a_manual_refresh(daemon: Daemon, home: Home, name: str, files: Path) -> None:
     write(files, {"one.txt": "1"})
     home.ok("create-volume", name, str(files), "--queue-type", "none")

@@ -10,7 +10,8 @@ import pytest
 from tests.e2e.homes import Home, patiently
 
 
-@pytest.mark.parametrize("queue", [pytest.param("local", marks=pytest.mark.long), "none"])
+@pytest.mark.long
+@pytest.mark.parametrize("queue", ["local", "none"])
 def test_a_volume_whose_folder_is_gone_is_reported_until_it_is_back(tmp_path: Path, queue: str) -> None:
     home = Home(tmp_path)
     folder = tmp_path / "files"

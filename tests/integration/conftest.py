@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -21,15 +22,16 @@ from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.lifecycle.stop import Stop
 from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.errors import DependencyError
 from volstream.jobs.lease import RunReport
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health
-from volstream.spark.engine.process import Engine
+from volstream.spark.engine.attach import attach
 from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.session import SparkGateway
 from volstream.sql.tokens import split
+from volstream.tables.delta.rows import queried
 
 __all__ = ["isolated", "run", "shell", "store"]
 
@@ -39,16 +41,19 @@ COUNT = "def f(file):\n    return {'n': len(file.read_text())}\n"
 
 @pytest.fixture(scope="session")
 def engine_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Settings of the home of the engine of all tests."""
-    return config.load(tmp_path_factory.mktemp("engine"), cores=2, driver_memory="1GiB")
+    """Settings of the home of the engine of all tests: one for all processes of the run, so that only one has to warm up."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return config.load(folder / "engine", cores=2, driver_memory="2GiB", engine_idle_seconds=30.0)
 
 
 @pytest.fixture(scope="session")
-def engine_address(engine_settings: Settings) -> Iterator[EngineAddress]:
-    """Where the engine of all tests is, for tests with gateways of their own."""
-    engine = Engine(engine_settings, kind="background", stop=Stop())
-    yield engine.start()
-    engine.stop()
+def engine_address(engine_settings: Settings) -> EngineAddress:
+    """Where the engine of all tests is, for tests with gateways of their own. It ends by itself when no process needs it."""
+    address = attach(engine_settings)
+    assert isinstance(address, EngineAddress), "no server elsewhere is set"
+    return address
 
 
 @pytest.fixture(scope="session")
@@ -58,12 +63,14 @@ def gateway(engine_address: EngineAddress) -> Iterator[SparkGateway]:
     gateway.close()
 
 
+def settings_in(folder: Path) -> Settings:
+    # So that batches do not become smaller, however slow the machine is.
+    return config.load(folder / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0, batch_seconds=3600.0)
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    # So that batches do not become smaller, however slow the machine is.
-    return config.load(
-        tmp_path / "home", settle_seconds=0.05, retry_first_seconds=3600.0, lease_seconds=5.0, batch_seconds=3600.0
-    )
+    return settings_in(tmp_path)
 
 
 class Place(FileWriter):
@@ -75,9 +82,14 @@ class Place(FileWriter):
         self.gateway = gateway
 
     @property
+    def location(self) -> str:
+        """Where the result table is."""
+        return f"{self.session.home.warehouse}/tables/public/t"
+
+    @property
     def at(self) -> str:
         """The result table by its path, because all tests share one engine."""
-        return f"delta.`{self.session.home.warehouse}/tables/public/t`"
+        return f"delta.`{self.location}`"
 
     @property
     def volume(self) -> Volume:
@@ -106,19 +118,31 @@ class Place(FileWriter):
         return rows
 
     def table(self, columns: str = "_file_path, n") -> list[Any]:
-        return sorted(tuple(row.values()) for row in self.rows(f"SELECT {columns} FROM {self.at}"))
+        """The rows of the result table, sorted. Spark reads only what deltalake cannot: it takes a second for a table."""
+        try:
+            found = queried(self.location, f"SELECT {columns} FROM rows").to_pylist()
+        except DependencyError:
+            found = self.rows(f"SELECT {columns} FROM {self.at}")
+        return sorted(tuple(row.values()) for row in found)
 
     def stream(self, name: str = "s") -> list[dict[str, object]]:
         return self.rows(f"SELECT * FROM {name} ORDER BY relative_path, __change_type")
 
 
+@contextmanager
+def place_in(folder: Path, settings: Settings, gateway: SparkGateway) -> Iterator[Place]:
+    """A place in a folder, on the engine of all tests."""
+    files = folder / "files"
+    files.mkdir()
+    with session_on(gateway, settings) as session:
+        session.volumes.create("v", str(files), queue_type=QueueType.NONE)
+        yield Place(session, files, gateway)
+
+
 @pytest.fixture
 def place(tmp_path: Path, settings: Settings, gateway: SparkGateway) -> Iterator[Place]:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    with session_on(gateway, settings) as session:
-        session.volumes.create("v", str(folder), queue_type=QueueType.NONE)
-        yield Place(session, folder, gateway)
+    with place_in(tmp_path, settings, gateway) as made:
+        yield made
 
 
 @pytest.fixture

@@ -14,15 +14,22 @@ from sqlalchemy import column, func, literal_column, select, table, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from tests.integration.conftest import Home, read_only
+from tests.integration.conftest import Home, home_in, read_only, settings_in
 from volstream.api.dbapi import ProgrammingError
 from volstream.spark.session import SparkGateway
 
 TEXTS = ("it's", "a\\b", "x\\", "100%", 'q"`', "$x ${HOME}", "é\n", "x\\' OR 1=1 --")
 
 
-@pytest.fixture
-def filled(home: Home) -> Home:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, gateway: SparkGateway) -> Iterator[Home]:
+    """A home with two tables, for all tests: they only read these."""
+    with home_in(settings_in(tmp_path_factory.mktemp("filled")), gateway) as home:
+        _fill(home)
+        yield home
+
+
+def _fill(home: Home) -> None:
     home.sql(
         """
         CREATE TABLE Odd$ (Id INT NOT NULL PRIMARY KEY COMMENT 'the id', `when` TIMESTAMP, `Some-Text` STRING, tags ARRAY<STRING>,
@@ -35,7 +42,6 @@ def filled(home: Home) -> Home:
         rows, "Id INT, `when` TIMESTAMP, `Some-Text` STRING, tags ARRAY<STRING>, price DECIMAL(10, 2)"
     )
     frame.write.insertInto(home.name("odd"))
-    return home
 
 
 @pytest.fixture
@@ -107,24 +113,24 @@ def test_a_home_that_is_not_there_is_an_error_of_sqlalchemy(home: Home) -> None:
         engine.connect()
 
 
-def test_operators_compute_what_they_compute_in_python(filled: Home, engine: sqlalchemy.Engine) -> None:
-    filled.sql("CREATE TABLE n$ (a BIGINT, b BIGINT, p DECIMAL(10, 2), s STRING)")
+def test_operators_compute_what_they_compute_in_python(home: Home, engine: sqlalchemy.Engine) -> None:
+    home.sql("CREATE TABLE n$ (a BIGINT, b BIGINT, p DECIMAL(10, 2), s STRING)")
     numbers = [(7, 2), (-7, 2), (7, -2), (9007199254740993, 1), (-(2**63), 3), (2**63 - 2, 2**63 - 1), (-1, 2**63 - 1)]
     values = ", ".join(
         f"({a}L, {b}L, 7.50, 'Ab')" if a > -(2**63) else f"(-{2**63 - 1}L - 1, {b}L, 7.50, 'Ab')" for a, b in numbers
     )
-    filled.sql(f"INSERT INTO n$ VALUES {values}")
+    home.sql(f"INSERT INTO n$ VALUES {values}")
     kinds: dict[str, Any] = {
         "a": sqlalchemy.BigInteger,
         "b": sqlalchemy.BigInteger,
         "p": sqlalchemy.Numeric(10, 2),
         "s": sqlalchemy.String,
     }
-    n = table("n", *(column(name, kind) for name, kind in kinds.items()), schema=filled.schema)
+    n = table("n", *(column(name, kind) for name, kind in kinds.items()), schema=home.schema)
 
     def run(*expressions: Any) -> list[tuple[Any, ...]]:
         query = select(n.c.a, n.c.b, *expressions)
-        found = filled.rows(str(query.compile(engine, compile_kwargs={"literal_binds": True})))
+        found = home.rows(str(query.compile(engine, compile_kwargs={"literal_binds": True})))
         return sorted(tuple(row) for row in found)
 
     # A remainder has the sign of the dividend, as in SQL.
@@ -158,6 +164,7 @@ def test_bytes_and_times_are_parameters(filled: Home, engine: sqlalchemy.Engine)
             assert [tuple(row) for row in connection.execute(select(v.c.id, v.c.b).where(condition))] == [(1, b"\x00\xff")]
             assert _fetched(engine, select(v.c.id).where(condition))[1] == [(1,)]
         assert connection.execute(select(v.c.id).where(v.c.id.in_([1, 3]))).scalars().all() == [1]
+    filled.sql("DROP TABLE v$")
 
 
 @pytest.mark.long  # an engine of its own

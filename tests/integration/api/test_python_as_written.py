@@ -39,16 +39,17 @@ def filled(place: Place) -> Place:
     return place
 
 
-def test_a_name_is_its_text_wherever_one_is_asked_for(filled: Place) -> None:
-    volume = filled.session.volumes.get("v")
+def test_a_name_is_its_text_wherever_one_is_asked_for(place: Place) -> None:
+    place.job(COUNTING)
+    volume = place.session.volumes.get("v")
     assert volume.name == "v"
-    assert filled.session.volumes.get(volume.name) == filled.session.volumes.get("V")
+    assert place.session.volumes.get(volume.name) == place.session.volumes.get("V")
     assert "v" in {volume.name}
-    assert "v" in filled.session.volumes
-    assert "w" not in filled.session.volumes
-    assert [*filled.session.jobs] == ["j"]
-    assert len(filled.session.jobs) == 1
-    assert repr(filled.session.jobs) == "<1 jobs: j>"
+    assert "v" in place.session.volumes
+    assert "w" not in place.session.volumes
+    assert [*place.session.jobs] == ["j"]
+    assert len(place.session.jobs) == 1
+    assert repr(place.session.jobs) == "<1 jobs: j>"
 
 
 def test_objects_do_things_by_themselves(filled: Place) -> None:
@@ -132,13 +133,13 @@ def test_placeholders_are_those_of_any_library(filled: Place) -> None:
         assert [row.n for row in found.collect()] == [3], statement
 
 
-def test_values_without_a_placeholder_are_refused(filled: Place) -> None:
+def test_values_without_a_placeholder_are_refused(place: Place) -> None:
     with pytest.raises(SqlError, match=r"no parameter :other"):
-        filled.session.sql("SELECT :a", {"a": 1, "other": 2})
+        place.session.sql("SELECT :a", {"a": 1, "other": 2})
     with pytest.raises(SqlError, match="has 1 parameters, but 2"):
-        filled.session.sql("SELECT ?", [1, 2])
+        place.session.sql("SELECT ?", [1, 2])
     with pytest.raises(InvalidValueError, match="Give a list of values, a dict or None"):
-        filled.session.sql("SELECT ?", "a")
+        place.session.sql("SELECT ?", "a")
 
 
 def test_a_folder_without_a_home_is_no_home_unless_one_is_asked_for(tmp_path: Path) -> None:

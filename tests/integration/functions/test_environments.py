@@ -100,9 +100,16 @@ def test_contents_are_fetched_ahead_in_several_threads(apart: Apart) -> None:
     ("body", "kind", "message"),
     [
         ("import os; os._exit(3)", FailureKind.WORKER_DIED, "ended with exit status 3"),
-        ("import ctypes; ctypes.string_at(0)", FailureKind.WORKER_DIED, "was killed by SIGSEGV"),
-        ("while True: pass", FailureKind.TIMED_OUT, "ran longer than 1s"),
-        ("import volstream; raise volstream.RetryLater('busy', after=5)", FailureKind.RETRY_LATER, "busy"),
+        pytest.param(
+            "import ctypes; ctypes.string_at(0)", FailureKind.WORKER_DIED, "was killed by SIGSEGV", marks=pytest.mark.long
+        ),
+        pytest.param("while True: pass", FailureKind.TIMED_OUT, "ran longer than 1s", marks=pytest.mark.long),
+        pytest.param(
+            "import volstream; raise volstream.RetryLater('busy', after=5)",
+            FailureKind.RETRY_LATER,
+            "busy",
+            marks=pytest.mark.long,
+        ),
         ("raise ValueError('odd')", FailureKind.RAISED, "ValueError: odd"),
         ("import missing", FailureKind.CODE, "No module named 'missing'"),
     ],

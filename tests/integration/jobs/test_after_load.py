@@ -64,6 +64,7 @@ def test_files_are_deleted_by_a_job_of_a_function_too_and_failed_ones_stay(place
     assert place.session.home.catalog.outputs.unfinished_tables() == []
 
 
+@pytest.mark.long
 def test_a_volume_may_be_emptied_and_refreshed_without_a_question(place: Place) -> None:
     for number in range(12):
         place.put(f"{number}.csv", f"n\n{number}\n")

@@ -258,6 +258,7 @@ def test_a_failing_setup_is_not_blamed_on_files_and_pauses_the_job(place: Place)
     assert place.table() == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_job_whose_run_died_mid_batch_can_be_dropped_without_running_it(place: Place) -> None:
     change(place, a="1")
     place.job(COUNT)
@@ -267,7 +268,7 @@ def test_a_job_whose_run_died_mid_batch_can_be_dropped_without_running_it(place:
     intent = begin(place)
     place.session.jobs.drop("j")
     assert place.table() == [("a", 1)]
-    # Whoever wakes up late can commit it no more.
+    # The process that had begun it can no longer commit.
     marked = DeltaLog(table_location(place.session.home.warehouse, Name.parse("t"))).last_transaction(intent.app_id())
     assert marked is not None
     assert marked >= intent.marker_sequence

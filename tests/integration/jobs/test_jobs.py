@@ -17,7 +17,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.changes.streams.consume import Consumer
-from volstream.errors import FencedError, InvalidStateError, InvalidValueError, ObjectInUseError, SqlError
+from volstream.errors import FencedError, InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.progress import Progress
 from volstream.ops.inspection.runs import backlog
 from volstream.tables.delta.folders import table_location
@@ -80,6 +80,7 @@ def test_an_append_table_logs_every_version_and_no_removal(place: Place) -> None
     assert place.table() == [("a", 1), ("a", 2)]
 
 
+@pytest.mark.long
 def test_a_run_with_nothing_to_do_makes_no_commit(place: Place) -> None:
     place.put("a")
     place.job(COUNT)
@@ -89,6 +90,7 @@ def test_a_run_with_nothing_to_do_makes_no_commit(place: Place) -> None:
     assert len(place.rows(f"DESCRIBE HISTORY {place.at}")) == len(before)
 
 
+@pytest.mark.long
 def test_rows_say_where_they_come_from(place: Place) -> None:
     place.put("a")
     place.job(COUNT)
@@ -169,6 +171,7 @@ def test_a_failure_is_resolved_by_a_newer_version_or_a_delete(place: Place) -> N
     assert not place.session.jobs.failures("j")
 
 
+@pytest.mark.long
 def test_a_due_retry_heals_a_transient_failure(place: Place, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     place.put("a", "1")
@@ -187,7 +190,7 @@ def retrying_at_once(place: Place) -> Settings:
     return place.session.home.settings.model_copy(update={"retry_first_seconds": 0.001})
 
 
-@pytest.mark.parametrize("heals", [False, True])
+@pytest.mark.parametrize("heals", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_file_that_is_retried_in_the_same_run_counts_once(place: Place, heals: bool) -> None:
     place.put("a", "1")
     place.put("b", "22")
@@ -197,16 +200,6 @@ def test_a_file_that_is_retried_in_the_same_run_counts_once(place: Place, heals:
         progress = session.jobs.run("j").progress
     assert told.read_text() == "aa"
     assert (progress.files, progress.done_files, progress.processed, progress.failed) == (2, 2, 1 + heals, 1 - heals)
-
-
-def test_a_file_that_keeps_failing_is_quarantined_after_its_retries(place: Place) -> None:
-    place.put("a", "bad")
-    place.job(PICKY, retries=1)
-    place.run()
-    place.session.jobs.retry("j")
-    place.run()
-    (failure,) = place.session.jobs.failures("j")
-    assert (failure.attempts, failure.state, failure.next_try) == (2, FailureState.QUARANTINED, None)
 
 
 def test_what_a_job_owes_counts_files_and_not_attempts_and_knows_since_when(place: Place) -> None:
@@ -303,6 +296,7 @@ def test_a_file_that_kills_its_worker_is_identified_and_the_others_land(place: P
     assert "SIGSEGV" in failure.message
 
 
+@pytest.mark.long
 def test_a_function_that_runs_too_long_is_interrupted(place: Place) -> None:
     place.put("a", "slow")
     place.put("b", "1")
@@ -333,6 +327,7 @@ def test_a_file_changed_since_the_listing_waits_for_the_directory(place: Place) 
     assert not place.session.jobs.failures("j")
 
 
+@pytest.mark.long
 def test_a_plan_is_cut_by_files_and_each_batch_is_one_commit(place: Place) -> None:
     for number in range(7):
         place.put(f"f{number}", "x" * number)
@@ -347,6 +342,7 @@ def test_a_plan_is_cut_by_files_and_each_batch_is_one_commit(place: Place) -> No
     assert [row[1] for row in place.table()] == [0, 1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.long
 def test_an_attempt_that_died_before_its_commit_is_fenced_and_redelivered(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
@@ -365,6 +361,7 @@ def test_an_attempt_that_died_before_its_commit_is_fenced_and_redelivered(place:
     assert [one.state for one in place.session.home.catalog.reports.batches_of()] == ["committed", "committed"]
 
 
+@pytest.mark.long
 def test_an_attempt_that_died_after_its_commit_is_rolled_forward(place: Place) -> None:
     place.put("a", "1")
     place.job(COUNT)
@@ -405,13 +402,6 @@ def test_a_second_job_cannot_mirror_into_the_same_table(place: Place) -> None:
     place.session.home.catalog.jobs.change(made, into=Name.parse("t"))  # as an earlier volstream allowed
     with pytest.raises(InvalidStateError, match="job j"):
         place.session.jobs.run("other")
-
-
-def test_a_stream_serves_one_job(place: Place) -> None:
-    place.job(COUNT)
-    code = place.folder.parent / "code" / "job.py"
-    with pytest.raises(ObjectInUseError, match="job j"):
-        place.session.jobs.create("other", f"{code}:f", "t2", stream="j_stream", returns="n INT")
 
 
 @pytest.mark.long

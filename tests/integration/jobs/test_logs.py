@@ -55,6 +55,7 @@ def test_lines_are_returned_from_the_workers_with_their_files(place: Place, isol
     assert f"{PRINTED_LAST}\n[stdout] read bad" in (failure.traceback or "")
 
 
+@pytest.mark.long
 def test_the_newest_batches_come_last_and_each_can_be_requested(place: Place) -> None:
     place.job(LOUD)
     for name in "abc":
@@ -87,6 +88,7 @@ def test_output_of_a_file_that_kills_its_worker_is_shown(place: Place) -> None:
     assert [text for _, _, text in shown(place, path="a")] == ["page 1"]
 
 
+@pytest.mark.long
 def test_a_function_that_prints_nothing_leaves_no_logs(place: Place) -> None:
     place.put("a", "1")
     place.job("def f(file): return {'n': 1}")
@@ -94,6 +96,7 @@ def test_a_function_that_prints_nothing_leaves_no_logs(place: Place) -> None:
     assert not Path(place.session.home.warehouse, "_logs").exists()
 
 
+@pytest.mark.long
 def test_excessive_output_is_bounded(place: Place) -> None:
     for number in range(300):
         place.put(f"{number:03}", "bad" if number == 5 else "x")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.conftest import Home, Place, session_on
 from tests.waiting import eventually
-from volstream.base.definitions import JobState, StatementJob, Trigger, TriggerKind
+from volstream.base.definitions import JobState, Trigger, TriggerKind
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import (
     AlreadyExistsError,
@@ -204,14 +204,6 @@ def test_unusable_statements_are_rejected_on_creation(copied: Home) -> None:
     ):
         with pytest.raises((SqlError, InvalidValueError, AlreadyExistsError), match=said):
             copied.sql(statement)
-
-
-def test_the_python_interface_creates_the_same_job(home: Home) -> None:
-    home.tracked()
-    home.sql("CREATE TABLE u$ (id INT, name STRING)")
-    job = home.session.jobs.create(home.name("j"), statement=home.own(COPY), comment="c")
-    assert isinstance(job, StatementJob)
-    assert (job.statement, job.into.name) == (home.own(COPY), "u")
 
 
 @pytest.mark.long

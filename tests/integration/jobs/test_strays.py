@@ -67,6 +67,7 @@ def test_a_table_that_a_new_job_takes_over_has_rows_of_the_files_that_are_there(
     assert place.table() == [("old", 1)]
 
 
+@pytest.mark.long
 def test_a_job_that_appends_keeps_all_rows(place: Place) -> None:
     given(place, old="1", a="aa")
     place.job(COUNT, write=Write.APPEND)

@@ -122,6 +122,7 @@ def test_an_entry_that_leads_elsewhere_stays_and_is_told(home: Home, tmp_path: P
     assert metastore_problems(home.session) == []
 
 
+@pytest.mark.long
 def test_an_entry_that_was_changed_since_is_told(home: Home, tmp_path: Path) -> None:
     keyed_table(home, "t")
     register(home.session.home)
@@ -134,6 +135,7 @@ def test_an_entry_that_was_changed_since_is_told(home: Home, tmp_path: Path) -> 
     assert in_metastore(home, "SELECT * FROM t$") == [(7,)]
 
 
+@pytest.mark.long
 def test_an_entry_that_was_changed_before_its_table_is_dropped_is_not_removed(home: Home, tmp_path: Path) -> None:
     keyed_table(home, "t")
     register(home.session.home)

@@ -71,6 +71,7 @@ def test_reads_of_a_directory_with_many_bytes_are_compiled(place: Place, writer:
     assert compiles(place, files)
 
 
+@pytest.mark.long
 def test_the_size_of_a_table_comes_from_its_checksum_or_its_files(home: Home) -> None:
     log = DeltaLog(home.location("t"))
     assert not log.is_larger(0, 0)

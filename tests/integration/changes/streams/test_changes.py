@@ -69,6 +69,7 @@ def test_changes_match_those_of_sparks_own_reader(changed: Home, mode: str, upda
         assert ours(changed, zero + first, zero + last, mode, updates) == expected, (first, last)
 
 
+@pytest.mark.long
 def test_changes_reach_to_the_newest_version(changed: Home) -> None:
     zero = start(changed)
     assert ours(changed, zero + 3, None, "netChanges", True) == ours(changed, zero + 3, zero + 4, "netChanges", True)
@@ -90,13 +91,6 @@ def test_unreadable_ranges_are_rejected_before_spark_is_asked(changed: Home) -> 
     assert ours(changed, zero, None, "none", False)
     with pytest.raises(NotFoundError):
         changed.session.changes(changed.name("absent"), startingVersion=0)
-
-
-def test_changes_from_is_a_relation_in_sql(changed: Home) -> None:
-    zero = start(changed)
-    assert changed.rows(f"SELECT id, _change_type FROM t$ CHANGES FROM VERSION {zero + 3} TO VERSION {zero + 3}") == [
-        (2, "delete")
-    ]
 
 
 def test_changes_are_read_from_one_time_to_another(changed: Home) -> None:

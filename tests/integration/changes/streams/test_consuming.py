@@ -122,6 +122,7 @@ def test_a_table_can_be_created_from_a_stream(filled: Home) -> None:
     assert (unread(filled), filled.rows("SELECT * FROM w$")) == (1, [(3,)])
 
 
+@pytest.mark.long
 def test_targets_other_than_delta_tables_of_the_home_are_rejected_before_anything_runs(filled: Home) -> None:
     """Rule R-17 of docs/streams.md."""
     with pytest.raises(SqlError, match="no Delta table"):
@@ -258,6 +259,7 @@ def test_a_failed_block_gets_the_same_rows_again_under_the_same_id(filled: Home)
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_a_consumption_can_be_discarded(filled: Home) -> None:
     """Rule R-20 of docs/streams.md."""
     filled.session.streams.advance(filled.name("s"))
@@ -358,6 +360,7 @@ def test_an_attempt_without_a_commit_is_fenced_and_redelivered(filled: Home) -> 
     assert unread(filled) == 0
 
 
+@pytest.mark.long
 def test_an_attempt_that_died_after_its_commit_is_rolled_forward(filled: Home) -> None:
     _, intent = open_attempt(filled)
     consumer(filled).write(intent, {}, lambda spark: append(spark, filled))

@@ -188,6 +188,7 @@ def test_a_table_needs_change_tracking_and_the_error_says_how(home: Home) -> Non
         home.sql("CREATE STREAM s$ ON TABLE u$")
 
 
+@pytest.mark.long
 def test_dropping_a_table_makes_its_streams_stale(home: Home) -> None:
     """Rule R-8 of docs/streams.md."""
     home.tracked()
@@ -269,6 +270,7 @@ def test_a_table_is_created_by_one_session_at_a_time(home: Home) -> None:
         home.sql("CREATE TABLE t$ (id INT)")
 
 
+@pytest.mark.long
 def test_reading_a_stream_does_not_move_its_offset(home: Home) -> None:
     """Rule R-9 of docs/streams.md."""
     home.tracked()

@@ -110,7 +110,7 @@ def elsewhere(zone: str) -> Iterator[ThreadPoolExecutor]:
 
 @pytest.mark.parametrize(
     "ways",
-    [("select", "reader", "session.changes", "create stream", "restore"), pytest.param(tuple(WAYS), marks=pytest.mark.long)],
+    [("select", "session.changes", "create stream"), pytest.param(tuple(WAYS), marks=pytest.mark.long)],
     ids=["some", "all"],
 )
 def test_a_time_that_is_printed_is_the_same_time_when_it_is_given(
@@ -189,7 +189,7 @@ def test_a_directory_is_read_as_of_a_version_or_time(place: Place, elsewhere: Th
         time.sleep(0.01)
         place.put("b.txt", "2")
         place.refresh()
-        for at in ("VERSION AS OF 1", f"TIMESTAMP AS OF '{then}'", f"FOR TIMESTAMP AS OF '{then}' AS d"):
+        for at in ("VERSION AS OF 1", f"FOR TIMESTAMP AS OF '{then}' AS d"):
             assert place.rows(f"SELECT relative_path FROM DIRECTORY(VOLUME v) {at}") == [{"relative_path": "a.txt"}]
         assert len(place.rows("SELECT * FROM DIRECTORY(VOLUME v)")) == 2
         with pytest.raises(SqlError, match="number of a version"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -11,11 +10,10 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.base.definitions import StreamMode
-from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.table import location
 from volstream.changes.streams import net_files
 from volstream.changes.streams.volume_source import VolumeSource
-from volstream.errors import AlreadyExistsError, InvalidValueError, StreamStaleError
+from volstream.errors import InvalidValueError
 
 Change = tuple[str, str, int, int]
 
@@ -97,31 +95,6 @@ def test_initial_rows_come_first_with_the_versions_that_wrote_them(place: Place)
     place.put("c")
     place.refresh()
     assert changes(place) == [("INSERT", "a", 1, 1), ("INSERT", "b", 1, 2)]
-
-
-def test_a_replaced_stream_is_a_new_one(place: Place) -> None:
-    """Rule R-6 of docs/streams.md."""
-    place.put("a")
-    place.refresh()
-    first = place.session.streams.create("s", "v", at_version=0)
-    assert place.session.streams.create("s", "v", if_not_exists=True) == first
-    with pytest.raises(AlreadyExistsError):
-        place.session.streams.create("s", "v")
-    with pytest.raises(InvalidValueError):
-        place.session.streams.create("s", "v", or_replace=True, if_not_exists=True)
-    assert place.session.streams.create("s", "v", or_replace=True).id != first.id
-    assert changes(place) == []
-
-
-def test_a_stream_of_a_dropped_or_replaced_volume_is_stale(place: Place) -> None:
-    """Rules R-8 and R-23 of docs/streams.md."""
-    place.put("a")
-    place.refresh()
-    place.session.streams.create("s", "v", at_version=0)
-    place.session.volumes.create("v", str(place.folder), or_replace=True)
-    place.refresh()
-    with pytest.raises(StreamStaleError, match="dropped or replaced"):
-        place.stream()
 
 
 @pytest.mark.long
@@ -222,45 +195,6 @@ def test_folding_is_not_a_change(place: Place) -> None:
     place.session.streams.create("s", "v", or_replace=True)
     assert not place.session.streams.has_data("s")
     assert changes(place) == []
-
-
-def test_has_data_sees_a_commit_immediately(place: Place) -> None:
-    """Rule R-22 of docs/streams.md."""
-    place.put("a")
-    place.refresh()
-    place.session.streams.create("s", "v")
-    assert not place.session.streams.has_data("s")
-    place.put("b")
-    place.refresh()
-    assert place.session.streams.has_data("s")
-
-
-def test_a_range_that_is_no_longer_kept_is_detected_before_anything_is_read(place: Place) -> None:
-    """Rule R-23 of docs/streams.md."""
-    place.put("a")
-    place.refresh()
-    stream = place.session.streams.create("s", "v")
-    for name in "bc":
-        place.put(name)
-        place.refresh()
-    stream = place.session.home.catalog.streams.change(stream, offset=3)  # what nobody has to read goes
-    settings = place.session.home.settings.model_copy(update={"directory_versions": 1})
-    DirectoryKeeper(place.volume, place.session.home.catalog, settings).maintain()
-    place.session.home.catalog.streams.change(stream, offset=1)
-    with pytest.raises(StreamStaleError, match="no longer kept"):
-        place.stream()
-    assert len(place.rows("SELECT * FROM DIRECTORY(VOLUME v)")) == 3
-
-
-def test_a_re_created_directory_makes_the_stream_stale(place: Place) -> None:
-    """Rule R-23 of docs/streams.md."""
-    place.put("a")
-    place.refresh()
-    place.session.streams.create("s", "v", at_version=0)
-    shutil.rmtree(_directory(place))
-    place.refresh()
-    with pytest.raises(StreamStaleError, match="re-created"):
-        place.stream()
 
 
 @pytest.mark.long

@@ -175,9 +175,9 @@ def test_no_statement_opens_lists_or_calls_anything(place: Place, bait: Baits, s
     ("statement", "taken"),
     [
         ("SELECT nope FROM csv.`#`", "secret.csv"),
-        ("SELECT nope FROM json.`#/inside`", "part.csv"),
-        ("DESC SELECT * FROM csv.`#/secret.csv` WITH (header = true)", "secret.csv"),
-        ("SELECT nope FROM csv.`webhdfs://127.0.0.1:@/x`", "the port"),
+        pytest.param("SELECT nope FROM json.`#/inside`", "part.csv", marks=pytest.mark.long),
+        pytest.param("DESC SELECT * FROM csv.`#/secret.csv` WITH (header = true)", "secret.csv", marks=pytest.mark.long),
+        pytest.param("SELECT nope FROM csv.`webhdfs://127.0.0.1:@/x`", "the port", marks=pytest.mark.long),
     ],
 )
 def test_without_the_guard_the_baits_are_taken(place: Place, bait: Baits, statement: str, taken: str) -> None:

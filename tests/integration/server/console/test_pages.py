@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
+from tests.integration.conftest import place_in, settings_in
 from tests.integration.server.console.collectors import Empty
 from tests.integration.server.working import working
 from tests.waiting import eventually
@@ -25,6 +27,7 @@ from volstream.server.console.app import Console
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Place
+    from volstream.spark.session import SparkGateway
 
 PICKY = """
 def f(file):
@@ -91,8 +94,8 @@ class Site:
         return [(one["action"], one["object"], one["result"]) for one in self.json("/audit")["entries"]]
 
 
-@pytest.fixture
-def site(place: Place) -> Iterator[Site]:
+@contextmanager
+def site_of(place: Place) -> Iterator[Site]:
     made = Site(place)
     with working(place.session):
         yield made
@@ -100,8 +103,13 @@ def site(place: Place) -> Iterator[Site]:
 
 
 @pytest.fixture
-def busy(site: Site) -> Site:
-    """The same, with files, of which some fail, and hostile names."""
+def site(place: Place) -> Iterator[Site]:
+    with site_of(place) as made:
+        yield made
+
+
+def ran(site: Site) -> Site:
+    """The same after a run of a job: files, of which some failed, and hostile names."""
     place = site.place
     for number in range(4):
         place.put(f"in/good{number}", "x" * number)
@@ -115,17 +123,31 @@ def busy(site: Site) -> Site:
     return site
 
 
+@pytest.fixture
+def busy(site: Site) -> Site:
+    """A site after a run, for tests that change it."""
+    return ran(site)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory, gateway: SparkGateway) -> Iterator[Site]:
+    """A site after a run, for all tests that leave volume, job and table as they are."""
+    folder = tmp_path_factory.mktemp("shown")
+    with place_in(folder, settings_in(folder), gateway) as place, site_of(place) as made:
+        yield ran(made)
+
+
 def paths(found: Mapping[str, Any]) -> list[str]:
     return [entry["path"] for entry in found["directory"]["entries"]]
 
 
-def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> None:
-    batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
+def test_every_page_answers_as_html_and_as_json_and_is_described(shown: Site) -> None:
+    batch = shown.json("/jobs/j/batches")["batches"][0]["id"]
     asked = {"/volumes/{volume}/files": {"path": "in/bad1"}, "/volumes/{volume}/content": {"path": "p.png"}}
-    (busy.place.folder.parent / "code" / "other.py").write_text(PICKY)
-    comparison = busy.post("/jobs/j/compare", 202, function="other.py:f", sample="1")["audit"]
-    eventually(lambda: busy.json(f"/tasks/{comparison}")["task"]["state"] == "finished", 60)
-    described = busy.json("/openapi.json")
+    (shown.place.folder.parent / "code" / "other.py").write_text(PICKY)
+    comparison = shown.post("/jobs/j/compare", 202, function="other.py:f", sample="1")["audit"]
+    eventually(lambda: shown.json(f"/tasks/{comparison}")["task"]["state"] == "finished", 60)
+    described = shown.json("/openapi.json")
     schemas = described["components"]["schemas"]
     for schema in schemas.values():
         schema["additionalProperties"] = False  # nothing is left out
@@ -134,13 +156,13 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(busy: Site) -> 
             continue
         assert methods["get"]["summary"]
         real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison, task=comparison)
-        answer = busy.client.get(real, params=asked.get(path, {}), headers=JSON)
+        answer = shown.client.get(real, params=asked.get(path, {}), headers=JSON)
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:
             assert answer.headers["content-type"] == "application/json"
             (content,) = methods["get"]["responses"]["200"]["content"].values()
             jsonschema.validate(answer.json(), {**content["schema"], "components": {"schemas": schemas}})
-            page = busy.page(real, **asked.get(path, {}))
+            page = shown.page(real, **asked.get(path, {}))
             assert page.startswith("<!doctype html>")
             assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
 
@@ -169,32 +191,33 @@ def test_versions_of_code_stand_side_by_side_and_files_of_older_code_are_replaye
     assert "older code" not in busy.page("/jobs/j")
 
 
-def test_the_overview_says_what_is_wrong(busy: Site) -> None:
-    found = busy.json("/")
+def test_the_overview_says_what_is_wrong(shown: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = shown.json("/")
     (job,) = found["jobs"]
     (volume,) = found["volumes"]
     assert (job["failed"], job["waiting"], job["into"], volume["files"]) == (4, 0, "t", 14)
     assert [(one["kind"], one["name"], one["severe"]) for one in found["problems"]] == [("job", "j", False)]
-    busy.said["failing_volumes"] = {"v": "its folder is gone"}
-    assert busy.json("/")["problems"][0]["why"] == "its folder is gone"
-    assert "its folder is gone" in busy.page("/")
+    monkeypatch.setitem(shown.said, "failing_volumes", {"v": "its folder is gone"})
+    assert shown.json("/")["problems"][0]["why"] == "its folder is gone"
+    assert "its folder is gone" in shown.page("/")
 
 
 def test_an_overview_without_jobs_says_how_to_make_one(site: Site) -> None:
     assert "create-job NAME --volume v --function" in site.page("/")
 
 
-@pytest.mark.parametrize("span", [None, "minutes", "hour", "day", "week"])
-def test_the_overview_shows_when_jobs_worked(busy: Site, span: str | None) -> None:
-    found = busy.json("/", **({} if span is None else {"span": span}))["timeline"]
-    assert (found["span"], found["idle"]) == (span or "minutes", 0)
-    ((line),) = found["lines"]
-    (bar,) = line["bars"]
-    assert (line["job"], bar["kind"], bar["batches"], bar["files"], bar["failed"]) == ("j", "bad", 1, 14, 4)
-    assert 0 < bar["start"] < bar["end"] <= 1
-    assert (sum(found["done"]), sum(found["failed"])) == (10, 4)
-    assert max(found["waiting"]) == 14, "they waited from the refresh until their commit"
-    assert found["waiting"][0] == 0
+def test_the_overview_shows_when_jobs_worked(shown: Site) -> None:
+    for span in (None, "minutes", "hour", "day", "week"):
+        found = shown.json("/", **({} if span is None else {"span": span}))["timeline"]
+        assert (found["span"], found["idle"]) == (span or "minutes", 0)
+        ((line),) = found["lines"]
+        (bar,) = line["bars"]
+        assert (line["job"], bar["kind"], bar["batches"], bar["files"], bar["failed"]) == ("j", "bad", 1, 14, 4), span
+        assert 0 < bar["start"] < bar["end"] <= 1
+        assert (sum(found["done"]), sum(found["failed"])) == (10, 4)
+        assert max(found["waiting"]) == 14, "they waited from the refresh until their commit"
+        assert found["waiting"][0] == 0
+    assert shown.client.get("/?span=century", headers=JSON).status_code == 400
 
 
 def test_what_waits_now_is_in_the_picture_until_now(busy: Site) -> None:
@@ -215,33 +238,29 @@ def test_a_job_says_how_long_changes_waited_and_what_was_counted_by_day(site: Si
     assert "tokens" in site.page("/jobs/j")
 
 
-def test_failures_of_all_jobs_have_a_page(busy: Site) -> None:
-    (job,) = busy.json("/failures")["jobs"]
+def test_failures_of_all_jobs_have_a_page(shown: Site) -> None:
+    (job,) = shown.json("/failures")["jobs"]
     assert (job["job"], job["volume"], [(one["files"], one["why"]) for one in job["groups"]]) == (
         "j",
         "v",
         [(4, "ValueError: * is bad")],
     )
-    assert "is bad" in busy.page("/failures")
-    path = busy.json("/jobs/j/failures")["failures"][0]["path"]
-    found = {text: busy.json("/failures", search=text)["jobs"] for text in ("IS BAD", path, "j", "of another")}
+    assert "is bad" in shown.page("/failures")
+    path = shown.json("/jobs/j/failures")["failures"][0]["path"]
+    found = {text: shown.json("/failures", search=text)["jobs"] for text in ("IS BAD", path, "j", "of another")}
     assert [(text, sum(group["files"] for of in jobs for group in of["groups"])) for text, jobs in found.items()] == [
         ("IS BAD", 4),
         (path, 1),
         ("j", 4),
         ("of another", 0),
     ]
-    assert "No failure has this" in busy.page("/failures", search="of another")
+    assert "No failure has this" in shown.page("/failures", search="of another")
 
 
-def test_objects_are_searched_by_a_part_of_their_names(busy: Site) -> None:
-    found = busy.json("/", search="v")
+def test_objects_are_searched_by_a_part_of_their_names(shown: Site) -> None:
+    found = shown.json("/", search="v")
     assert (len(found["volumes"]), len(found["jobs"]), found["all_tables"], found["counts"]["jobs"]) == (1, 0, [], 1)
-    assert 'value="v"' in busy.page("/", search="v")
-
-
-def test_another_span_is_refused(busy: Site) -> None:
-    assert busy.client.get("/?span=century", headers=JSON).status_code == 400
+    assert 'value="v"' in shown.page("/", search="v")
 
 
 def test_the_overview_says_how_many_files_have_rows_made_by_older_code(busy: Site) -> None:
@@ -252,23 +271,23 @@ def test_the_overview_says_how_many_files_have_rows_made_by_older_code(busy: Sit
     assert "10 from older code" in busy.page("/")
 
 
-def test_a_directory_is_shown_folder_by_folder_and_searched(busy: Site) -> None:
-    assert paths(busy.json("/volumes/v")) == sorted([*HOSTILE, "in/", "p.png"])
-    assert paths(busy.json("/volumes/v", prefix="in/", limit="3")) == ["in/bad0", "in/bad1", "in/bad2"]
-    after = busy.json("/volumes/v", prefix="in/", limit="3")["directory"]["next"]
-    assert paths(busy.json("/volumes/v", prefix="in/", limit="3", after=after))[0] == "in/bad3"
-    assert paths(busy.json("/volumes/v", search="GOOD3")) == ["in/good3"]
+def test_a_directory_is_shown_folder_by_folder_and_searched(shown: Site) -> None:
+    assert paths(shown.json("/volumes/v")) == sorted([*HOSTILE, "in/", "p.png"])
+    assert paths(shown.json("/volumes/v", prefix="in/", limit="3")) == ["in/bad0", "in/bad1", "in/bad2"]
+    after = shown.json("/volumes/v", prefix="in/", limit="3")["directory"]["next"]
+    assert paths(shown.json("/volumes/v", prefix="in/", limit="3", after=after))[0] == "in/bad3"
+    assert paths(shown.json("/volumes/v", search="GOOD3")) == ["in/good3"]
 
 
-def test_a_file_has_its_story(busy: Site) -> None:
-    found = busy.json("/volumes/v/files", path="in/bad1")
+def test_a_file_has_its_story(shown: Site) -> None:
+    found = shown.json("/volumes/v/files", path="in/bad1")
     assert [event["what"] for event in found["events"]][-1] == "exists now"
     assert "failed" in [event["what"] for event in found["events"]]
     for name in HOSTILE:
-        shown = busy.page("/volumes/v/files", path=name)
-        assert "<img src=x" not in shown
-        assert all(one.isprintable() or one == "\n" for one in shown)
-    assert busy.json("/volumes/v/files", 404, path="never")["error"]["type"] == "NotFoundError"
+        said = shown.page("/volumes/v/files", path=name)
+        assert "<img src=x" not in said
+        assert all(one.isprintable() or one == "\n" for one in said)
+    assert shown.json("/volumes/v/files", 404, path="never")["error"]["type"] == "NotFoundError"
 
 
 def test_failures_are_grouped_by_cause_and_retried_by_group(busy: Site) -> None:
@@ -288,29 +307,34 @@ def test_failures_are_grouped_by_cause_and_retried_by_group(busy: Site) -> None:
     assert [entry[:2] for entry in busy.audited()] == [("skip", "job j"), ("skip", "job j"), ("retry", "job j")]
 
 
-@pytest.mark.parametrize(
-    ("form", "status"), [({}, 400), ({"all": "1", "path": "x"}, 400), ({"group": "none"}, 404), ({"path": "never"}, 404)]
-)
-def test_an_action_that_cannot_be_done_says_why(busy: Site, form: dict[str, str], status: int) -> None:
-    assert busy.post("/jobs/j/retry", status, **form)["error"]["message"]
-    assert busy.post("/jobs/none/retry", 404, all="1")["error"]["type"] == "NotFoundError"
-    assert [entry["state"] for entry in busy.json("/audit")["entries"]] == ["failed"]
+def test_an_action_that_cannot_be_done_says_why(site: Site) -> None:
+    site.place.job(PICKY)
+    wrong: list[tuple[dict[str, str], int]] = [
+        ({}, 400),
+        ({"all": "1", "path": "x"}, 400),
+        ({"group": "none"}, 404),
+        ({"path": "never"}, 404),
+    ]
+    for form, status in wrong:
+        assert site.post("/jobs/j/retry", status, **form)["error"]["message"]
+    assert site.post("/jobs/none/retry", 404, all="1")["error"]["type"] == "NotFoundError"
+    assert [entry["state"] for entry in site.json("/audit")["entries"]] == ["failed"] * len(wrong)
 
 
-def test_what_is_requested_while_a_run_is_in_progress_follows_it(busy: Site) -> None:
-    home = busy.place.session.home
-    job = busy.place.session.jobs.get("j")
+def test_what_is_requested_while_a_run_is_in_progress_follows_it(shown: Site) -> None:
+    home = shown.place.session.home
+    job = shown.place.session.jobs.get("j")
     with held(home.catalog, job.id, job.name, 10.0):
-        begun = busy.post("/jobs/j/run", 202)
-        eventually(lambda: "Another run of the job j is in progress" in (busy.json(begun["url"])["task"]["step"] or ""))
-        assert ">Queued<" in busy.page("/audit")
-        task = busy.json(begun["url"])["task"]
+        begun = shown.post("/jobs/j/run", 202)
+        eventually(lambda: "Another run of the job j is in progress" in (shown.json(begun["url"])["task"]["step"] or ""))
+        assert ">Queued<" in shown.page("/audit")
+        task = shown.json(begun["url"])["task"]
         assert (task["id"], task["state"]) == (begun["audit"], "queued")
-        assert busy.json("/audit")["entries"][0] == task
-        assert "Another run of the job j is in progress" in busy.page("/jobs/j")
-        status, problem = (busy.json("/jobs/j")[key] for key in ("status", "problem"))
+        assert shown.json("/audit")["entries"][0] == task
+        assert "Another run of the job j is in progress" in shown.page("/jobs/j")
+        status, problem = (shown.json("/jobs/j")[key] for key in ("status", "problem"))
         assert (status["running"], status["outcome"], problem["severe"]) == (True, "running", False)
-    eventually(lambda: busy.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
+    eventually(lambda: shown.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
 
 
 def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> None:
@@ -324,28 +348,28 @@ def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> 
     assert busy.audited()[0] == ("verify", "job j", "14 files compared with a table of 9 rows: 1 missing.")
 
 
-def test_a_run_that_waits_for_another_one_is_cancelled(busy: Site) -> None:
-    session = busy.place.session
+def test_a_run_that_waits_for_another_one_is_cancelled(shown: Site) -> None:
+    session = shown.place.session
     job = session.jobs.get("j")
     with held(session.home.catalog, job.id, job.name, 10.0):
-        begun = busy.post("/jobs/j/run", 202)
-        eventually(lambda: busy.json("/tasks")["tasks"][0]["step"])
-        done = busy.post(f"/tasks/{begun['audit']}/cancel")
+        begun = shown.post("/jobs/j/run", 202)
+        eventually(lambda: shown.json("/tasks")["tasks"][0]["step"])
+        done = shown.post(f"/tasks/{begun['audit']}/cancel")
         assert (done["action"], done["object"], done["finished"]) == ("cancel", "run job j", True)
-        eventually(lambda: busy.json("/tasks")["tasks"][0]["state"] == "cancelled")
+        eventually(lambda: shown.json("/tasks")["tasks"][0]["state"] == "cancelled")
 
 
-def test_no_page_shows_the_names_of_processes(busy: Site) -> None:
-    batch = busy.json("/jobs/j/batches")["batches"][0]["id"]
-    job = busy.place.session.jobs.get("j")
-    with held(busy.place.session.home.catalog, job.id, job.name, 10.0) as owner:
-        shown = [busy.client.get(path, headers=JSON).text for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
-        shown += [busy.page(path) for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+def test_no_page_shows_the_names_of_processes(shown: Site) -> None:
+    batch = shown.json("/jobs/j/batches")["batches"][0]["id"]
+    job = shown.place.session.jobs.get("j")
+    with held(shown.place.session.home.catalog, job.id, job.name, 10.0) as owner:
+        said = [shown.client.get(path, headers=JSON).text for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
+        said += [shown.page(path) for path in ("/", "/jobs/j", f"/jobs/j/batches/{batch}")]
         with pytest.raises(StreamBusyError) as refused:
-            busy.place.run()
-        shown.append(str(refused.value))
+            shown.place.run()
+        said.append(str(refused.value))
     host, pid, *_ = owner.rsplit("/", 3)
-    assert not [text[text.index(f"{host}/{pid}") - 60 :][:200] for text in shown if f"{host}/{pid}" in text]
+    assert not [text[text.index(f"{host}/{pid}") - 60 :][:200] for text in said if f"{host}/{pid}" in text]
 
 
 def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:
@@ -435,89 +459,96 @@ def test_a_batch_has_its_files_its_attempts_and_its_failures(busy: Site) -> None
     assert busy.json("/jobs/j/batches/none", 404)["error"]["type"] == "NotFoundError"
 
 
-def test_only_pictures_of_the_directory_are_served_and_they_cannot_run(busy: Site) -> None:
-    answer = busy.client.get("/volumes/v/content", params={"path": "p.png"})
+def test_only_pictures_of_the_directory_are_served_and_they_cannot_run(shown: Site) -> None:
+    answer = shown.client.get("/volumes/v/content", params={"path": "p.png"})
     assert (answer.content, answer.headers["content-type"]) == (PNG, "image/png")
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
-    (busy.place.folder / "hidden.png").write_bytes(PNG)
+    (shown.place.folder / "hidden.png").write_bytes(PNG)
     for path, status in (("in/good1", 400), ("hidden.png", 404), ("../home/catalog.db", 404), ("", 404)):
-        assert busy.client.get("/volumes/v/content", params={"path": path}, headers=JSON).status_code == status
+        assert shown.client.get("/volumes/v/content", params={"path": path}, headers=JSON).status_code == status
 
 
-def test_a_text_is_shown_as_it_begins_and_a_pdf_opens(busy: Site) -> None:
-    found = {"text": ("ä" * 5000).encode(), "pdf": b"%PDF-1.4", "binary": b"ab\0c", "latin": b"caf\xe9", "empty": b""}
+def test_a_text_is_shown_as_it_begins_and_a_pdf_opens(site: Site) -> None:
+    found = {
+        "text": ("ä" * 5000).encode(),
+        "pdf": b"%PDF-1.4",
+        "binary": b"ab\0c",
+        "latin": b"caf\xe9",
+        "empty": b"",
+        "p.png": PNG,
+    }
     for name, content in found.items():
-        (busy.place.folder / name).write_bytes(content)
-    busy.place.refresh()
-    shown = {name: busy.json("/volumes/v/files", path=name)["preview"] for name in [*found, "p.png"]}
+        (site.place.folder / name).write_bytes(content)
+    site.place.refresh()
+    shown = {name: site.json("/volumes/v/files", path=name)["preview"] for name in found}
     assert shown == {
         "text": {"content": None, "text": "ä" * 2048 + " ..."},
         "pdf": {"content": "application/pdf", "text": None},
         "p.png": {"content": "image/png", "text": None},
         **{name: {"content": None, "text": None} for name in ("binary", "latin", "empty")},
     }
-    answer = busy.client.get("/volumes/v/content", params={"path": "pdf"})
+    answer = site.client.get("/volumes/v/content", params={"path": "pdf"})
     assert (answer.content, answer.headers["content-type"]) == (b"%PDF-1.4", "application/pdf")
-    (busy.place.folder / "text").unlink()
-    assert busy.json("/volumes/v/files", path="text")["preview"]["text"] is None, "its object was deleted from the store"
+    (site.place.folder / "text").unlink()
+    assert site.json("/volumes/v/files", path="text")["preview"]["text"] is None, "its object was deleted from the store"
 
 
-def test_an_image_of_a_page_that_is_none_is_no_error(busy: Site) -> None:
+def test_an_image_of_a_page_that_is_none_is_no_error(shown: Site) -> None:
     asked = {"path": "in/bad1"}
-    assert busy.client.get("/volumes/v/content", params=asked, headers=JSON).status_code == 400
-    assert busy.client.get("/volumes/v/content", params=asked, headers={"sec-fetch-dest": "image"}).status_code == 204
+    assert shown.client.get("/volumes/v/content", params=asked, headers=JSON).status_code == 400
+    assert shown.client.get("/volumes/v/content", params=asked, headers={"sec-fetch-dest": "image"}).status_code == 204
 
 
-def test_a_table_shows_columns_rows_and_commits(busy: Site) -> None:
-    found = busy.json("/tables/t")
+def test_a_table_shows_columns_rows_and_commits(shown: Site) -> None:
+    found = shown.json("/tables/t")
     assert (found["rows"], found["job"]) == (10, "j")
     assert found["columns"][0] == {"column": "n", "type": "INT", "least": 0, "most": 73, "nulls": 0}
     assert len(found["sample"]["rows"]) == 10
     assert found["history"][0]["version"] == found["version"]
-    (row,) = busy.json("/tables")["tables"]
+    (row,) = shown.json("/tables")["tables"]
     assert (row["table"], row["job"], row["filled_by"]) == ("t", "j", "job j")
-    busy.json("/tables/none", 404)
+    shown.json("/tables/none", 404)
 
 
-def test_the_page_of_queries_offers_tables_examples_and_what_was_run(busy: Site) -> None:
-    found = busy.json("/sql")
+def test_the_page_of_queries_offers_tables_examples_and_what_was_run(shown: Site) -> None:
+    found = shown.json("/sql")
     assert found["tables"] == ["t"]
     for one in found["examples"]:
         if not one.startswith("DESCRIBE"):  # the engine of all tests does not know the table by its name
-            busy.post("/sql", q=one)
-    assert busy.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
-    page = busy.page("/sql")
+            shown.post("/sql", q=one)
+    assert shown.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
+    page = shown.page("/sql")
     assert page.count("volstream.failures LIMIT 20</a>") == 2
     assert ">t</a>" in page
 
 
-def test_tables_have_rows_size_and_last_write_on_their_page_and_on_the_overview(busy: Site) -> None:
-    (row,) = busy.json("/tables")["tables"]
+def test_tables_have_rows_size_and_last_write_on_their_page_and_on_the_overview(shown: Site) -> None:
+    (row,) = shown.json("/tables")["tables"]
     assert (row["rows"], row["note"]) == (10, None)
     assert row["bytes"] > 1000
     assert row["written_on"] is not None
-    assert busy.json("/")["all_tables"] == [row]
+    assert shown.json("/")["all_tables"] == [row]
     for path in ("/", "/tables"):
-        assert 'data-label="Last write"><time' in busy.page(path)
+        assert 'data-label="Last write"><time' in shown.page(path)
 
 
-def test_queries_run_and_nothing_else(busy: Site) -> None:
-    found = busy.post("/sql", q="SELECT job, path FROM volstream.failures ORDER BY path", limit="3")["result"]
+def test_queries_run_and_nothing_else(shown: Site) -> None:
+    found = shown.post("/sql", q="SELECT job, path FROM volstream.failures ORDER BY path", limit="3")["result"]
     assert found["columns"] == ["job", "path"]
     assert found["rows"] == [["j", f"in/bad{number}"] for number in range(3)]
     assert found["more"]
-    assert busy.post("/sql", 400, q="DROP JOB j")["error"]["type"] == "SqlError"
-    assert busy.post("/sql", 400, q="SELECT nothing FROM nowhere")["error"]["type"] == "SqlError"
-    page = busy.client.post("/sql", data={"q": "SELECT '<b>' AS `<i>`"}, headers={"accept": "text/html"}).text
+    assert shown.post("/sql", 400, q="DROP JOB j")["error"]["type"] == "SqlError"
+    assert shown.post("/sql", 400, q="SELECT nothing FROM nowhere")["error"]["type"] == "SqlError"
+    page = shown.client.post("/sql", data={"q": "SELECT '<b>' AS `<i>`"}, headers={"accept": "text/html"}).text
     assert "&lt;b&gt;" in page
     assert "<i>" not in page
-    assert "SELECT 1 &lt;" in busy.page("/sql", q="SELECT 1 <")
+    assert "SELECT 1 &lt;" in shown.page("/sql", q="SELECT 1 <")
     wrong = {"q": "SELECT nothing FRM nowhere at all"}
-    page = busy.client.post("/sql", data=wrong, headers={"accept": "text/html"}).text
+    page = shown.client.post("/sql", data=wrong, headers={"accept": "text/html"}).text
     said = page.partition('aria-label="Error">')[2].partition("</pre>")[0]
     assert "\n" in said
     assert "\\n" not in said
-    [totals] = [row for row in busy.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"]
+    [totals] = [row for row in shown.post("/sql", q="DESCRIBE JOB j", limit="200")["result"]["rows"] if row[0] == "totals"]
     assert totals[1].startswith('{"batches": ')
     assert "\n" not in totals[1]
 
@@ -532,11 +563,11 @@ def test_settings_have_no_secrets(place: Place) -> None:
     assert "spark.secret" in shown
 
 
-def test_the_doctor_checks_when_asked(busy: Site) -> None:
-    assert busy.json("/doctor")["checks"] is None
-    checks = busy.post("/doctor", volume="v")["checks"]
+def test_the_doctor_checks_when_asked(shown: Site) -> None:
+    assert shown.json("/doctor")["checks"] is None
+    checks = shown.post("/doctor", volume="v")["checks"]
     assert {"catalog", "listing"} <= {check["what"] for check in checks}
-    busy.post("/doctor", 404, volume="none")
+    shown.post("/doctor", 404, volume="none")
 
 
 def test_large_and_odd_forms_are_refused(site: Site) -> None:

@@ -34,22 +34,28 @@ class Page:
 
 
 @pytest.fixture
-def page(place: Place) -> Iterator[Page]:
+def empty(place: Place) -> Iterator[Page]:
+    """The page of a home without tables."""
     queries = Queries(place.session)
-    found = Page(place, queries)
+    yield Page(place, queries)
+    queries.stop()
+
+
+@pytest.fixture
+def page(empty: Page) -> Page:
+    place = empty.place
     place.put("a.txt", "one")
     place.put("b.txt", "three")
     place.refresh()
     file = place.folder.parent / "job.py"
     file.write_text(COUNT)
-    place.session.sql(f"CREATE SCHEMA {found.schema}").collect()
-    place.session.jobs.create("j", f"{file}:f", f"{found.schema}.t", returns="n INT", volume="v")
+    place.session.sql(f"CREATE SCHEMA {empty.schema}").collect()
+    place.session.jobs.create("j", f"{file}:f", f"{empty.schema}.t", returns="n INT", volume="v")
     place.run()
     place.session.streams.create("s", volume="v")
     place.put("c.txt", "new")
     place.refresh()
-    yield found
-    queries.stop()
+    return empty
 
 
 @pytest.mark.long
@@ -89,7 +95,7 @@ def test_every_relation_of_the_home_is_read_in_every_way(page: Page) -> None:
         assert page.rows(query) == wanted, query
 
 
-def test_positions_in_errors_are_those_of_the_query(page: Page) -> None:
+def test_positions_in_errors_are_those_of_the_query(empty: Page) -> None:
     for query, wanted in {
         "SELECT nope FROM range(1)": r"line 1 pos 7$",
         "SELECT\n nope FROM range(1)": r"line 2 pos 1$",
@@ -98,12 +104,12 @@ def test_positions_in_errors_are_those_of_the_query(page: Page) -> None:
         "SHOW TABLES nope nope": r"\(line 1, pos 12\)",
     }.items():
         with pytest.raises(SqlError, match=wanted):
-            page.rows(query)
+            empty.rows(query)
 
 
-def test_other_platforms_constructs_are_answered_here_too(page: Page) -> None:
+def test_other_platforms_constructs_are_answered_here_too(empty: Page) -> None:
     with pytest.raises(SqlError, match=r"volstream has no read_files\."):
-        page.rows("SELECT * FROM read_files('/data')")
+        empty.rows("SELECT * FROM read_files('/data')")
 
 
 #: ``#`` is a file that the daemon could read, ``@`` the folder of a table of the home.
@@ -293,8 +299,8 @@ def test_a_time_does_not_belong_to_more_windows_than_the_analyser_can_take(place
         assert spark.sql(windows.format("3 seconds")).count() == 3
 
 
-def test_values_are_cut_before_they_arrive(page: Page) -> None:
-    queries = Queries(page.place.session, max_bytes=200_000)
+def test_values_are_cut_before_they_arrive(place: Place) -> None:
+    queries = Queries(place.session, max_bytes=200_000)
     text, inner = "repeat('x', 1000000)", "repeat('é', 1000000)"
     query = f"SELECT {text} AS a, CAST({text} AS BINARY) AS a, array({inner}) AS l, array(1, NULL) AS s, NULL AS n FROM range(20)"
     assert queries.run("SHOW SCHEMAS", 50).columns == ["namespace"]
@@ -309,8 +315,8 @@ def test_values_are_cut_before_they_arrive(page: Page) -> None:
     queries.stop()
 
 
-def test_rows_end_where_they_are_too_large_and_it_is_said(page: Page) -> None:
-    queries = Queries(page.place.session, max_bytes=1 << 20)
+def test_rows_end_where_they_are_too_large_and_it_is_said(place: Place) -> None:
+    queries = Queries(place.session, max_bytes=1 << 20)
     columns = ", ".join(f"repeat('{at % 10}', 1000)" for at in range(30))
     answer = queries.run(f"SELECT {columns} FROM range(500)", 500)
     assert answer.more
@@ -320,8 +326,8 @@ def test_rows_end_where_they_are_too_large_and_it_is_said(page: Page) -> None:
 
 
 @pytest.mark.parametrize("ended", [pytest.param("by time", marks=pytest.mark.long), "by stopping"])
-def test_a_query_that_runs_is_ended(page: Page, ended: str) -> None:
-    queries = Queries(page.place.session, max_seconds=60.0 if ended == "by stopping" else 2.0)
+def test_a_query_that_runs_is_ended(place: Place, ended: str) -> None:
+    queries = Queries(place.session, max_seconds=60.0 if ended == "by stopping" else 2.0)
     queries.run("SELECT 1", 1)
     if ended == "by stopping":
         threading.Timer(2.0, queries.stop).start()

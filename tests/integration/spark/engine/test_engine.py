@@ -163,7 +163,7 @@ def test_each_thread_has_a_session_that_ends_with_it(shared: SparkGateway) -> No
     assert len(shared._in_use()) == 1
 
 
-@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("used", [pytest.param(True, marks=pytest.mark.long), False])
 def test_an_engine_that_no_longer_has_a_session_is_lost(engine_address: EngineAddress, used: bool) -> None:
     gateway = SparkGateway(lambda: engine_address, stall_seconds=2)
     try:
@@ -180,6 +180,7 @@ def test_an_engine_that_no_longer_has_a_session_is_lost(engine_address: EngineAd
         gateway.close()
 
 
+@pytest.mark.long
 def test_sessions_that_are_released_are_not_missed(engine_address: EngineAddress) -> None:
     gateway = SparkGateway(lambda: engine_address, stall_seconds=0.4)
     try:

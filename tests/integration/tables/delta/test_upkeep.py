@@ -347,7 +347,9 @@ def test_what_another_writer_has_not_committed_yet_is_left_alone(short: str) -> 
     assert [(Path(short) / name).exists() for name in names] == [True, True, False]
 
 
-@pytest.mark.parametrize("property", ["logRetentionDuration", "deletedFileRetentionDuration"])
+@pytest.mark.parametrize(
+    "property", ["logRetentionDuration", pytest.param("deletedFileRetentionDuration", marks=pytest.mark.long)]
+)
 def test_a_table_with_a_retention_keeps_all_versions_for_that_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, property: str
 ) -> None:
