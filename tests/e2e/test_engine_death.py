@@ -34,6 +34,7 @@ def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, fi
     assert job["outcome"] == "failed: The Spark engine was lost: it was killed by signal 9 (SIGKILL)."
 
 
+@pytest.mark.long
 def test_a_job_runs_after_spark_has_removed_the_folder_of_its_workers(home: Home, name: str, files: Path) -> None:
     """Spark does so to a session that was at rest for half an hour, while what its workers are forked from goes on."""
     write(files, {"one.txt": "1"})
