@@ -120,8 +120,8 @@ def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
     if found.stale and (oldest := found.oldest) is not None:
         age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
         files = f"{found.stale:,} of {counted(found.total, job.unit)}"
-        since = f"since version {oldest.number}, {age} old"
-        return f"older code made the rows of {files} ({since}): volstream replay {job.name} --stale"
+        oldest_one = f"oldest: version {oldest.number}, {age} old"
+        return f"{files} last processed by older code ({oldest_one}): volstream replay {job.name} --stale"
     return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from volstream.base.definitions import PAUSED_BY_USER, FileJob, Job, JobState
+from volstream.base.definitions import FileJob, Job, JobState
 from volstream.base.lifecycle.identity import host_of, new_owner
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
@@ -195,6 +195,14 @@ class BatchStoppedError(Exception):
     """A run that is to end interrupted its batch. Nothing was committed; the next run repeats the batch."""
 
 
+def present(catalog: Catalog, job: Job) -> Job:
+    """Returns a running job as it is now. Raises FencedError if it was dropped."""
+    current = catalog.jobs.by_id(job.id)
+    if current is None:
+        raise FencedError(f"The job {job.name} was dropped while it ran.")
+    return current
+
+
 class JobWatch:
     """Tells a run that works on a batch whether it may go on: a function or a statement may never return.
 
@@ -225,12 +233,10 @@ class JobWatch:
             BatchStoppedError: the job was paused, or the run stopped, longer ago than a batch should take.
         """
         try:
-            current = self._catalog.jobs.by_id(self.job.id)
+            current = present(self._catalog, self.job)
         except CatalogError:
             return None
-        if current is None:
-            raise FencedError(f"The job {self.job.name} was dropped while it ran.")
-        self.paused = (current.state_reason or PAUSED_BY_USER) if current.state is JobState.PAUSED else None
+        self.paused = current.paused
         if not (self._stop or self.paused):
             self._stopped = None
         elif self._stopped is None:

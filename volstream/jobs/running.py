@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
-from volstream.base.definitions import PAUSED_BY_USER, FileJob, JobState, Stream, Volume
+from volstream.base.definitions import FileJob, Stream, Volume
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.model.text import counted
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.base.tracing import span
-from volstream.errors import FencedError, NotFoundError
+from volstream.errors import NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
 from volstream.jobs.environments import with_environment
 from volstream.jobs.failing import recover
-from volstream.jobs.lease import LOOK_SECONDS, BatchStoppedError, RunReport
+from volstream.jobs.lease import LOOK_SECONDS, BatchStoppedError, RunReport, present
 from volstream.jobs.output_checks import has_outputs
 from volstream.jobs.outputs import finish
 from volstream.jobs.progress import Observer
@@ -176,11 +176,9 @@ class Run:
 
     def _look_at_job(self, attempts: BatchExecutor) -> None:
         """Checks that the job may continue: it may have been dropped or paused, possibly by a batch; or have another rate."""
-        current = self.services.catalog.jobs.by_id(self.job.id)
-        if current is None:
-            raise FencedError(f"The job {self.job.name} was dropped while it ran.")
-        if current.state is JobState.PAUSED:
-            self.report.paused = current.state_reason or PAUSED_BY_USER
+        current = present(self.services.catalog, self.job)
+        if current.paused is not None:
+            self.report.paused = current.paused
         if isinstance(current, FileJob):
             attempts.stager.apply_changes(current)
         self.job = attempts.job

@@ -53,7 +53,8 @@ def watched(session: SparkSession, look: Callable[[], object], seconds: float) -
             with suppress(Exception):  # the engine died, which ends it, too
                 session.interruptAll()
 
-    threading.Thread(target=watch, name="statements", daemon=True).start()
+    thread = threading.Thread(target=watch, name="statements", daemon=True)
+    thread.start()
     try:
         yield
     except Exception as error:
@@ -62,6 +63,8 @@ def watched(session: SparkSession, look: Callable[[], object], seconds: float) -
         raise raised[0] from error
     finally:
         over.set()
+        if raised:
+            thread.join()  # or it could interrupt the next statements of the session
 
 
 @contextmanager

@@ -247,7 +247,7 @@ def test_rows_made_by_older_code_are_named_and_only_they_are_replayed(place: Pla
     place.run()
     said = place.session.jobs.said_of_code("j")
     assert said is not None
-    assert said.startswith("older code made the rows of 2 of 3 files (since version 1, ")
+    assert said.startswith("2 of 3 files last processed by older code (oldest: version 1, ")
     assert said.endswith("volstream replay j --stale")
     described = details.described(place.session.home, job)
     assert [(one["number"], one["files"], one["current"]) for one in described["code_versions"]] == [(2, 1, True), (1, 2, False)]

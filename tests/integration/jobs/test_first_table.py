@@ -96,7 +96,7 @@ def test_changed_code_takes_new_files_and_the_rest_after_a_replay(run: Run, home
     rows, told = run(lambda file: {"n": len(file.read_text()) * 10, "name": file.name})
     assert rows == [("a", 1, None), ("b", 10, "b")]
     assert "Inferred columns from 2 files: name STRING." in told
-    assert "older code made the rows of 1 of 2 files" in told
+    assert "1 of 2 files last processed by older code" in told
     job = objects.file_job(home.session.jobs.get(home.name("t")))
     assert "older code" in details.described(home.session.home, job)["code"]
     home.session.jobs.replay(home.name("t"))

@@ -553,7 +553,12 @@ class Job(JobOptions):
     @property
     def paused_itself(self) -> str | None:
         """Why the job paused itself; None: it is active, or was paused by a person."""
-        return self.state_reason if self.state is JobState.PAUSED and self.state_reason != PAUSED_BY_USER else None
+        return None if self.paused == PAUSED_BY_USER else self.paused
+
+    @property
+    def paused(self) -> str | None:
+        """Why it is paused; None: it is not."""
+        return (self.state_reason or PAUSED_BY_USER) if self.state is JobState.PAUSED else None
 
 
 @dataclass(frozen=True, kw_only=True)

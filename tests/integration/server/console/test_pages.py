@@ -109,7 +109,7 @@ def site(place: Place) -> Iterator[Site]:
 
 
 def ran(site: Site) -> Site:
-    """The same after a run of a job: files, of which some failed, and hostile names."""
+    """Runs a job over 14 files: some have hostile names, and four fail."""
     place = site.place
     for number in range(4):
         place.put(f"in/good{number}", "x" * number)
@@ -184,7 +184,7 @@ def test_versions_of_code_stand_side_by_side_and_files_of_older_code_are_replaye
     assert "+EDITED = &#39;&lt;b&gt;edited" in page
     assert "<b>edited" not in page
     assert busy.json("/jobs/j/code", 404, old="3")["error"]["type"] == "NotFoundError"
-    assert "Older code made the rows of 10 files." in busy.page("/jobs/j")
+    assert "10 files last processed by older code." in busy.page("/jobs/j")
     task = busy.post("/jobs/j/replay", 202, stale="1")["audit"]
     eventually(lambda: busy.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
     assert [one["files"] for one in busy.json("/jobs/j/code")["versions"]] == [11, 0]
@@ -197,9 +197,9 @@ def test_the_overview_says_what_is_wrong(shown: Site, monkeypatch: pytest.Monkey
     (volume,) = found["volumes"]
     assert (job["failed"], job["waiting"], job["into"], volume["files"]) == (4, 0, "t", 14)
     assert [(one["kind"], one["name"], one["severe"]) for one in found["problems"]] == [("job", "j", False)]
-    monkeypatch.setitem(shown.said, "failing_volumes", {"v": "its folder is gone"})
-    assert shown.json("/")["problems"][0]["why"] == "its folder is gone"
-    assert "its folder is gone" in shown.page("/")
+    monkeypatch.setitem(shown.said, "failing_volumes", {"v": "The folder does not exist."})
+    assert shown.json("/")["problems"][0]["why"] == "The folder does not exist."
+    assert "The folder does not exist." in shown.page("/")
 
 
 def test_an_overview_without_jobs_says_how_to_make_one(site: Site) -> None:
@@ -510,14 +510,14 @@ def test_a_table_shows_columns_rows_and_commits(shown: Site) -> None:
     shown.json("/tables/none", 404)
 
 
-def test_the_page_of_queries_offers_tables_examples_and_what_was_run(shown: Site) -> None:
-    found = shown.json("/sql")
+def test_the_page_of_queries_offers_tables_examples_and_what_was_run(busy: Site) -> None:
+    found = busy.json("/sql")
     assert found["tables"] == ["t"]
     for one in found["examples"]:
         if not one.startswith("DESCRIBE"):  # the engine of all tests does not know the table by its name
-            shown.post("/sql", q=one)
-    assert shown.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
-    page = shown.page("/sql")
+            busy.post("/sql", q=one)
+    assert busy.json("/sql")["recent"] == [one for one in reversed(found["examples"]) if not one.startswith("DESCRIBE")]
+    page = busy.page("/sql")
     assert page.count("volstream.failures LIMIT 20</a>") == 2
     assert ">t</a>" in page
 
