@@ -302,6 +302,10 @@ def _is_free(port: int) -> bool:
 SERVERS = {"moto": moto, "localstack": localstack, "seaweedfs": seaweedfs, "gcs": fake_gcs, "pubsub": pubsub, "azurite": azurite}
 
 
+#: Those that are of S3.
+S3 = ("moto", "localstack", "seaweedfs")
+
+
 def each(*names: str) -> Sequence[Any]:
     """Parameters of a fixture or test: names of servers. Those that have to be installed are for the long tests."""
     return [pytest.param(name, marks=pytest.mark.long if name in _INSTALLED else ()) for name in names]

@@ -14,7 +14,7 @@ import sqlalchemy
 from tests.e2e.homes import Daemon, Home, patiently, write
 from tests.postgres import postgres  # noqa: F401  # a fixture
 from tests.s3 import warehouse_in_s3
-from tests.servers import SERVERS
+from tests.servers import S3
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -98,7 +98,7 @@ def _kept(daemon: Daemon) -> int:
     return int(json.loads(body)["volumes"]) if status == 200 else -1
 
 
-@pytest.fixture(params=["folder", *SERVERS])
+@pytest.fixture(params=["folder", *S3])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mapping[str, str]]:
     """The settings of a warehouse that the homes share."""
     if request.param == "folder":

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.homes import Daemon, Home, patiently, write
 from tests.s3 import Overtaking, warehouse_in_s3
-from tests.servers import SECRET, SERVERS
+from tests.servers import S3, SECRET
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -20,13 +20,13 @@ def read(file):
 """
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", S3)
 def test_a_job_a_statement_and_the_daemon_work_on_a_warehouse_in_s3(tmp_path: Path, server: str) -> None:
     with warehouse_in_s3(server) as settings:
         _use(tmp_path, settings)
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", S3)
 def test_a_commit_of_spark_that_is_overtaken_in_a_bucket_comes_after_the_other_one(tmp_path: Path, server: str) -> None:
     home = Home(tmp_path, seconds=300)
     other = b'{"commitInfo":{"timestamp":1,"operation":"WRITE","operationParameters":{"mode":"Append"}}}\n'

@@ -210,8 +210,8 @@ class Settings(BaseSettings):
     credentials: dict[str, StaticKeys] = {}
     """Keys by the connection that uses them; they never leave this process."""
 
-    lease_seconds: Seconds = 30.0
-    """A lease not renewed for this long may be taken over by another host."""
+    lease_seconds: Seconds = Field(default=30.0, le=900)
+    """A lease not renewed for this long may be taken over by another host; at most 15 minutes."""
     shutdown_seconds: Seconds = 30.0
     """How long the daemon may take to finish its current work after SIGTERM, and an engine to finish what its clients do."""
 

@@ -57,6 +57,15 @@ MAX_BOUND = 500
 #: Maximum wait for another process's transaction; volstream's take milliseconds.
 _BUSY_SECONDS = 30
 
+#: How long PostgreSQL is waited for, in seconds and, at the end, milliseconds: a host that has vanished says nothing.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+
 #: The transactions that PostgreSQL lets this one see; those of the server's other databases count, too.
 _SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
 
@@ -111,7 +120,9 @@ class Database:
                 parsed,
                 poolclass=QueuePool,
                 pool_pre_ping=not self.is_embedded,
-                connect_args={"timeout": _BUSY_SECONDS} if self.is_embedded else {"connect_timeout": 10},
+                connect_args={"timeout": _BUSY_SECONDS}
+                if self.is_embedded
+                else {name: value for name, value in _PATIENCE.items() if name not in parsed.query},
             )
         except NoSuchModuleError as error:
             raise InvalidValueError(f"catalog_url cannot be used: {error}.") from None

@@ -211,9 +211,8 @@ class Failures:
             for failure in those:
                 later = now + min(max(now - failure.failed_on, _SOON), _LATE)
                 mine = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
-                transaction.execute(
-                    update(failures).where(*mine, failures.c.state.in_(DUE)).values(state=FailureState.WAITING, next_try=later)
-                )
+                waiting = {"state": FailureState.WAITING, "next_try": later, "failed_on": min(failure.failed_on, now)}
+                transaction.execute(update(failures).where(*mine, failures.c.state.in_(DUE)).values(waiting))
 
 
 def earliest_try(job_id: ColumnElement[str]) -> Select[tuple[datetime | None]]:

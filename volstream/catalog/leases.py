@@ -146,7 +146,7 @@ class Leases:
             now = self._database.now(transaction)
             mine = leases.c.name.startswith(prefix, autoescape=True)
             rows = transaction.execute(select(leases).where(leases.c.expires > now, mine).order_by(leases.c.name))
-            return [Lease(*row) for row in rows if not is_gone(row.owner)]
+            return [Lease(*row) for row in rows if _holds(row, now, 0.0)]
 
     def running_jobs(self) -> frozenset[str]:
         """Returns the ids of jobs that a process is running now."""

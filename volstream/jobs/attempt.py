@@ -90,8 +90,8 @@ class BatchExecutor:
                 self.ahead.forget()
                 if batch.id in self._committed or isinstance(error, FencedError):
                     raise
-                if self._is_overtaken(intent):
-                    raise FencedError(f"Batch {batch.id}: another process took it over; nothing of this run was kept.") from error
+                if (overtaken := self._overtaken(intent)) is not None:
+                    raise overtaken from error
                 # If that fails now (the engine died), the next owner settles it.
                 with suppress(VolstreamError):
                     recover(self._services, self.job, reason_of(error))
@@ -203,20 +203,22 @@ class BatchExecutor:
         current = self._watch.look()
         if current is None:
             return False
-        if self._is_overtaken(intent):
-            raise FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
+        if (overtaken := self._overtaken(intent)) is not None:
+            raise overtaken
         if not isinstance(current, FileJob) or current.timeout == self.job.timeout:
             return False
         self.stager.apply_changes(current)
         return True
 
-    def _is_overtaken(self, intent: Intent) -> bool:
-        """Returns whether another process settled this attempt; it may be working on the next, which must not be settled."""
+    def _overtaken(self, intent: Intent) -> FencedError | None:
+        """Returns the error if another process settled this attempt; it may work on the next, which must not be settled."""
         try:
             present = self._services.catalog.consumptions.open_intent(intent.stream_id)
         except CatalogError:
-            return False
-        return present is None or present.attempt != intent.attempt
+            return None
+        if present is not None and present.attempt == intent.attempt:
+            return None
+        return FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
 
     def _judged(self, done: StagedBatch) -> StagedBatch:
         """Returns the outcomes as the job's expectations have them."""

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -177,8 +177,11 @@ class Residents:
         """Keeps the tasks in one session, whose workers are forked from one process, and in another one if that is of no use."""
         while not self._ended:
             with suppress(Exception), self._session() as session, ThreadPoolExecutor(self.count) as pool:
-                for _ in range(self.count):
-                    pool.submit(self._keep_one, session, path)
+                keepers = [pool.submit(self._keep_one, session, path) for _ in range(self.count)]
+                while not all(one.done() for one in keepers):
+                    wait([one for one in keepers if not one.done()], return_when=FIRST_COMPLETED)
+                    if not self._ended.wait(_LASTING_SECONDS) and not all(one.done() for one in keepers):
+                        keepers = [pool.submit(self._keep_one, session, path) if one.done() else one for one in keepers]
             self._ended.wait(_LASTING_SECONDS)
 
     def _keep_one(self, session: SparkSession, path: str) -> None:

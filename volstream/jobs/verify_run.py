@@ -93,5 +93,6 @@ class VerifyRun(Run):
         """Records and returns what was found; ``version``: of the table, if it was compared."""
         known = {"verified_version": version} if version is not None and found.is_proven else {}
         self.job = self.services.catalog.jobs.change(self.job, verified_on=datetime.now(UTC), **known)
-        self.services.catalog.conditions.note(ConditionKind.PROOF, self.job.id, None if found.is_right else found.text)
+        reason = None if found.is_right else f"does not match the files: {found.text}"
+        self.services.catalog.conditions.note(ConditionKind.PROOF, self.job.id, reason)
         return found

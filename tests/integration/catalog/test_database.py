@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -119,16 +120,16 @@ def test_a_catalog_of_a_newer_volstream_is_rejected(catalog: Catalog, url: str) 
 
 def test_an_exception_in_a_transaction_rolls_it_back(catalog: Catalog) -> None:
     with pytest.raises(ZeroDivisionError), catalog.database.transaction() as transaction:  # noqa: PT012  # the transaction is the block
-        insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', 9e12)"
-        transaction.execute(sqlalchemy.text(insert))
+        insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', :soon)"
+        transaction.execute(sqlalchemy.text(insert), {"soon": time.time() + 60})
         raise ZeroDivisionError
     assert catalog.leases.held() == []
 
 
 def test_a_reader_does_not_wait_for_a_writer(catalog: Catalog) -> None:
     with catalog.database.transaction() as transaction:
-        insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', 9e12)"
-        transaction.execute(sqlalchemy.text(insert))
+        insert = "insert into leases (name, owner, purpose, expires) values ('n', 'o', 'p', :soon)"
+        transaction.execute(sqlalchemy.text(insert), {"soon": time.time() + 60})
         assert catalog.leases.held() == []
     assert [lease.name for lease in catalog.leases.held()] == ["n"]
 

@@ -179,6 +179,12 @@ def test_a_postponed_failure_waits_and_becomes_due_again(catalog: Catalog, job: 
     assert {one.path for one in catalog.failures.due(job.id, later, 10)} == {"a", "b"}
 
 
+def test_a_failure_from_a_clock_that_was_ahead_can_be_postponed(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a", "failed_on": datetime.now(UTC) + timedelta(days=1)})
+    catalog.failures.postpone(catalog.failures.active(job.id), datetime.now(UTC))
+    assert catalog.failures.due(job.id, datetime.now(UTC), 10) == []
+
+
 def test_a_vanished_file_that_may_return_unchanged_becomes_due_automatically(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a", "kind": FailureKind.VANISHED})
     assert states(catalog, job) == {"a": FailureState.WAITING}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.running import BATCH, Frozen, Runner, failed, results
 from tests.waiting import eventually
-from volstream.base.lifecycle.identity import is_alive, start_time
+from volstream.base.lifecycle.identity import is_alive, name_of_start
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
 
@@ -172,7 +172,7 @@ time.sleep(60)
     with subprocess.Popen(words, stdout=subprocess.PIPE, pass_fds=(reads, writes), text=True) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
-        started = start_time(child)
+        started = name_of_start(child)
         eventually(lambda: "volstream.functions.serving" in " ".join(psutil.Process(child).cmdline()))
         process.kill()
     try:

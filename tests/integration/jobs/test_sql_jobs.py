@@ -21,6 +21,7 @@ from volstream.errors import (
     StreamBusyError,
 )
 from volstream.jobs import lease
+from volstream.jobs.progress import Progress
 
 COPY = "INSERT INTO u$ SELECT id, name FROM s$ WHERE __change_type = 'INSERT'"
 
@@ -158,6 +159,22 @@ def test_a_paused_job_does_not_run_until_it_is_resumed(copied: Home) -> None:
         copied.session.jobs.run(copied.name("j"))
     copied.sql("ALTER JOB j$ RESUME")
     assert copied.session.jobs.run(copied.name("j")).progress.rows == 1
+
+
+@pytest.mark.long
+def test_a_run_until_empty_ends_after_the_consumption_in_which_its_job_was_paused(copied: Home) -> None:
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+    name = copied.name("j")
+
+    def more(_: Progress) -> None:
+        copied.session.jobs.pause(name)
+        copied.sql("INSERT INTO t$ VALUES (2, 'b', 2)")
+
+    report = copied.session.jobs.run(name, until_empty=True, observe=more)
+
+    assert (report.progress.rows, report.paused) == (1, "paused by the user")
+    copied.session.jobs.resume(name)
+    assert copied.session.jobs.run(name, until_empty=True).progress.rows == 1
 
 
 @pytest.mark.long

@@ -6,7 +6,9 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,9 @@ from tests.waiting import eventually
 from volstream.base.definitions import FileJob, OnMove
 from volstream.base.lifecycle.stop import Stop
 from volstream.catalog.conditions import ConditionKind
-from volstream.errors import InvalidStateError, StreamStaleError
+from volstream.errors import InvalidStateError, StorageError, StreamStaleError
 from volstream.jobs import ledger
+from volstream.jobs.home import Home
 from volstream.jobs.running import Run
 from volstream.jobs.verify import Problem
 from volstream.ops.inspection.problems import problems
@@ -230,22 +233,48 @@ def test_what_is_wrong_is_a_condition_until_it_is_right(verified: Verified) -> N
     assert wrong() == []
 
 
-@pytest.mark.long
-def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
-    home, stop = verified.place.session.home, Stop()
-    verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
-    verified.jobs.alter("j", verify_every="1s")
+@contextmanager
+def scheduled(home: Home, verified: Verified) -> Iterator[Scheduler]:
+    """The jobs of a daemon, run while the block runs."""
+    stop = Stop()
     scheduler = Scheduler(home.catalog, verified.jobs.runner, home.settings, home.zone, lambda _: True, stop, lambda: True)
     thread = threading.Thread(target=scheduler.run)
     thread.start()
     try:
+        yield scheduler
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.long
+def test_a_daemon_verifies_as_often_as_asked(verified: Verified) -> None:
+    home = verified.place.session.home
+    verified.sql("DELETE FROM t$ WHERE _file_path = '01'")
+    verified.jobs.alter("j", verify_every="1s")
+    with scheduled(home, verified) as scheduler:
         eventually(lambda: home.catalog.conditions.of(ConditionKind.PROOF), 30)
         assert verified.calls() == []
         verified.jobs.alter("j", verify_every="1h")
         eventually(lambda: not scheduler.running, 30)
-    finally:
-        stop.set()
-        thread.join()
+
+
+@pytest.mark.long
+def test_a_verification_that_fails_is_told_until_one_succeeds(verified: Verified, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise StorageError("The store is away.")
+
+    home = verified.place.session.home
+    verified.jobs.alter("j", verify_every="2s", on_change=True)
+    [job] = home.catalog.jobs.list()
+    proof, failing = (partial(home.catalog.conditions.cause, kind, job.id) for kind in (ConditionKind.PROOF, ConditionKind.JOB))
+    with monkeypatch.context() as patched, scheduled(home, verified):
+        patched.setattr("volstream.jobs.verify_run.compared", away)
+        eventually(lambda: proof() == "could not be compared with the files: The store is away.", 30)
+        eventually(lambda: failing() is None, 30)
+        assert proof() is not None
+        patched.undo()
+        eventually(lambda: proof() is None, 30)
 
 
 @pytest.mark.long

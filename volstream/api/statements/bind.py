@@ -79,7 +79,7 @@ class Binding:
         self._pinned: dict[str, Range | None] = {}
         self._tables = f"{home.warehouse}/tables"
         self._checked: set[str] = set()  # schemas that are there, in this home's place
-        self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`")
+        self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`", owns=True)
 
     def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
         """Attaches every table that the statement names or lists; returns it with views for streams and directories.
@@ -228,7 +228,7 @@ class Binding:
             if is_taken(self._home, self.spark, name, location):
                 raise SqlError(f"The metastore has another table {name}.", "Drop its entry in the metastore first.")
             attaching = f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}"
-            self._run_in(name.schema, attaching)
+            self._run_in(name.schema, attaching, owns=location == folders.own_location(self._home.warehouse, name))
             self.tables.add(name)
             return location
         if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
@@ -259,12 +259,17 @@ class Binding:
         files = snapshot.at_query(snapshot.newest if at is None else at)
         return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({files})")
 
-    def _run_in(self, schema: str, statement: str) -> None:
+    def _run_in(self, schema: str, statement: str, *, owns: bool) -> None:
         """Runs a statement that needs a schema, which is created if Spark does not know it: to do so before each statement would
-        take a fifth of a query's time. In a shared metastore, the schema may be another home's, which is an SqlError."""
+        take a fifth of a query's time.
+
+        Args:
+            owns: the statement is about a table in the warehouse. In a shared metastore, the schema may then be another home's,
+                which is an SqlError.
+        """
         from pyspark.errors import AnalysisException
 
-        if shares_schemas(self._home.settings) and schema not in self._checked:
+        if owns and shares_schemas(self._home.settings) and schema not in self._checked:
             self._create_schema(schema)
         try:
             self.spark.sql(statement)

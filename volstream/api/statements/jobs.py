@@ -86,6 +86,9 @@ class StatementRunner:
                         observe(report.progress)
                     if not until_empty:
                         break
+                    watch.look()
+                    if watch.paused:
+                        break
             report.paused = watch.paused
             done = counted(report.progress.rows, "row") if report.progress.batches else None
             lead.summary = done if report.paused is None else f"paused: {report.paused}"

@@ -24,7 +24,7 @@ from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog, actions
-from volstream.tables.delta.places import is_remote, is_table, reached
+from volstream.tables.delta.places import is_table, reached
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -88,16 +88,9 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
             if (check or registered.get(name) != location) and is_table(location)
         }
         gone = {name: location for name, location in registered.items() if present.get(name) != location}
-        if gone and not _is_there(warehouse):
+        if gone and not folders.is_there(warehouse):
             raise DependencyError(f"The warehouse {warehouse} does not exist.", "Is its disk mounted?")
     return new, gone
-
-
-def _is_there(warehouse: str) -> bool:
-    """True if a warehouse in which tables were registered can be seen: their schemas' folders stay, but a bucket has none."""
-    if is_remote(warehouse):
-        return bool(folders.content(f"{warehouse}/{folders.CATALOG}"))
-    return bool(folders.inside(f"{warehouse}/tables"))
 
 
 def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[Name, str]) -> None:

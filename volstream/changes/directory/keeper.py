@@ -85,6 +85,9 @@ class DirectoryKeeper:
         self._store = store or store_of(volume, catalog, settings)
         self._writer = DirectoryWriter(volume, catalog, settings.warehouse_path, settings.directory_versions)
         self._seen: HintSet | None = None  # since the start of a background listing
+        self._seen_more = False  # than the maximum number of keys
+        self._resumes: bool | None = None  # what is in the folder is of this keeper's; None: it has not listed yet
+        self._listed_for = "listing"
         self._put_off_until: dict[str, tuple[int, float]] = {}  # by key: number of attempts, and time of the next
         self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         local = isinstance(self._store, HasLocalPaths)
@@ -131,11 +134,9 @@ class DirectoryKeeper:
         """
         if prefix:
             return self._refresh([prefix], [], cause)
-        if self._seen is not None:  # an older background listing uses the volume's own folder
-            self._seen.subtrees[""] = cause
-        folder = self._folder if self._seen is None else self._folder_beside
-        listing = self._list(folder, [""]) if inventory is None else self._read(folder, inventory)
-        return self._commit(folder, listing, cause, self._earlier(listing))
+        listing = self._list_all() if inventory is None else self._read(inventory)
+        done = self._commit(listing, cause, self._earlier(listing))
+        return self.reconcile(cause=cause) if listing.resumed else done  # what has changed since an earlier process began it
 
     def bootstrap(self) -> ReconcileResult:
         """Fills the directory for the first time: from the newest report about the volume or, if there is none, by listing it.
@@ -145,13 +146,17 @@ class DirectoryKeeper:
         """
         listing = self._list_or_read()
         assert listing is not None, "no report is older than a directory that was never complete"
-        return self._commit(self._folder, listing, "first-listing", self._earlier(listing))
+        return self._commit(listing, "first-listing", self._earlier(listing))
 
-    def begin_listing(self) -> Callable[[], Listing | None]:
+    def begin_listing(self, request: str | None = None) -> Callable[[], Listing | None]:
         """Returns a function that lists the whole volume, or reads the newest report about it, to run in a separate thread;
-        :meth:`end_listing` takes its result. None: there is no newer report than the directory."""
-        self._seen = HintSet(self.volume.selection)
-        return self._list_or_read
+        :meth:`end_listing` takes its result. None: there is no newer report than the directory.
+
+        Args:
+            request: why the volume is to be listed even if there are reports.
+        """
+        self._seen, self._seen_more, self._listed_for = HintSet(self.volume.selection), False, request or "listing"
+        return self._list_or_read if request is None else self._list_all
 
     def end_listing(self, listing: Listing | None) -> ReconcileResult | None:
         """Commits the findings of a background listing, unless newer observations contradict them.
@@ -162,10 +167,9 @@ class DirectoryKeeper:
         seen, self._seen = self._seen, None
         if listing is None or seen is None:
             return None
-        many = len(seen.keys) > _MAX_SEEN
         prefixes = tuple(prefix for prefix, _ in seen.listings())
-        since = Observations(frozenset() if many else frozenset(seen.keys), prefixes, unknown=many or listing.resumed)
-        return self._commit(self._folder, listing, "listing", since)
+        since = Observations(frozenset(seen.keys), prefixes, unknown=self._seen_more or listing.resumed)
+        return self._commit(listing, self._listed_for, since)
 
     @property
     def _folder(self) -> str:
@@ -177,18 +181,12 @@ class DirectoryKeeper:
         """True if the directory was ever filled."""
         return self._catalog.refreshes.last(self.volume.id) is not None
 
-    @property
-    def _folder_beside(self) -> str:
-        """The folder for listings of subtrees, and of the volume while a background listing uses the other folder. For one
-        listing at a time, because a keeper has one thread."""
-        return f"{self._folder}-beside"
-
     def _earlier(self, listing: Listing) -> Observations:
         """Returns what is known of changes since a listing began that nothing else ran beside."""
         # It is unknown what an earlier process observed since it began its part.
         return Observations(unknown=listing.resumed and self._is_there)
 
-    def _list(self, folder: str, prefixes: Sequence[str]) -> Listing:
+    def _list(self, folder: str, prefixes: Sequence[str], *, resume: bool = False) -> Listing:
         return list_subtrees(
             folder,
             self._store,
@@ -197,30 +195,40 @@ class DirectoryKeeper:
             settle_seconds=self._settings.settle_seconds,
             wait=self._wait,
             stopped=self._stopped,
+            resume=resume,
         )
+
+    def _list_all(self) -> Listing:
+        """Lists the whole volume. Resumes only its own listing and, for it takes longest, the first one of all: events that came
+        between two processes may be lost to the other."""
+        resumes, self._resumes = self._resumes, True
+        return self._list(self._folder, [""], resume=not self._is_there if resumes is None else resumes)
 
     def _list_or_read(self) -> Listing | None:
         """Returns what the newest report says of the volume or, without one, a listing; None: there is no newer report."""
         if self.volume.inventory is None:
-            return self._list(self._folder, [""])
+            return self._list_all()
         try:
             inventory = open_inventory(self.volume.inventory, self.volume, self._catalog, self._settings)
             if is_older(inventory.manifest, self.last_listing):
                 return None
-            return self._read(self._folder, inventory)
+            return self._read(inventory)
         except NotFoundError as error:
             _log.info("no_inventory_report", volume=str(self.volume.name), reason=error.message, next="the volume is listed")
-            return self._list(self._folder, [""])
+            return self._list_all()
         except InvalidValueError as error:  # what the provider writes may suit again: the volume is kept meanwhile
             raise StorageError(error.message, error.remedy) from error
 
-    def _read(self, folder: str, inventory: Inventory) -> Listing:
-        return list_report(folder, inventory, self.volume.location, self._store, self.volume.selection, stopped=self._stopped)
+    def _read(self, inventory: Inventory) -> Listing:
+        self._resumes = False
+        place, selection = self.volume.location, self.volume.selection
+        return list_report(self._folder, inventory, place, self._store, selection, stopped=self._stopped)
 
-    def _commit(self, folder: str, listing: Listing, cause: str, since: Observations) -> ReconcileResult:
+    def _commit(self, listing: Listing, cause: str, since: Observations) -> ReconcileResult:
         with span("refresh", volume=str(self.volume.name), cause=cause, listed=listing.files) as current:
-            done = reconcile(self._writer, self._store, self._catalog, folder, listing, cause, since)
+            done = reconcile(self._writer, self._store, self._catalog, self._folder, listing, cause, since)
             current.set(**_numbers(done))
+        self._resumes = False
         self._catalog.refreshes.ask_check(self.volume.id, done.unsettled)
         _log.info(
             "listed",
@@ -239,18 +247,22 @@ class DirectoryKeeper:
     def apply(self, hints: HintSet) -> ReconcileResult:
         """Applies all ``hints`` to the directory, by at most one commit.
 
+        Args:
+            hints: none of the whole volume, which the caller lists.
+
         Raises:
             StorageError: nothing was committed; apply the hints again.
             FencedError: another writer took over.
         """
         listings = dict(hints.listings())
         subtrees = {prefix: listings[prefix] for prefix in self._readable(listings)}
-        if "" in subtrees:
-            return self.reconcile(cause=subtrees[""])
+        assert "" not in subtrees, "see above"
         keys = self._readable(hints.single_keys())
         if self._seen is not None:
             self._seen.keys |= hints.keys
             self._seen.subtrees |= hints.subtrees
+            if len(self._seen.keys) > _MAX_SEEN:
+                self._seen.keys, self._seen_more = {}, True
         if not (keys or subtrees):
             return _NOTHING
         return self._refresh(sorted(subtrees), keys, ", ".join(sorted({*subtrees.values()})) or "events")
@@ -263,13 +275,13 @@ class DirectoryKeeper:
             return done
 
     def _refresh_now(self, prefixes: Sequence[str], keys: Sequence[str], cause: str) -> ReconcileResult:
-        folder = self._folder_beside
+        folder = f"{self._folder}-beside"
         listing = self._list(folder, prefixes) if prefixes else Listing()
         snapshot = self._writer.open()
         changes = self._writer.begin(snapshot)
         try:
             late = 0
-            confirm = Confirm(self._store, self.volume.selection, self._earlier(listing))
+            confirm = Confirm(self._store, self.volume.selection)
             if prefixes:
                 late = add_differences(changes, snapshot, folder, prefixes, listing, confirm)
             failed = add_keys(changes, snapshot, self._store, keys, self._settings.tick_keys)

@@ -56,6 +56,7 @@ class ReconcileResult:
         commit: None if nothing differed.
         unsettled: files still being written, to be checked again.
         as_of: None: the volume was listed. Otherwise the directory is complete as of this time, that of a report.
+        resumed: an earlier process began the listing, which does not show what has changed since.
     """
 
     files: int
@@ -68,6 +69,7 @@ class ReconcileResult:
     seconds: float
     held: int = 0
     as_of: datetime | None = None
+    resumed: bool = False
 
     @classmethod
     def of(cls, listing: Listing, counts: Counts, late: int, commit: Refresh | None, held: int = 0) -> ReconcileResult:
@@ -83,6 +85,7 @@ class ReconcileResult:
             time.time() - listing.began,
             held,
             listing.as_of,
+            listing.resumed,
         )
 
 
@@ -95,22 +98,24 @@ def list_subtrees(
     settle_seconds: float,
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
+    resume: bool = False,
 ) -> Listing:
     """Lists everything below the prefixes into a folder of the warehouse, for :func:`add_differences`. Makes no commit.
 
-    Resumes an interrupted listing of a bucket.
-
     Args:
+        folder: what is there is removed.
         prefixes: no prefix is below another.
         wait: sleeps; a daemon passes a function that its stop signal interrupts.
         stopped: called after each group of rows.
+        resume: continue the interrupted listing of a bucket in the folder: it does not show what has changed since.
 
     Raises:
         StorageError: the listing is incomplete.
         InterruptedByUserError: the listing was stopped.
     """
-    if not isinstance(store, KeyOrdered):
+    if not (resume and isinstance(store, KeyOrdered)):
         folders.remove(folder)
+    if not isinstance(store, KeyOrdered):
         return list_to(f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait, stopped=stopped)
     listing = Listing()
     for number, prefix in enumerate(prefixes):
@@ -225,7 +230,10 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     """Records how complete the directory was. Findings of the first listing do not count as missed events."""
     added = 0 if writer.volume.last_listing is None else done.counts.inserted
     now, before = datetime.now(UTC), writer.volume.last_listing
-    complete = now if listing.as_of is None else max(listing.as_of, min(before or listing.as_of, now))
+    complete = now
+    if listing.resumed or listing.as_of is not None:
+        shows = datetime.fromtimestamp(listing.shows, UTC)
+        complete = max(shows, min(before or shows, now))
     writer.volume = catalog.volumes.change(writer.volume, last_listing=complete, held_removals=done.held, accept_removals=False)
     catalog.refreshes.note_reconcile(
         Completeness(

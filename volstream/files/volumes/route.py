@@ -37,6 +37,14 @@ class Router:
                 place = BucketPlace.of(volume.location)
                 self._roots.setdefault((place.scheme, place.bucket), {}).setdefault(place.root, []).append(volume)
 
+    def has_neighbours(self, volume: Volume) -> bool:
+        """Returns whether other volumes are in the bucket of ``volume``, so that its queue may have events for them."""
+        if not provider_by(scheme_of(volume.location)):
+            return False
+        place = BucketPlace.of(volume.location)
+        roots = self._roots.get((place.scheme, place.bucket), {})
+        return len(roots) > 1 or any(len(inside) > 1 for inside in roots.values())
+
     def route(self, volume: Volume, hints: Iterable[Hint | ObjectHint]) -> RoutedHints:
         """Divides hints from the queue of ``volume``."""
         routed, scheme = RoutedHints(), scheme_of(volume.location)

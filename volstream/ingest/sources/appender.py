@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from dataclasses import dataclass, field
 
@@ -22,8 +21,8 @@ _ROWS = 50_000
 
 
 @dataclass
-class _Sender(threading.local):
-    """One thread's numbering of its flushes: those of two threads may arrive in any order."""
+class _Sender:
+    """The numbering of flushes that come one after the other: those of two threads may arrive in any order."""
 
     stream_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     sequence: int = 0
@@ -36,7 +35,7 @@ class Appender:
         self._home = home
         self._name = name
         self._table = table
-        self._sender = _Sender()
+        self._idle: list[_Sender] = []  # as many as there were threads at once: the tail keeps the number of each
 
     def append(self, rows: pa.Table) -> None:
         """Appends rows with their operations (``table.OPERATION``), in order. If many have arrived, commits them first.
@@ -44,14 +43,23 @@ class Appender:
         Raises:
             VolstreamError: they cannot be written. Some of more than 50,000 rows may have been.
         """
-        for start in range(0, rows.num_rows, _ROWS):
-            self._sender.sequence += 1
-            flush = Flush(self._sender.stream_id, self._sender.sequence, rows.slice(start, _ROWS))
-            try:
-                self._table.append([flush])
-                continue
-            except TailFullError:
-                commit(self._home.catalog, self._name, self._table.location, lambda: self._home.gateway)
-            except DependencyError as error:  # what fails after the commit does not say that the rows have arrived
-                _log.info("append_repeated", table=str(self._name), cause=str(error))
-            self._table.append([flush])  # does nothing if they have
+        try:
+            sender = self._idle.pop()
+        except IndexError:
+            sender = _Sender()
+        try:
+            for start in range(0, rows.num_rows, _ROWS):
+                sender.sequence += 1
+                self._append(Flush(sender.stream_id, sender.sequence, rows.slice(start, _ROWS)))
+        finally:
+            self._idle.append(sender)
+
+    def _append(self, flush: Flush) -> None:
+        try:
+            self._table.append([flush])
+            return
+        except TailFullError:
+            commit(self._home.catalog, self._name, self._table.location, lambda: self._home.gateway)
+        except DependencyError as error:  # what fails after the commit does not say that the rows have arrived
+            _log.info("append_repeated", table=str(self._name), cause=str(error))
+        self._table.append([flush])  # does nothing if they have

@@ -158,7 +158,7 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
         if stopped is not None:
             yield stopped
         if job.get("wrong"):
-            why = f"Its table does not match the files: {job['wrong']}."
+            why = ended(f"Its table {job['wrong']}")
             yield Problem(False, "job", job["job"], why, f"volstream verify {job['job']} --fix")
         if job.get("left"):
             do = "Each run retries. Free space for the file, or grant the missing permission."

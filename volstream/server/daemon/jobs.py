@@ -22,7 +22,18 @@ from volstream.base.log import get
 from volstream.catalog import Catalog
 from volstream.catalog.agenda import Agenda, AgendaEntry
 from volstream.catalog.conditions import ConditionKind
-from volstream.errors import CatalogError, FencedError, InvalidStateError, StreamBusyError, reason_of, unexpected, with_remedy
+from volstream.errors import (
+    CatalogError,
+    EngineLostError,
+    FencedError,
+    InterruptedByUserError,
+    InvalidStateError,
+    StreamBusyError,
+    in_brief,
+    reason_of,
+    unexpected,
+    with_remedy,
+)
 from volstream.jobs.lease import Runner, RunReport, clear
 from volstream.jobs.run import FileRunner
 from volstream.jobs.schedule import next_due
@@ -244,7 +255,14 @@ class Scheduler:
         self._known[job.id].verified = time.monotonic()
         runner = self._runner_of(job)
         assert isinstance(runner, FileRunner)
-        found = runner.verify(stop=self._stop)
+        try:
+            found = runner.verify(stop=self._stop)
+        except (FencedError, StreamBusyError, InterruptedByUserError, InvalidStateError, EngineLostError):
+            raise  # another run, or the engine, is what hindered it
+        except Exception as error:
+            reason = f"could not be compared with the files: {in_brief(error)}"
+            self._catalog.conditions.note(ConditionKind.PROOF, job.id, reason)
+            raise
         if not found.is_right:
             _log.warning("table_wrong", job=str(job.name), found=found.text)
         return RunReport()

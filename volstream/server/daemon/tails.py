@@ -14,10 +14,11 @@ from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.catalog.conditions import ConditionKind
-from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
+from volstream.errors import CatalogError, DependencyError, EngineLostError, in_brief, unexpected
 from volstream.ingest.local import commit
 from volstream.ingest.sources.retention import expire
 from volstream.jobs.home import Home
+from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.tails.writer import MovePlanner
 
@@ -70,6 +71,8 @@ class Committer:
                     self._note(name, None)
                     if sweeps:
                         MovePlanner(location).sweep()
+                elif not folders.is_there(self._home.warehouse):
+                    raise DependencyError(f"The warehouse {self._home.warehouse} does not exist.", "Is its disk mounted?")
                 else:
                     catalog.tails.remove(name)
                     self._troubles.pop(name, None)

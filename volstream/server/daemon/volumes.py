@@ -17,7 +17,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.lifecycle.supervisor import FailureTracker, is_transient
 from volstream.base.log import get
 from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint, SubtreeHint
+from volstream.base.model.hints import Hint, KeyHint, SubtreeHint
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
@@ -234,6 +234,8 @@ class _Turn:
         self._polls = False  # because the kernel has no watches left
         self._missed = self._covered = self._covering = 0  # how often changes may have been missed; what listings have of it
         self._lists_again = False  # because the listing before failed
+        self._request: str | None = None  # why all is to be listed next, even if there are reports
+        self._awaited: dict[Hint, datetime] = {}  # requests for listings of all
         self._armed = False
         self._arms_at = float("-inf")
         self._gathers_until: float | None = None
@@ -251,7 +253,7 @@ class _Turn:
             if self._relay is not None:
                 self._relay.wake()  # for its last step
         beside: list[Future[Any] | None] = [self._bootstrap, self._listing]
-        wait([one for one in beside if one is not None])
+        wait([one for one in beside if one is not None and not one.cancel()])  # one that waits for a thread never begins
 
     def relay(self) -> float | None:
         """Receives for all volumes that share the queue, while there are others: in a step of its own, so that they do not wait
@@ -278,7 +280,11 @@ class _Turn:
 
     @property
     def _relays(self) -> bool:
-        return self._armed and self._of.receivers.has_others(self._queue_id)
+        if not self._armed or self._queue_id is None:
+            return False
+        receivers = self._of.receivers
+        waits = self._bootstrap is not None  # and others, which other daemons may keep, would wait as long
+        return receivers.has_others(self._queue_id) or (waits and receivers.router.has_neighbours(self.volume))
 
     def _announced(self, at: float) -> None:
         if self._relay is not None and self._relays:
@@ -309,6 +315,7 @@ class _Turn:
                 return _FOLLOW_SECONDS
             asked = self._requested()
             self._hints.add(asked)
+            asked = self._left_to_listing(asked)
             self._of.queue_depth = self._queue.depth()
             self._of.held_removals = self._keeper.held_removals
             if self._hints:
@@ -357,7 +364,18 @@ class _Turn:
         asked = self._keeper.requested_checks()
         if self._keeper.is_asked:  # some may not be due yet
             self.asks_at = time.monotonic() + _ASK_SECONDS
-        return asked
+        return {hint: at for hint, at in asked.items() if self._awaited.get(hint) != at}
+
+    def _left_to_listing(self, asked: Mapping[Hint, datetime]) -> Mapping[Hint, datetime]:
+        """Leaves it to a listing beside the steps to list the whole volume, and returns what else was asked for."""
+        request = self._hints.subtrees.pop("", None)
+        if request is None:
+            return asked
+        self._missed += 1
+        self._request = request
+        other = {hint: at for hint, at in asked.items() if isinstance(hint, KeyHint) or hint.prefix}
+        self._awaited |= {hint: at for hint, at in asked.items() if hint not in other}
+        return other
 
     def _arm(self) -> None:
         """Starts the queue, unless another volume receives from it; the listing comes after, so that no change falls between
@@ -374,6 +392,9 @@ class _Turn:
         except QueueError as error:
             self._arms_at = time.monotonic() + self._failed(error)
             return
+        except BaseException:
+            self._arms_at = float("-inf")
+            raise
         self._armed, self._polls = True, False
         if self._queue_id is None or receivers.recovered(self._queue_id, missed=True):
             self._missed += 1
@@ -384,26 +405,31 @@ class _Turn:
         """Lists the volume, or reads a report about it, when due: beside the steps, which go on except the first time, when
         there is nothing to keep yet."""
         if self._bootstrap is not None and self._bootstrap.done():
-            done, self._bootstrap = self._bootstrap, None
-            self._note(done.result())
-            self._note_listed()
+            bootstrap, self._bootstrap = self._bootstrap, None
+            done = bootstrap.result()
+            self._note(done)
+            self._note_listed(whole=not done.resumed)
         if self._listing is not None and self._listing.done():
             listing, self._listing = self._listing, None
             failed = listing.exception()
-            self._lists_again = failed is not None
+            self._lists_again = True
             found = self._keeper.end_listing(None if failed else listing.result())
             if failed is not None:
                 raise failed
+            self._lists_again = False
             self._note_listed()
             if found is not None:
                 self._note(found)
         if self._bootstrap is not None or self._listing is not None or time.monotonic() < self._lists_at:
             return
-        self._covering = self._missed
+        if not self._lists_again:  # otherwise it may go on with the one before
+            self._covering = self._missed
         if self._keeper.last_listing is None:
             self._bootstrap = self._beside(self._keeper.bootstrap)
+            if self._relay is not None:
+                self._relay.wake()
         else:
-            self._listing = self._beside(self._keeper.begin_listing())
+            self._listing = self._beside(self._keeper.begin_listing(self._request))
 
     def _beside(self, task: Callable[[], T]) -> Future[T]:
         def run() -> T:
@@ -414,8 +440,18 @@ class _Turn:
         future.add_done_callback(lambda _: self._of.wake())
         return future
 
-    def _note_listed(self) -> None:
-        self._listed, self._covered = time.monotonic(), self._covering
+    def _note_listed(self, *, whole: bool = True) -> None:
+        """Notes that the volume was listed.
+
+        Args:
+            whole: it does not lack what changed before this turn.
+        """
+        self._listed = time.monotonic()
+        if whole:
+            self._covered = self._covering
+        if self._covered == self._missed:
+            self._keeper.complete_checks(self._awaited)
+            self._awaited, self._request = {}, None
 
     def _note(self, done: ReconcileResult) -> None:
         self._of.refreshed_rows += done.counts.rows
@@ -498,20 +534,17 @@ class _Turn:
 
     def _refresh(self, asked: Mapping[Hint, datetime]) -> None:
         started = time.monotonic()
-        whole = any(prefix == "" for prefix, _ in self._hints.listings())
         try:
             done = self._keeper.apply(self._hints)
         except StorageError:
             self._refusals += 1
-            if self._refusals >= _PATIENCE and self._hints.subtrees and not whole:
+            if self._refusals >= _PATIENCE and self._hints.subtrees:
                 # The store may refuse one of them for ever: a listing of all has what they have.
                 self._hints.subtrees.clear()
                 self._missed += 1
                 self._keeper.complete_checks({hint: at for hint, at in asked.items() if isinstance(hint, SubtreeHint)})
             raise
         self._refusals = 0
-        if whole:
-            self._listed = time.monotonic()
         self._hints = HintSet(self.volume.selection)
         self._of.last_tick_seconds = time.monotonic() - started
         self._note(done)

@@ -47,7 +47,7 @@ def engine_status(settings: Settings) -> EngineStatus | None:
     owner = present_owner(settings)
     if owner is None:
         return None
-    up_seconds = max(0.0, time.time() - owner.started)
+    up_seconds = identity.seconds_up(owner.pid)
     address = record.read(settings)
     if address is None or address.engine_pid != owner.pid:
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)

@@ -22,17 +22,17 @@ class Owner:
     """A process that owns, or owned, a home.
 
     Attributes:
-        started: when the process started, as psutil reports.
+        started: the name of its start.
     """
 
     pid: int
-    started: float
+    started: str
     kind: Kind
 
     @classmethod
     def current_process(cls, kind: Kind) -> Owner:
         """Returns this process as an owner."""
-        return cls(os.getpid(), identity.start_time(os.getpid()), kind)
+        return cls(os.getpid(), identity.name_of_start(os.getpid()), kind)
 
     def is_alive(self) -> bool:
         """True if the process is still running."""

@@ -187,7 +187,7 @@ class Engine:
 def _to_come(kind: Kind) -> EngineAddress:
     """Returns the record of this process before it has a JVM that clients can attach to."""
     me = Owner.current_process(kind)
-    return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started=0.0)
+    return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started="")
 
 
 def _undying(earlier: EngineAddress) -> EngineError:

@@ -20,7 +20,7 @@ class EngineAddress:
     Attributes:
         port: the JVM's port on 127.0.0.1.
         token: token that clients must present.
-        engine_started, jvm_started: start times of the processes, as psutil reports, because pids are reused.
+        engine_started, jvm_started: names of the starts of the processes, because pids are reused.
         http_port: the daemon's HTTP port; 0 if there is none.
         ending: it lets its clients finish, and accepts no new ones.
         logs: folder of its logs, to which its owner also writes why the JVM ended.
@@ -31,9 +31,9 @@ class EngineAddress:
     token: str = field(repr=False)
     kind: Kind
     engine_pid: int
-    engine_started: float
+    engine_started: str
     jvm_pid: int
-    jvm_started: float
+    jvm_started: str
     http_port: int = 0
     ending: bool = False
     logs: str = ""

@@ -42,12 +42,12 @@ class JvmServer:
     """A running JVM that serves Spark Connect on 127.0.0.1.
 
     Attributes:
-        started: when it started, as psutil reports.
+        started: the name of its start.
         logs: folder of its logs.
     """
 
     process: subprocess.Popen[bytes]
-    started: float
+    started: str
     port: int
     token: str
     logs: Path
@@ -64,7 +64,7 @@ class JvmServer:
             token=self.token,
             kind=kind,
             engine_pid=os.getpid(),
-            engine_started=identity.start_time(os.getpid()),
+            engine_started=identity.name_of_start(os.getpid()),
             jvm_pid=self.pid,
             jvm_started=self.started,
             http_port=http_port,
@@ -159,7 +159,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             # Ctrl-C in a terminal is for this process: the JVM has to serve until the current work is done.
             start_new_session=True,
         )
-    return JvmServer(process, identity.start_time(process.pid), port, token, files.log)
+    return JvmServer(process, identity.name_of_start(process.pid), port, token, files.log)
 
 
 def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> None:

@@ -149,21 +149,6 @@ def test_a_file_that_came_and_went_during_the_first_listing_is_absent(kept: Keep
     assert kept.directory() == {"a": 1}
 
 
-def test_a_full_listing_and_a_background_listing_do_not_interfere(kept: Keeping) -> None:
-    for number in range(50):
-        kept.put(f"{number}")
-    keeper = kept.keeper()
-    keeper.reconcile()
-    listed = keeper.begin_listing()()
-    kept.delete("0")
-    kept.put("new")
-    assert kept.take(SubtreeHint("", "poll"), keeper=keeper).counts == Counts(1, 0, 1, 1)
-    done = keeper.end_listing(listed)
-    assert done is not None
-    assert done.commit is None, "what the older listing says is not news any more"
-    assert "new" in kept.directory()
-
-
 def test_a_row_is_removed_only_after_a_check_found_nothing(kept: Keeping) -> None:
     kept.put("back", "1")
     kept.put("gone", "1")

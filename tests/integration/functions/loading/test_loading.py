@@ -379,11 +379,10 @@ def nested_orc(depth: int) -> bytes:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("depth", [pytest.param(3000, marks=pytest.mark.long), 30_000])
-def test_a_file_that_ends_its_reader_ends_nothing_else(place: Place, depth: int) -> None:
-    (place.folder / "a.orc").write_bytes(nested_orc(depth))
+def test_a_file_that_ends_its_reader_ends_nothing_else(place: Place) -> None:
+    (place.folder / "a.orc").write_bytes(nested_orc(30_000))
     place.refresh()
-    with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. (RecursionError|The process that ran)"):
+    with pytest.raises(InvalidValueError, match=r"none of 1 file can be read\. The process that ran"):
         load(place)
     place.put("b.csv", "id\n1\n")
     place.refresh()

@@ -213,7 +213,7 @@ def test_no_page_reads_the_whole_history(tmp_path: Path) -> None:
                     plan = [str(step[3]) for step in steps]
                     read = {step.split()[1] for step in plan if step.startswith("SCAN") and "INDEX" not in step}
                     assert not read & _HISTORY, f"{path}\n{statement}\n{plan}"
-                    sorted_rows = any("TEMP B-TREE FOR ORDER BY" in step for step in plan)
+                    sorted_rows = any("TEMP B-TREE FOR ORDER BY" in step for step in plan) and "GROUP BY" not in statement
                     assert not (sorted_rows and "FROM batches" in statement), f"{path}\n{statement}\n{plan}"
         event.remove(engine, "before_cursor_execute", note)
 

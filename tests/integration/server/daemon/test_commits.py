@@ -117,6 +117,15 @@ def test_a_table_that_was_dropped_is_forgotten(home: Home) -> None:
         eventually(lambda: not home.catalog.tails.list())
 
 
+def test_a_table_is_not_forgotten_while_the_disk_of_the_warehouse_is_away(home: Home) -> None:
+    location = table(home, "a")
+    away = Path(home.warehouse).rename(f"{home.warehouse} away")
+    with committing(home) as committer:
+        eventually(lambda: "mounted" in str(committer.failing) or "does not exist" in str(committer.failing))
+        away.rename(home.warehouse)
+        eventually(lambda: len(committed(location)) == 1 and committer.failing == {})
+
+
 def test_files_that_no_tail_needs_are_deleted_once_they_are_old(home: Home) -> None:
     location = table(home, "a")
     old, new = (Path(location, "_tail", f"part-{name}.parquet") for name in ("old", "new"))

@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from tests.interrupts import interrupted
 from tests.s3 import bucket
-from tests.servers import SERVERS, each
+from tests.servers import S3, each
 from volstream.tables.delta import direct, log, options
 from volstream.tables.delta.columns import CHARACTERS
 from volstream.tables.delta.direct import RowChanges
@@ -65,7 +65,7 @@ def log_has(location: str, name: str) -> bool:
 
 
 EVERYWHERE = pytest.mark.parametrize(
-    "location", ["folder", *(pytest.param(server, marks=pytest.mark.long) for server in SERVERS)], indirect=True
+    "location", ["folder", *(pytest.param(server, marks=pytest.mark.long) for server in S3)], indirect=True
 )
 
 

@@ -7,14 +7,23 @@ import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 
-from volstream.base.lifecycle.identity import is_alive, is_gone, listens, new_owner, start_time
+from volstream.base.lifecycle.identity import is_alive, is_gone, listens, name_of_start, new_owner
 
 
 def test_this_process_is_alive() -> None:
     assert not is_gone(new_owner())
-    assert is_alive(os.getpid(), start_time(os.getpid()))
+    assert is_alive(os.getpid(), name_of_start(os.getpid()))
+
+
+def test_a_process_stays_the_same_one_when_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, started, booted = new_owner(), name_of_start(os.getpid()), psutil.boot_time()
+    monkeypatch.setattr(psutil, "boot_time", lambda: booted + 60)
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: booted + 60)
+    assert not is_gone(owner)
+    assert is_alive(os.getpid(), started)
 
 
 def test_two_owners_of_one_process_differ() -> None:
@@ -39,7 +48,7 @@ def test_a_process_that_cannot_be_checked_is_not_considered_gone(owner: str) -> 
 
 def test_a_nonexistent_process_has_no_start_time() -> None:
     with pytest.raises(ProcessLookupError):
-        start_time(2**22 + 1)
+        name_of_start(2**22 + 1)
 
 
 def test_a_port_belongs_to_the_process_that_listens_on_it() -> None:

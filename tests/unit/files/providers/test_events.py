@@ -273,6 +273,17 @@ JSON = st.recursive(
 )
 
 
+def test_a_key_that_looks_encoded_is_looked_for_under_both_names_unless_the_sender_encodes() -> None:
+    key, decoded = "crawl/https%3A%2F%2Fexample.com", "crawl/https://example.com"
+    event = {"detail-type": "Object Created", "detail": {"bucket": {"name": "b"}, "object": {"key": key}}}
+    record = {"s3": {"bucket": {"name": "b"}, "object": {"key": key}}}
+    ceph, minio = ({"Records": [{"eventSource": source, **record}]} for source in ("ceph:s3", "minio:s3"))
+    for document, keys in ((event, {key, decoded}), (ceph, {key, decoded}), (minio, {decoded})):
+        hints = s3_events.parse(damaged(document))
+        assert not isinstance(hints, Rejection)
+        assert {hint.key for hint in hints} == keys
+
+
 def damaged(document: Any) -> bytes:
     return json.dumps(document).encode()
 

@@ -30,7 +30,7 @@ class FakeJvm:
         if self.failures:
             raise self.failures.pop(0)
         self.status = None
-        return EngineAddress(1, "t", "daemon", 1, 0.0, jvm_pid=1000 + self.starts, jvm_started=0.0)
+        return EngineAddress(1, "t", "daemon", 1, "", jvm_pid=1000 + self.starts, jvm_started="")
 
     def announce(self, *, reason: str | None = None) -> None:
         self.announced.append(reason)

@@ -27,15 +27,15 @@ def settings(tmp_path: Path) -> Settings:
     return settings
 
 
-def address(jvm_pid: int, jvm_started: float) -> EngineAddress:
+def address(jvm_pid: int, jvm_started: str) -> EngineAddress:
     me = Owner.current_process("daemon")
     return EngineAddress(1234, "token", "daemon", me.pid, me.started, jvm_pid, jvm_started, http_port=8642)
 
 
 def test_a_record_is_readable_by_its_owner_only(settings: Settings) -> None:
-    record.write(settings, address(1, 0.0))
+    record.write(settings, address(1, "0"))
     assert stat.S_IMODE(record.path_of(settings).stat().st_mode) == 0o600
-    assert record.read(settings) == address(1, 0.0)
+    assert record.read(settings) == address(1, "0")
     assert [path.name for path in settings.run_directory.iterdir()] == ["engine.json"]
 
 
@@ -46,7 +46,7 @@ def test_a_record_that_cannot_be_parsed_counts_as_missing(settings: Settings, te
 
 
 def test_a_record_left_by_a_killed_engine_is_not_a_running_engine(settings: Settings) -> None:
-    record.write(settings, address(jvm_pid=2**22 - 1, jvm_started=0.0))
+    record.write(settings, address(jvm_pid=2**22 - 1, jvm_started=""))
     assert engine_status(settings) is None
     assert stop_engine(settings) is False
 
@@ -81,7 +81,7 @@ def test_the_engine_of_a_daemon_is_not_stopped_without_it(settings: Settings) ->
 
 def test_stopping_ends_a_jvm_whose_owner_is_gone(settings: Settings) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as orphan:
-        record.write(settings, address(orphan.pid, identity.start_time(orphan.pid)))
+        record.write(settings, address(orphan.pid, identity.name_of_start(orphan.pid)))
         assert stop_engine(settings) is True
         assert orphan.wait(10) == -9
 

@@ -41,7 +41,7 @@ def test_the_owner_is_known_by_pid_and_kind(settings: Settings) -> None:
 def test_a_failed_attempt_leaves_the_name_of_the_owner(settings: Settings) -> None:
     lock = HomeLock(settings)
     lock.try_acquire(Owner.current_process("daemon"))
-    HomeLock(settings).try_acquire(Owner(1, 0.0, "background"))
+    HomeLock(settings).try_acquire(Owner(1, "", "background"))
     owner = present_owner(settings)
     lock.release()
     assert owner == Owner.current_process("daemon")
@@ -50,6 +50,6 @@ def test_a_failed_attempt_leaves_the_name_of_the_owner(settings: Settings) -> No
 def test_a_name_left_by_a_killed_owner_does_not_count(settings: Settings) -> None:
     lock = HomeLock(settings)
     me = Owner.current_process("daemon")
-    lock.try_acquire(dataclasses.replace(me, started=me.started - 1000))  # the pid is used again
+    lock.try_acquire(dataclasses.replace(me, started=f"{me.started}0"))  # the pid is used again
     assert present_owner(settings) is None
     lock.release()

@@ -8,7 +8,7 @@ import pytest
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
 from volstream.spark.jvm.channel import Heartbeat, LocalChannelBuilder, RemotePolicy, builder_for, policy_for
 
-LOCAL = EngineAddress(1, "s3cret", "background", 1, 0.0, 1, 0.0)
+LOCAL = EngineAddress(1, "s3cret", "background", 1, "", 1, "")
 
 
 class Unavailable(grpc.RpcError):  # type: ignore[misc]  # gRPC has no types

@@ -58,7 +58,7 @@ def _record(record: Any) -> Sequence[ObjectHint] | None:
     """Returns the hints of one record of S3's own format."""
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if _decoded(key) is not None:
-            return _hints(bucket, key)
+            return _hints(bucket, key, encodes=record.get("eventSource") != "ceph:s3")
     return None
 
 
@@ -72,11 +72,15 @@ def _event(detail: dict[str, Any]) -> Sequence[ObjectHint] | None:
     return None
 
 
-def _hints(bucket: str, key: str) -> Sequence[ObjectHint] | None:
+def _hints(bucket: str, key: str, *, encodes: bool = False) -> Sequence[ObjectHint] | None:
     """Returns a hint for each spelling that a key can stand for: S3 form-encodes it (``+`` is a space), Ceph and CloudTrail do
-    not, and AWS does not document what EventBridge does. A sender that encodes even slashes does encode keys."""
+    not, and AWS does not document what EventBridge does.
+
+    Args:
+        encodes: the sender is one that form-encodes keys, and that is certain of one with an encoded slash (MinIO's).
+    """
     decoded = _decoded(key) or key
-    spellings = dict.fromkeys((decoded, decoded if "%2F" in key.upper() else key))
+    spellings = dict.fromkeys((decoded, decoded if encodes and "%2F" in key.upper() else key))
     return [ObjectHint(bucket, spelling) for spelling in spellings] if is_key(bucket) and is_key(key) else None
 
 
