@@ -91,5 +91,8 @@ def _started(pid: int) -> str | None:
 
 @cache
 def _boot() -> str:
-    """Returns a name for the boot of this machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    """Returns a name for the boot of this machine; empty: it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    except OSError:
+        return ""

@@ -99,7 +99,8 @@ def refresh(
                     catalog.refreshes.checked(volume.id, {prefix: asked})
                 if prefix and not (done.files or done.findings or done.counts):
                     raise NotFoundError(f"There are no files below {prefix} in volume {volume.name}, and there were none before.")
-                return RefreshResult(done.counts.inserted, done.counts.updated, done.counts.deleted, done, done.held)
+                sums = catalog.refreshes.sums_after(volume.id, before.number if before else 0)
+                return RefreshResult(*sums, listing=done, held=done.held)
         if report is not None:
             raise InvalidStateError(
                 f"A daemon keeps the volume {volume.name} and reads its reports.",

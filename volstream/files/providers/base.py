@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from volstream.base.model.locations import LOOPBACK
 from volstream.base.model.providers import PROVIDERS
-from volstream.errors import DependencyError, StorageError
+from volstream.errors import DependencyError
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -45,11 +45,6 @@ def unreadable(what: str, error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"{what}: the answer has no {error.args[0]}."
     return f"{what}: the answer cannot be read ({type(error).__name__}: {without_queries(error)})."
-
-
-def of_queue(error: StorageError, kind: type[DependencyError]) -> DependencyError:
-    """Returns an error of credentials as one of a queue, if ``kind`` is: of a store it is one already."""
-    return error if issubclass(kind, StorageError) else kind(error.message, error.remedy)
 
 
 def is_private(url: str) -> bool:

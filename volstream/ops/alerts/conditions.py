@@ -46,8 +46,13 @@ def _conditions(problems: Iterable[Problem], jobs: dict[str, Job], streams: dict
             key = f"stale:{stream.id}:{'now' if problem.severe else 'soon'}"
             yield Condition(key, event, Subject("stream", problem.name, _receivers(stream, jobs.values())), *said)
         elif problem.cause is ProblemCause.OTHER:
-            key = f"problem:{problem.kind}:{problem.name}:{'severe' if problem.severe else 'waits'}"[:200]
-            yield Condition(key, event, Subject(problem.kind, problem.name), *said, passing=True)
+            of = group_id("problem", problem.do)  # an object may have several
+            key = f"problem:{of}:{problem.kind}:{problem.name}:{'severe' if problem.severe else 'waits'}"[:200]
+            own = job.alert if problem.kind == "job" and job is not None else None
+            receivers = None if own is None else tuple(own)
+            if problem.kind == "stream" and stream is not None:
+                receivers = _receivers(stream, jobs.values())
+            yield Condition(key, event, Subject(problem.kind, problem.name, receivers), *said, passing=True)
 
 
 def subject_of(job: Job) -> Subject:

@@ -83,6 +83,8 @@ def judge(
         alert = Alert.of(condition)
         opened.pop(_open_key(alert), None)
         cause = known.get(condition.key) or AlertCause(condition.key, now)
+        alerted = cause.alerted_on and min(cause.alerted_on, now)
+        cause = replace(cause, since=min(cause.since, now), alerted_on=alerted)  # the clock may have been ahead
         when = _when(cause, pace, passing=condition.passing)
         if cause.alerted_on is not None and not condition.lasting:
             continue

@@ -80,7 +80,10 @@ class DeliveryWorker:
         self._woken.clear()
         digest = self._receiver.digest
         waiting = self._alerts.next_for(self.name, _MAX_DIGEST if digest else 1)
-        if not waiting or stop.wait(_seconds_until(min(alert.created_on for alert in waiting) + timedelta(seconds=digest))):
+        if not waiting:
+            return
+        since = min(alert.created_on for alert in waiting)
+        if stop.wait(min(digest, _seconds_until(since + timedelta(seconds=digest)))):  # the clock may have been ahead
             return
         if digest:  # more may have come
             waiting = self._alerts.next_for(self.name, _MAX_DIGEST)

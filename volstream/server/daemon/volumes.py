@@ -309,6 +309,9 @@ class _Turn:
                 raise self._error
             self._arm()
             self._reconcile()
+            if self._awaited and self._covered == self._missed:
+                self._keeper.complete_checks(self._awaited)
+                self._awaited = {}
             if self._bootstrap is not None:  # there is nothing to keep yet
                 return float("inf") if self._armed else max(0.0, self._arms_at - time.monotonic())
             if not self._receive():
@@ -408,7 +411,9 @@ class _Turn:
             bootstrap, self._bootstrap = self._bootstrap, None
             done = bootstrap.result()
             self._note(done)
-            self._note_listed(whole=not done.resumed)
+            if done.resumed:  # it does not show what changed before this turn
+                self._missed += 1
+            self._note_listed()
         if self._listing is not None and self._listing.done():
             listing, self._listing = self._listing, None
             failed = listing.exception()
@@ -417,9 +422,9 @@ class _Turn:
             if failed is not None:
                 raise failed
             self._lists_again = False
-            self._note_listed()
             if found is not None:
                 self._note(found)
+            self._note_listed()
         if self._bootstrap is not None or self._listing is not None or time.monotonic() < self._lists_at:
             return
         if not self._lists_again:  # otherwise it may go on with the one before
@@ -440,18 +445,10 @@ class _Turn:
         future.add_done_callback(lambda _: self._of.wake())
         return future
 
-    def _note_listed(self, *, whole: bool = True) -> None:
-        """Notes that the volume was listed.
-
-        Args:
-            whole: it does not lack what changed before this turn.
-        """
-        self._listed = time.monotonic()
-        if whole:
-            self._covered = self._covering
+    def _note_listed(self) -> None:
+        self._listed, self._covered = time.monotonic(), self._covering
         if self._covered == self._missed:
-            self._keeper.complete_checks(self._awaited)
-            self._awaited, self._request = {}, None
+            self._request = None
 
     def _note(self, done: ReconcileResult) -> None:
         self._of.refreshed_rows += done.counts.rows
@@ -541,6 +538,7 @@ class _Turn:
             if self._refusals >= _PATIENCE and self._hints.subtrees:
                 # The store may refuse one of them for ever: a listing of all has what they have.
                 self._hints.subtrees.clear()
+                self._request = "listing"
                 self._missed += 1
                 self._keeper.complete_checks({hint: at for hint, at in asked.items() if isinstance(hint, SubtreeHint)})
             raise

@@ -113,6 +113,23 @@ def test_tables_and_what_is_on_them_are_made_altered_and_exported(place: Place, 
 
 
 @pytest.mark.long
+def test_defaults_and_comments_of_columns_are_exported(place: Place, schema: str, file: Path) -> None:
+    place.session.sql(f"CREATE SCHEMA {schema}")
+    place.session.sql(
+        f"CREATE TABLE {schema}.t (id BIGINT, state STRING DEFAULT 'it''s new' COMMENT 'of \"it\"', at DATE, "
+        "year INT GENERATED ALWAYS AS (YEAR(at))) TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    exported = to_toml(existing(place.session.home, None))
+    file.write_text(exported)
+    assert plan_of(place.session.objects, file).changes == []
+    place.session.sql(f"DROP TABLE {schema}.t")
+    apply(place.session.objects, file)
+    assert to_toml(existing(place.session.home, None)) == exported
+    place.session.sql(f"INSERT INTO {schema}.t (id, at) VALUES (1, DATE'2026-01-01')")
+    assert place.rows(f"SELECT state, year FROM {schema}.t") == [{"state": "it's new", "year": 2026}]
+
+
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_what_only_spark_finds_wrong_says_what_was_done_before(place: Place, file: Path) -> None:
     text = file.read_text().replace("sum(", "nonsense(")

@@ -58,6 +58,14 @@ def test_what_passes_by_itself_is_not_told() -> None:
     assert teller.at(71, GONE) == ["It is gone."]
 
 
+def test_what_began_by_a_clock_that_was_ahead_is_told_as_if_it_began_now() -> None:
+    teller = Teller()
+    assert teller.at(90_000, GONE) == []
+    assert [len(teller.at(second, GONE)) for second in (0, 20, 31)] == [0, 0, 1]
+    teller.at(90_000, GONE)
+    assert [len(teller.at(second, GONE)) for second in (100, 3000, 3700)] == [0, 0, 1]
+
+
 def test_what_lasts_is_told_again_only_after_a_while() -> None:
     teller = Teller()
     assert [len(teller.at(second, GONE)) for second in (0, 31, 60, 3000, 3632, 3700)] == [0, 1, 0, 0, 1, 0]

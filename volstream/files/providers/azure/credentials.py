@@ -38,7 +38,7 @@ from volstream.base.model.locations import LOOPBACK
 from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import DOMAINS
-from volstream.files.providers.base import UNREADABLE, is_private, of_queue, unreadable, without_queries
+from volstream.files.providers.base import UNREADABLE, is_private, unreadable, without_queries
 from volstream.files.storage.bucket import BucketPlace
 
 #: How long signatures for tasks are valid, and how long they are given out.
@@ -228,8 +228,10 @@ def errors(
         raise passing(f"{what}: {without_queries(exc)}") from None
     except UNREADABLE as exc:
         raise passing(unreadable(what, exc)) from None
-    except StorageError as exc:  # of the credentials
-        raise of_queue(exc, denied) from exc
+    except StorageError as exc:
+        if issubclass(denied, StorageError):
+            raise
+        raise denied(exc.message, exc.remedy) from exc  # of the credentials of a queue
 
 
 def _keys(access: Access) -> Keys | None:

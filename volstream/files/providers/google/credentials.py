@@ -31,7 +31,7 @@ from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
-from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, is_private, of_queue, unreadable, without_queries
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, is_private, unreadable, without_queries
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
@@ -126,8 +126,10 @@ def errors(
         raise _mapped(cause, what, passing, denied) from None  # whose text may have the address of an upload, which opens it
     except UNREADABLE as exc:
         raise passing(unreadable(what, exc)) from None
-    except StorageError as exc:  # of the credentials
-        raise of_queue(exc, denied) from exc
+    except StorageError as exc:
+        if issubclass(denied, StorageError):
+            raise
+        raise denied(exc.message, exc.remedy) from exc  # of the credentials of a queue
 
 
 def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: type[DependencyError]) -> DependencyError:
