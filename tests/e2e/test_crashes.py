@@ -115,6 +115,28 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_without_duplicate_row
 
 
 @pytest.mark.long
+def test_a_committed_batch_is_not_repeated_because_the_ledger_is_damaged(home: Home, name: str, files: Path) -> None:
+    write(files, {"a.txt": "a", "none.txt": ""})
+    home.ok("create-volume", name, str(files))
+    before = {*(home.path / "warehouse" / "_ledgers").glob("*")}
+    code = "def read(file):\n    return {'text': file.read_text()} if file.size else None\n"
+    (home.folder / f"{name}.py").write_text(code)
+    home.create_job(name, f"{name}.py:read", "--write", "append", "--returns", "text STRING")
+    home.ok("run-job", name)
+    [ledger] = {*(home.path / "warehouse" / "_ledgers").glob("*")} - before
+    write(files, {"b.txt": "b"})
+    home.ok("refresh", name)
+    home.crash("run-job", name, at="batch.written")
+    for entry in (ledger / "_delta_log").glob("*.json"):
+        entry.write_text("?")
+
+    home.ok("heal", name)
+
+    home.ok("run-job", name)
+    assert home.pairs(name) == [("a.txt", "a"), ("b.txt", "b")]
+
+
+@pytest.mark.long
 def test_the_next_run_finishes_a_recovery_that_was_killed(latest: World) -> None:
     latest.change()
     latest.home.ok("refresh", "files")

@@ -176,3 +176,18 @@ def test_files_leave_their_volume_with_their_commit_wherever_the_run_is_killed(
         assert [*folder.glob("*.csv")] == [], point
     archived = sorted(int(path.read_text().split()[1]) for path in folder.rglob("*.csv"))
     assert archived == (numbers if after_load != "delete" else [])
+
+
+@pytest.mark.long
+def test_files_that_were_loaded_leave_although_their_job_is_replaced_after_a_kill(home: Home, tmp_path: Path) -> None:
+    name, files = f"replaced_{tmp_path.name.lower()}"[:40], tmp_path / "files"
+    files.mkdir()
+    write(files, {"a.csv": "n\n1\n"})
+    home.ok("create-volume", name, str(files))
+    options = ("load", name, "--into", name, "--schema", "n INT", "--write", "append", "--after-load", "delete")
+    home.ok(*options)
+    home.crash("run-job", f"load_{name}", at="batch.written")
+    home.ok(*options, "--or-replace")
+    home.ok("run-job", f"load_{name}")
+    assert [row["n"] for row in home.rows(f"SELECT n FROM {name}")] == [1]
+    assert list(files.iterdir()) == []

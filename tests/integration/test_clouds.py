@@ -211,6 +211,7 @@ def test_a_volume_that_is_filled_is_busy_or_fails_does_not_keep_those_waiting_fo
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, apply, bootstrap = threading.Event(), DirectoryKeeper.apply, DirectoryKeeper.bootstrap
+    begin_listing = DirectoryKeeper.begin_listing
     a, fails, is_busy = bucket.volume("a", "a"), True, list[DirectoryKeeper]()
 
     def fill_later(keeper: DirectoryKeeper) -> ReconcileResult:
@@ -222,6 +223,11 @@ def test_a_volume_that_is_filled_is_busy_or_fails_does_not_keep_those_waiting_fo
         if keeper.volume.id == a.id and fails:
             raise StorageError("down")
         return apply(keeper, hints)
+
+    def list_later(keeper: DirectoryKeeper, request: str | None = None) -> Callable[[], Listing | None]:
+        task = begin_listing(keeper, request)
+        is_busy.append(keeper)
+        return lambda: task() if goes_on.wait(100) else None
 
     monkeypatch.setattr(DirectoryKeeper, "bootstrap", fill_later)
     monkeypatch.setattr(DirectoryKeeper, "apply", fail)
@@ -247,7 +253,7 @@ def test_a_volume_that_is_filled_is_busy_or_fails_does_not_keep_those_waiting_fo
 
         goes_on.clear()
         is_busy.clear()
-        monkeypatch.setattr(DirectoryKeeper, "reconcile", lambda keeper, **_: fill_later(keeper))
+        monkeypatch.setattr(DirectoryKeeper, "begin_listing", list_later)
         bucket.session.home.catalog.refreshes.ask_check(a.id, [""])
         eventually(lambda: is_busy, 30)
         bucket.put("b/3")

@@ -116,6 +116,7 @@ class JobOutputs:
         if not made:
             return staged
         gone = {*plan.removed_paths(open_plan.location, batch), *staged.replaced_paths()}
+        gone -= self._following(open_plan, batch, staged).keys()  # their rows name them still
         taken = self._catalog.outputs.at(self._volume.id, (output.path for _, output in made))
         fresh = sorted({output.path for _, output in made} - taken.keys())
         blocked = {

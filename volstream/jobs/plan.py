@@ -25,7 +25,7 @@ from volstream.spark.frames import relation
 from volstream.spark.guard import computing
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta import folders
-from volstream.tables.delta.places import filesystem_of
+from volstream.tables.delta.places import filesystem_of, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -343,9 +343,21 @@ def files_in_sets(location: str, keys: Sequence[str]) -> Sequence[str]:
 
 
 def exists(location: str) -> bool:
-    """Returns whether the files of a plan exist."""
+    """Returns whether the files of a plan exist, and are whole: they are not synced, because they can be made again."""
+    import pyarrow.parquet as pq
+
     filesystem, path = filesystem_of(location)
-    return bool(filesystem.get_file_info(f"{path}/_SUCCESS").type == fs.FileType.File)
+    if filesystem.get_file_info(f"{path}/_SUCCESS").type != fs.FileType.File:
+        return False
+    if is_remote(location):
+        return True
+    try:
+        for info in filesystem.get_file_info(fs.FileSelector(path)):
+            if info.extension == "parquet":
+                pq.read_metadata(info.path, filesystem=filesystem)
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 def _with_actions(session: SparkSession, flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:

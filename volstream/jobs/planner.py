@@ -57,15 +57,15 @@ class Planner:
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
     def of_retries(self, spark: Spark, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
-        """Plans failed files whose version is still in the directory; newer versions come through the stream. Failed sets are
-        planned as they are now: the condition, which may have changed, is part of what a set is."""
+        """Plans failed files whose version is still in the directory; newer versions come through the stream, unless that is
+        append-only. Failed sets are planned as they are now: the condition, which may have changed, is part of what a set is."""
         failed = {failure.path: failure for failure in due}
         if job.group_by is not None:
             return self._of_sets(spark, job, covered, list(failed))
         entries = _source(covered).snapshot().find(list(failed))
         versions = pc.coalesce(entries["version_id"], entries["etag"]).to_pylist()
         same = [
-            failed[path].file_version == version
+            covered.append_only or failed[path].file_version == version
             for path, version in zip(entries["relative_path"].to_pylist(), versions, strict=True)
         ]
         rows = entries.filter(pa.array(same, pa.bool_())).sort_by("relative_path")
@@ -80,6 +80,14 @@ class Planner:
             files, at_most = sets.of_keys(session, job, _source(covered).snapshot(), covered.to_version, keys)
             plan.write_frame(files, location, at_most)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
+
+    def unreported(self, job: FileJob, covered: Range, paths: Sequence[str]) -> Sequence[str]:
+        """Returns paths of files that are gone, if the job takes no notice of that: its stream is append-only, or it takes files
+        away itself."""
+        if job.group_by is not None or not paths or not (covered.append_only or job.takes_files):
+            return []
+        present = {*_source(covered).snapshot().find(paths)["relative_path"].to_pylist()}
+        return [path for path in paths if path not in present]
 
     def excluded(self, spark: Spark, job: FileJob, covered: Range, failed: Sequence[Failure]) -> Sequence[str]:
         """Returns the failed files in the directory that the job's condition, which may have changed, excludes."""

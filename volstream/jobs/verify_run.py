@@ -14,6 +14,7 @@ from volstream.jobs.verify import Verification, compared
 from volstream.jobs.verify_outputs import compared_outputs
 from volstream.tables.delta import folders
 from volstream.tables.delta.damage import Damage
+from volstream.tables.delta.log import DeltaLog
 
 
 class VerifyRun(Run):
@@ -26,8 +27,8 @@ class VerifyRun(Run):
         if damages and not fix:
             return self._noted(Verification(damages=damages, unit=self.job.unit))
         for damage in damages:
-            self._stop_attempt(damage)
             results.mend(self.job, damage)
+            self._stop_attempt(damage)
         if not fix:
             self.report.recovered = recover(self.services, self.job)
         else:
@@ -84,9 +85,11 @@ class VerifyRun(Run):
         return found if self.ended else self._noted(found, comparison.version)
 
     def _stop_attempt(self, damage: Damage) -> None:
-        """Gives up an attempt that a dead run left open, if its outcome went with the table's log."""
+        """Gives up an attempt that a dead run left open, if its outcome went with the table's log, as that of the ledger, or a
+        checkpoint, does not."""
         intent = self.services.catalog.consumptions.open_intent(self.job.stream_id)
-        if intent is not None and damage.log:
+        of_table = damage.location == self.services.table_of(self.job)
+        if intent is not None and damage.log and of_table and not DeltaLog(damage.location).exists():
             self.services.catalog.consumptions.abort(intent, f"The table is damaged: {damage}.")
 
     def _noted(self, found: Verification, version: int | None = None) -> Verification:

@@ -62,6 +62,11 @@ def test_files_are_deleted_by_a_job_of_a_function_too_and_failed_ones_stay(place
     assert there(place) == {"b": "no number"}
     assert place.table() == [("a", 1)]
     assert place.session.home.catalog.outputs.unfinished_tables() == []
+    place.delete("b")
+    place.refresh()
+    place.run()
+    assert place.session.jobs.failures("j") == []
+    assert place.table() == [("a", 1)]
 
 
 @pytest.mark.long

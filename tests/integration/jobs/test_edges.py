@@ -72,6 +72,23 @@ def test_a_returning_path_has_no_old_rows_even_if_its_stream_shows_no_deletes(pl
 
 
 @pytest.mark.long
+def test_a_failed_file_of_an_append_only_stream_is_tried_as_it_is_now_and_forgotten_once_it_is_gone(place: Place) -> None:
+    change(place, first="1")
+    place.session.streams.create("s", "v", mode=StreamMode.APPEND_ONLY, at_version=1)
+    place.job("def f(file):\n    return {'n': int(file.read_text())}\n", stream="s", volume=None, retries=0)
+    change(place, a="odd", b="odd")
+    place.run()
+    assert [failure.path for failure in place.session.jobs.failures("j")] == ["a", "b"]
+    change(place, a="7")
+    place.session.jobs.retry("j")
+    place.run()
+    assert place.table() == [("a", 7)]
+    change(place, delete="b")
+    place.run()
+    assert place.session.jobs.failures("j") == []
+
+
+@pytest.mark.long
 def test_a_returning_path_has_no_old_rows_after_a_range_was_discarded(place: Place) -> None:
     change(place, a="1")
     place.job(COUNT)

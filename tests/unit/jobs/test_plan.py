@@ -179,6 +179,9 @@ def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) ->
     assert not plan.exists(str(location))
     (location / "_SUCCESS").touch()
     assert plan.exists(str(location))
+    (location / "part-00000.parquet").write_bytes(b"PAR1 and then the power was cut")
+    assert not plan.exists(str(location))
+    (location / "part-00000.parquet").unlink()
     assert folders.inside(str(tmp_path / "plans")) == ["p"]
     folders.remove(str(location))
     folders.remove(str(location))

@@ -563,6 +563,8 @@ class Jobs(Collection[Job]):
 
     def _free(self, name: str) -> None:
         """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents settling it."""
+        from volstream.jobs.output_checks import has_outputs
+
         job = self._home.catalog.jobs.find(Name.parse(name))
         if job is None:
             return
@@ -570,7 +572,7 @@ class Jobs(Collection[Job]):
             if isinstance(job, FileJob):
                 if self._home.catalog.consumptions.open_intent(job.stream_id) is not None:
                     self.file_runner(job).free()
-                if job.outputs_to is not None:  # while the catalog knows which attempts were committed
+                if has_outputs(job):  # while the catalog knows which attempts were committed
                     self._home.catalog.outputs.resolve_attempts(str(job.into))
                 return
             for stream in map(self._home.catalog.streams.by_id, job.stream_ids):

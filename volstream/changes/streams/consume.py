@@ -15,7 +15,7 @@ from volstream.base.lifecycle import faults
 from volstream.base.model.work import Batch, Intent, Target, app_id
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.errors import FencedError, InvalidStateError, TargetLostError
+from volstream.errors import FencedError, InvalidStateError, StorageError, TargetLostError
 from volstream.tables.delta import durable
 from volstream.tables.delta.log import Commit, DeltaLog
 from volstream.tables.delta.marker import Marker
@@ -109,11 +109,18 @@ class Consumer:
                 **metadata,
             },
         )
-        if not directly(marker):
+        is_direct = directly(marker)
+        if not is_direct:
             with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
                 statement(session)
         faults.point("batch.written")
         outcome = self.look(intent, number)
+        if is_direct and outcome.what is FoundCommit.NOTHING:
+            place = intent.targets[number].location
+            raise StorageError(
+                f"Another writer replaced the commit of batch {intent.batch_id} to {place}; the next run repeats it.",
+                "Have other writers use a log store that replaces nothing: docs/operations/cluster.md, Spark elsewhere.",
+            )
         if outcome.what is FoundCommit.NOTHING:  # a statement without effect makes no commit
             self._delta.fence(intent.targets[number].location, marker)
             outcome = self.look(intent, number)

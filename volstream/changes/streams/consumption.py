@@ -225,11 +225,13 @@ class Consumption:
         return ConsumedBatch(current, pinned, plan, batch)
 
     def _commit(self) -> None:
-        if self._intent is not None and self._statements:
-            self._catalog.consumptions.commit(self._intent, BatchOutcome(0, 0, self._rows))
-        else:
+        if self._intent is None:
             for entry in self._taken.values():
                 self._catalog.consumptions.finish(entry.batch)
+        elif self._statements == len(self._intent.targets):
+            self._catalog.consumptions.commit(self._intent, BatchOutcome(0, 0, self._rows))
+        else:  # the block has caught the error of a statement, which may still come
+            self._undo("A statement failed.")
         faults.point("batch.committed")
 
     def _undo(self, why: str) -> None:
