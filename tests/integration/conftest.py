@@ -112,6 +112,10 @@ class Place(FileWriter):
     def run(self) -> RunReport:
         return self.session.jobs.run("j")
 
+    def forget_other_tables(self) -> None:
+        """Has Spark forget the table ``public.t`` of another test's home, before this one's is named in a statement."""
+        self.gateway.session().sql("DROP TABLE IF EXISTS public.t").collect()
+
     def rows(self, query: str) -> list[dict[str, object]]:
         found: pa.Table = self.session.sql(query).toArrow()
         rows: list[dict[str, object]] = found.to_pylist()

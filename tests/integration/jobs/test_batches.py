@@ -170,6 +170,7 @@ def test_a_batch_begins_after_the_calls_of_the_one_before(place: Place, tmp_path
 def test_where_spark_commits_no_batch_holds_the_slots_that_it_needs(place: Place, tmp_path: Path) -> None:
     wait_beside(place, tmp_path, "0", 6)
     place.run()
+    place.forget_other_tables()
     place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     for name in "abcd":
         place.put(name, name)

@@ -222,6 +222,7 @@ def test_a_stream_is_told_that_changes_are_lost(place: Place) -> None:
     place.job("def f(file):\n    return {'n': 1}\n")
     place.refresh()
     place.run()
+    place.forget_other_tables()
     place.session.sql("ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true')")
     place.session.sql("CREATE TABLE STREAM s ON TABLE t")
     place.put("b", "text")

@@ -62,6 +62,7 @@ def given(place: Place, on_move: OnMove, **files: str) -> None:
 def test_rows_follow_a_moved_file_without_calling_the_function(place: Place, by: str) -> None:
     given(place, OnMove.REKEY, a="xx", b="x", c="x")
     if by == "Apache-Spark":
+        place.forget_other_tables()
         place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     before = dict(place.table("_file_path, _processed_at"))
     move(place, "a", "sub/z")
@@ -106,6 +107,7 @@ def test_a_new_file_in_the_inode_of_a_deleted_one_is_not_that_one_moved(place: P
     place.refresh()
     place.run()
     if by == "Apache-Spark":
+        place.forget_other_tables()
         place.rows(f"ALTER TABLE {place.at} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     calls(place)
     old.unlink()

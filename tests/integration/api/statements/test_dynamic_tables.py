@@ -361,6 +361,7 @@ def test_a_jobs_table_tracks_its_changes_once_a_dynamic_table_reads_it(place: Pl
     place.put("a.txt", "abc")
     place.job(COUNT)
     place.run()
+    place.forget_other_tables()
     place.session.sql("CREATE DYNAMIC TABLE d AS SELECT _file_path, n FROM t").collect()
     place.put("b.txt", "x")
     place.refresh()

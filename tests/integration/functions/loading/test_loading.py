@@ -225,8 +225,8 @@ def test_without_files_and_new_columns_a_schema_is_needed(place: Place) -> None:
 
 @pytest.mark.long
 def test_an_existing_table_keeps_its_columns_and_types(place: Place) -> None:
-    place.session.sql(f"CREATE TABLE {place.at} (Id INT, note STRING) USING DELTA")
-    place.session.sql(f"INSERT INTO {place.at} VALUES (0, 'mine')")
+    place.gateway.session().sql(f"CREATE TABLE {place.at} (Id INT, note STRING) USING DELTA").collect()
+    place.gateway.session().sql(f"INSERT INTO {place.at} VALUES (0, 'mine')").collect()
     place.put("a.csv", "id,extra\n1,x\n99999999999,y\n")
     assert load(place) == "`Id` INT, note STRING, extra STRING, _rescued_data STRING"
     place.run()
