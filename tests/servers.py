@@ -302,7 +302,7 @@ def _is_free(port: int) -> bool:
 SERVERS = {"moto": moto, "localstack": localstack, "seaweedfs": seaweedfs, "gcs": fake_gcs, "pubsub": pubsub, "azurite": azurite}
 
 
-#: Those that are of S3.
+#: The servers of S3.
 S3 = ("moto", "localstack", "seaweedfs")
 
 

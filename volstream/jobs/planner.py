@@ -81,13 +81,14 @@ class Planner:
             plan.write_frame(files, location, at_most)
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
-    def unreported(self, job: FileJob, covered: Range, paths: Sequence[str]) -> Sequence[str]:
-        """Returns paths of files that are gone, if the job takes no notice of that: its stream is append-only, or it takes files
-        away itself."""
-        if job.group_by is not None or not paths or not (covered.append_only or job.takes_files):
+    def unreported(self, job: FileJob, covered: Range) -> Sequence[str]:
+        """Returns the failed files that are gone without the job being told: its stream is append-only, or it takes files away
+        itself."""
+        if job.group_by is not None or not (covered.append_only or job.takes_files):
             return []
-        present = {*_source(covered).snapshot().find(paths)["relative_path"].to_pylist()}
-        return [path for path in paths if path not in present]
+        failed = [failure.path for failure in self._catalog.failures.active(job.id)]
+        present = {*_source(covered).snapshot().find(failed)["relative_path"].to_pylist()} if failed else ()
+        return [path for path in failed if path not in present]
 
     def excluded(self, spark: Spark, job: FileJob, covered: Range, failed: Sequence[Failure]) -> Sequence[str]:
         """Returns the failed files in the directory that the job's condition, which may have changed, excludes."""

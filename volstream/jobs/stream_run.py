@@ -70,10 +70,8 @@ class StreamRun(Run):
         with self.planning(PlanKind.STREAM) as noted:
             open_plan, batches = noted(self.services.planner.of_range(self.services.session, self.job, covered))
         faults.point("plan.written")
-        failures = self.services.catalog.failures
-        if covered.append_only or self.job.takes_files:
-            failing = [failure.path for failure in failures.active(self.job.id)]
-            failures.forget(self.job.id, self.services.planner.unreported(self.job, covered, failing))
+        if gone := self.services.planner.unreported(self.job, covered):
+            self.services.catalog.failures.forget(self.job.id, gone)
         if not self.open(open_plan, batches, stream):
             self.services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
         return True  # changes follow even if no initial row is wanted

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from volstream.errors import InvalidValueError
-from volstream.sql.text import literal, quote_column, tree_of
-from volstream.tables.delta.columns import Schema
+from volstream.sql.text import tree_of
+from volstream.tables.delta.columns import Schema, definition_of
 
 
 @dataclass(frozen=True)
@@ -58,23 +57,7 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
 
 def columns_text(schema: Schema) -> str:
     """Returns the columns of a table as SQL."""
-    said: dict[str, Mapping[str, Any]] = {field["name"]: field.get("metadata", {}) for field in schema.fields}
-    return ", ".join(
-        f"{quote_column(name)} {schema.sql_type(name)}{' NOT NULL' if name in schema.required else ''}{_said(said[name])}"
-        for name in schema.columns
-    )
-
-
-def _said(metadata: Mapping[str, Any]) -> str:
-    """Returns what else the log says of a column, as SQL."""
-    default, generated, comment = (metadata.get(key) for key in ("CURRENT_DEFAULT", "delta.generationExpression", "comment"))
-    return "".join(
-        [
-            f" DEFAULT {default}" if default else "",
-            f" GENERATED ALWAYS AS ({generated})" if generated else "",
-            f" COMMENT {literal(comment)}" if comment else "",
-        ]
-    )
+    return ", ".join(definition_of(field, schema.sql_type(field["name"])) for field in schema.fields)
 
 
 def missing_columns(wanted: str, existing: str) -> Sequence[ColumnDefinition]:

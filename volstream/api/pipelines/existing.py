@@ -192,8 +192,6 @@ def _table(schema: Schema) -> dict[str, Any]:
     }
     if tracked(schema):
         properties["change_tracking"] = "true"
-    if any("CURRENT_DEFAULT" in field.get("metadata", {}) for field in schema.fields):
-        properties["delta.feature.allowColumnDefaults"] = "supported"
     return {
         "columns": columns_text(schema),
         "primary_key": tuple(schema.primary_key),

@@ -88,8 +88,8 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
             if (check or registered.get(name) != location) and is_table(location)
         }
         gone = {name: location for name, location in registered.items() if present.get(name) != location}
-        if gone and not folders.is_there(warehouse):
-            raise DependencyError(f"The warehouse {warehouse} does not exist.", "Is its disk mounted?")
+        if gone:
+            folders.check_there(warehouse)
     return new, gone
 
 

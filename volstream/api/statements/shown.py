@@ -10,7 +10,7 @@ from volstream.base.definitions.job import TriggerKind
 from volstream.base.model.names import Name
 from volstream.ops.inspection.tables import missing
 from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
-from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY
+from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY, definition_of
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
@@ -79,15 +79,5 @@ def created_table(home: Home, name: Name) -> str:
 
 
 def _column(field: Any) -> str:
-    metadata = field.get("metadata") or {}
-    default, computed = metadata.get("CURRENT_DEFAULT"), metadata.get("delta.generationExpression")
-    return " ".join(
-        [
-            quote_column(field["name"]),
-            str(metadata.get(CHARACTERS, "")).upper() or type_of(field["type"]),
-            *([] if field["nullable"] else ["NOT NULL"]),
-            *([] if default is None else [f"DEFAULT {default}"]),
-            *([] if computed is None else [f"GENERATED ALWAYS AS ({computed})"]),
-            *([f"COMMENT {literal(metadata['comment'])}"] if metadata.get("comment") else []),
-        ]
-    )
+    characters = (field.get("metadata") or {}).get(CHARACTERS, "")
+    return definition_of(field, str(characters).upper() or type_of(field["type"]))

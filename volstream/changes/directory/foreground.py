@@ -84,6 +84,7 @@ def refresh(
     if accept_removals:
         volume = catalog.volumes.change(volume, accept_removals=True)
     before = catalog.refreshes.last(volume.id)
+    number = before.number if before else 0
     owner, stopped = new_owner(), Stop() if stop is None else stop
     asked: datetime | None = None
     failing_since: float | None = None
@@ -99,8 +100,7 @@ def refresh(
                     catalog.refreshes.checked(volume.id, {prefix: asked})
                 if prefix and not (done.files or done.findings or done.counts):
                     raise NotFoundError(f"There are no files below {prefix} in volume {volume.name}, and there were none before.")
-                sums = catalog.refreshes.sums_after(volume.id, before.number if before else 0)
-                return RefreshResult(*sums, listing=done, held=done.held)
+                return RefreshResult(*catalog.refreshes.sums_after(volume.id, number), listing=done, held=done.held)
         if report is not None:
             raise InvalidStateError(
                 f"A daemon keeps the volume {volume.name} and reads its reports.",
@@ -109,7 +109,6 @@ def refresh(
         if asked is None:
             asked = catalog.refreshes.ask_check(volume.id, [prefix])
         elif not catalog.refreshes.is_asked(volume.id, prefix):
-            number = before.number if before else 0
             since = catalog.refreshes.sums_after(volume.id, number)
             return RefreshResult(*since, listing=None, held=0 if prefix else catalog.volumes.get(volume.name).held_removals)
         cause = catalog.conditions.cause(ConditionKind.VOLUME, volume.id)

@@ -199,8 +199,8 @@ class DirectoryKeeper:
         )
 
     def _list_all(self) -> Listing:
-        """Lists the whole volume. Resumes only its own listing and, for it takes longest, the first one of all: events that came
-        between two processes may be lost to the other."""
+        """Lists the whole volume. Resumes only this keeper's own listing and, because it takes longest, the volume's first one:
+        another process's listing does not show what changed while nobody listened."""
         resumes, self._resumes = self._resumes, True
         return self._list(self._folder, [""], resume=not self._is_there if resumes is None else resumes)
 

@@ -115,14 +115,14 @@ class Consumer:
                 statement(session)
         faults.point("batch.written")
         outcome = self.look(intent, number)
-        if is_direct and outcome.what is FoundCommit.NOTHING:
+        if outcome.what is FoundCommit.NOTHING:
             place = intent.targets[number].location
-            raise StorageError(
-                f"Another writer replaced the commit of batch {intent.batch_id} to {place}; the next run repeats it.",
-                "Have other writers use a log store that replaces nothing: docs/operations/cluster.md, Spark elsewhere.",
-            )
-        if outcome.what is FoundCommit.NOTHING:  # a statement without effect makes no commit
-            self._delta.fence(intent.targets[number].location, marker)
+            if is_direct:
+                raise StorageError(
+                    f"Another writer replaced the commit of batch {intent.batch_id} to {place}; the next run repeats it.",
+                    "Have other writers use a log store that replaces nothing: docs/operations/cluster.md, Spark elsewhere.",
+                )
+            self._delta.fence(place, marker)  # a statement without effect makes no commit
             outcome = self.look(intent, number)
         if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
             raise FencedError(f"Batch {intent.batch_id}, attempt {intent.attempt}: another process took it over.")

@@ -44,15 +44,16 @@ def _conditions(problems: Iterable[Problem], jobs: dict[str, Job], streams: dict
             yield Condition(key, event, subject_of(job), *said, passing=True)
         elif problem.cause is ProblemCause.STALE and stream is not None:
             key = f"stale:{stream.id}:{'now' if problem.severe else 'soon'}"
-            yield Condition(key, event, Subject("stream", problem.name, _receivers(stream, jobs.values())), *said)
+            yield Condition(key, event, _subject_of_stream(stream, jobs.values()), *said)
         elif problem.cause is ProblemCause.OTHER:
             of = group_id("problem", problem.do)  # an object may have several
             key = f"problem:{of}:{problem.kind}:{problem.name}:{'severe' if problem.severe else 'waits'}"[:200]
-            own = job.alert if problem.kind == "job" and job is not None else None
-            receivers = None if own is None else tuple(own)
-            if problem.kind == "stream" and stream is not None:
-                receivers = _receivers(stream, jobs.values())
-            yield Condition(key, event, Subject(problem.kind, problem.name, receivers), *said, passing=True)
+            subject = Subject(problem.kind, problem.name)
+            if problem.kind == "job" and job is not None:
+                subject = subject_of(job)
+            elif problem.kind == "stream" and stream is not None:
+                subject = _subject_of_stream(stream, jobs.values())
+            yield Condition(key, event, subject, *said, passing=True)
 
 
 def subject_of(job: Job) -> Subject:
@@ -60,7 +61,7 @@ def subject_of(job: Job) -> Subject:
     return Subject("job", str(job.name), None if job.alert is None else tuple(job.alert))
 
 
-def _receivers(stream: Stream, jobs: Iterable[Job]) -> tuple[str, ...] | None:
-    """Returns who gets alerts about a stream, if its job has its own receivers."""
+def _subject_of_stream(stream: Stream, jobs: Iterable[Job]) -> Subject:
+    """Returns a stream as the subject of alerts, which go to its job's own receivers if it has some."""
     own: Sequence[str] | None = next((job.alert for job in jobs if stream.id in job.stream_ids), None)
-    return None if own is None else tuple(own)
+    return Subject("stream", str(stream.name), None if own is None else tuple(own))

@@ -14,7 +14,7 @@ from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.catalog.conditions import ConditionKind
-from volstream.errors import CatalogError, DependencyError, EngineLostError, in_brief, unexpected
+from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.ingest.local import commit
 from volstream.ingest.sources.retention import expire
 from volstream.jobs.home import Home
@@ -71,9 +71,8 @@ class Committer:
                     self._note(name, None)
                     if sweeps:
                         MovePlanner(location).sweep()
-                elif not folders.is_there(self._home.warehouse):
-                    raise DependencyError(f"The warehouse {self._home.warehouse} does not exist.", "Is its disk mounted?")
                 else:
+                    folders.check_there(self._home.warehouse)
                     catalog.tails.remove(name)
                     self._troubles.pop(name, None)
             except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again

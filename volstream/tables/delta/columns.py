@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.schema import Schema as DeltaSchema
 
-from volstream.sql.text import quote_column, type_of
+from volstream.sql.text import literal, quote_column, type_of
 from volstream.tables.delta import shapes
 
 #: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
@@ -42,6 +42,22 @@ def has_type(kind: Any, *names: str) -> bool:
     inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     inside += [field["type"] for field in kind.get("fields", ())]
     return kind["type"] in names or any(has_type(inner, *names) for inner in inside)
+
+
+def definition_of(field: Mapping[str, Any], kind: str) -> str:
+    """Returns the definition of a column in SQL, given as the log has it and by its SQL type."""
+    metadata = field.get("metadata") or {}
+    default, computed = metadata.get("CURRENT_DEFAULT"), metadata.get("delta.generationExpression")
+    return " ".join(
+        [
+            quote_column(field["name"]),
+            kind,
+            *([] if field["nullable"] else ["NOT NULL"]),
+            *([] if default is None else [f"DEFAULT {default}"]),
+            *([] if computed is None else [f"GENERATED ALWAYS AS ({computed})"]),
+            *([f"COMMENT {literal(metadata['comment'])}"] if metadata.get("comment") else []),
+        ]
+    )
 
 
 @dataclass(frozen=True)

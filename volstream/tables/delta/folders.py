@@ -156,9 +156,11 @@ def inside(location: str) -> Sequence[str]:
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
-def is_there(warehouse: str) -> bool:
-    """True if a warehouse that has had tables can be seen: their schemas' folders stay, but a bucket has none."""
-    return bool(content(f"{warehouse}/{CATALOG}") if is_remote(warehouse) else inside(f"{warehouse}/tables"))
+def check_there(warehouse: str) -> None:
+    """Raises DependencyError if a warehouse that has had tables cannot be seen: their schemas' folders stay, but a bucket has
+    none."""
+    if not (content(f"{warehouse}/{CATALOG}") if is_remote(warehouse) else inside(f"{warehouse}/tables")):
+        raise DependencyError(f"The warehouse {warehouse} does not exist.", "Is its disk mounted?")
 
 
 def own_tables(warehouse: str) -> Iterator[Name]:

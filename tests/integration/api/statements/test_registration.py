@@ -3,6 +3,7 @@ one here; ``engine/test_metastore.py`` has Hive's."""
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,16 @@ def registering(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def home(registering: Settings, gateway: SparkGateway) -> Iterator[Home]:
+def public(engine_settings: Settings) -> Iterator[None]:
+    """Holds the schema ``public`` of the engine, which all processes of the tests share."""
+    with engine_settings.home.joinpath("public.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def home(registering: Settings, gateway: SparkGateway, public: None) -> Iterator[Home]:
+    del public
     with gateway.fresh() as spark:  # all tests share its catalog, but not a warehouse
         spark.sql("CREATE SCHEMA IF NOT EXISTS public").collect()
         spark.sql(f"ALTER SCHEMA public SET LOCATION '{registering.warehouse_path}/tables/public'").collect()

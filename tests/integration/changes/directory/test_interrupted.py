@@ -14,7 +14,7 @@ from volstream.errors import StorageError
 
 
 class World:
-    """A volume of a bucket, and what it was told since its directory was last refreshed."""
+    """A volume on a bucket, and the events it has received since the last refresh."""
 
     def __init__(self, kept: Keeping) -> None:
         self.kept = kept

@@ -30,7 +30,7 @@ def test_problems_of_a_job_and_its_stream_go_to_its_own_receivers(
     problems = [
         Problem(True, "job", str(job.name), "It is wrong.", "Look.", cause),
         Problem(True, "stream", str(stream.name), "It is away.", "Look.", of_stream),
-        Problem(True, "volume", str(volume.name), "It is gone.", "Look.", ProblemCause.OTHER),
+        Problem(True, "volume", str(volume.name), "Its bucket does not exist.", "Create it.", ProblemCause.OTHER),
     ]
     found, _ = conditions(catalog, problems)
     expected = None if own is None else tuple(own)
