@@ -7,13 +7,12 @@ import hmac
 
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import ObjectHint, Rejection
+from volstream.base.model.hints import Rejection
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
-from volstream.catalog.definitions import DefinitionCache
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.queues.webhook import parse
-from volstream.files.volumes.route import Router
+from volstream.files.volumes.routing import Routing
 
 #: Bytes of a request's body: those of a million events would not fit.
 MAX_BYTES = 1 << 20
@@ -39,8 +38,7 @@ class PostedEvents:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._volumes = DefinitionCache(catalog.volumes)
-        self._router = Router(())
+        self._routing = Routing(catalog)
 
     def accept(self, volume: Volume, body: bytes) -> int:
         """Notes the files that events name, for the volume's daemon to look at; returns their number. Durable on return.
@@ -57,9 +55,7 @@ class PostedEvents:
             raise InvalidValueError(
                 f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."
             )
-        if any(isinstance(hint, ObjectHint) for hint in hints):
-            self._follow()
-        routed = self._router.route(volume, hints)
+        routed = self._routing.route(volume, hints)
         own = HintSet(volume.selection)
         own.add(routed.own)
         asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}
@@ -67,12 +63,6 @@ class PostedEvents:
             raise BehindError(f"{MAX_WAITING:,} posted files are waiting to be checked already.", "Repeat the request later.")
         refreshes.reject(volume.id, [*routed.strays.values(), *refreshes.ask_checks(asked)])
         return sum(map(len, asked.values()))
-
-    def _follow(self) -> None:
-        before = self._volumes.all
-        self._volumes.follow()
-        if self._volumes.all is not before:
-            self._router = Router(self._volumes.all.values())
 
 
 def posted_to(catalog: Catalog, name: str) -> Volume:

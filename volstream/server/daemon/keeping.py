@@ -23,7 +23,7 @@ from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError
 from volstream.files.queues.base import EventQueue
 from volstream.files.volumes.access import queue_of
-from volstream.files.volumes.route import Router
+from volstream.files.volumes.routing import Routing
 from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import ClusterMembers, Share
 from volstream.server.daemon.volumes import VolumeWorker
@@ -68,7 +68,7 @@ class VolumeKeeping:
         self._listings = ThreadPoolExecutor(_LISTING, thread_name_prefix="listing")
         self._volumes = DefinitionCache(self.catalog.volumes)
         self._connections: Mapping[str, Connection] = {}
-        self._receivers = Receivers(self._pass_on)
+        self._receivers = Receivers(self._pass_on, Routing(self.catalog))
         self._seen: Version | None = None  # the catalog's version at the last look
         self._divides_at = 0.0
         self._workers: dict[str, VolumeWorker] = {}
@@ -138,7 +138,7 @@ class VolumeKeeping:
         before = self._volumes.all
         changed = {volume.id for volume in self._volumes.follow()}
         if self._volumes.all is not before:
-            self._receivers.router = Router(self._volumes.all.values())  # before a new volume is listed
+            self._receivers.routing.follow()
         connections = {one.id: one for one in self.catalog.connections.list()}
         altered = {identity for identity, one in self._connections.items() if connections.get(identity) != one}
         self._connections = connections

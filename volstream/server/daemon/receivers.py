@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from volstream.errors import QueueError
-from volstream.files.volumes.route import Router
+from volstream.files.volumes.routing import Routing
 
 
 @dataclass
@@ -21,11 +21,11 @@ class Receivers:
 
     Attributes:
         pass_on: tells volumes, by id, that checks were asked of them.
-        router: knows all volumes.
+        routing: knows all volumes.
     """
 
     pass_on: Callable[[Iterable[str]], None]
-    router: Router = field(default_factory=lambda: Router(()))
+    routing: Routing
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()

@@ -284,7 +284,7 @@ class _Turn:
             return False
         receivers = self._of.receivers
         waits = self._bootstrap is not None  # and others, which other daemons may keep, would wait as long
-        return receivers.has_others(self._queue_id) or (waits and receivers.router.has_neighbours(self.volume))
+        return receivers.has_others(self._queue_id) or (waits and receivers.routing.has_neighbours(self.volume))
 
     def _announced(self, at: float) -> None:
         if self._relay is not None and self._relays:
@@ -519,7 +519,7 @@ class _Turn:
         Args:
             own_too: pass these on as well.
         """
-        routed = self._of.receivers.router.route(self.volume, [hint for message in messages for hint in message.hints])
+        routed = self._of.receivers.routing.route(self.volume, [hint for message in messages for hint in message.hints])
         if own_too:
             own = HintSet(self.volume.selection)
             own.add(routed.own)

@@ -26,6 +26,7 @@ from volstream.errors import CatalogError, InvalidValueError, QueueError, WatchL
 from volstream.files.queues.base import EventQueue, Message, QueueSpec
 from volstream.files.queues.memory import MemoryQueue
 from volstream.files.volumes.access import access_of
+from volstream.files.volumes.routing import Routing
 from volstream.server.daemon.receivers import Receivers
 from volstream.server.daemon.share import Share
 from volstream.server.daemon.volumes import VolumeWorker
@@ -188,9 +189,8 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
             pytest.skip(f"no tmpfs can be mounted: {disk.why_not}")
         world = World(tmp_path)
         home = world.session.home
-        worker = VolumeWorker(
-            world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), Receivers(lambda _: None)
-        )
+        receivers = Receivers(lambda _: None, Routing(home.catalog))
+        worker = VolumeWorker(world.volume, home.catalog, home.settings, lambda _: None, Share(1), Executor(), receivers)
         disk.fill()
         worker.trouble.failed(QueueError("gone"))
         with pytest.raises(CatalogError, match="Free space"):

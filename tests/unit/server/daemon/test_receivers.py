@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from volstream.errors import QueueError
@@ -33,7 +35,7 @@ class Turns:
     """Claims a queue for turns by name, and records each call that makes a turn look again."""
 
     def __init__(self) -> None:
-        self.receivers = Receivers(lambda _: None)
+        self.receivers = Receivers(lambda _: None, Mock())
         self.looks: list[tuple[str, bool]] = []
 
     def claim(self, name: str) -> bool:
