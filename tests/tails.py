@@ -38,7 +38,9 @@ def no_spark() -> SparkGateway:
 
 def committed(location: str) -> list[dict[str, Any]]:
     """The rows of the table itself."""
-    found = QueryBuilder().register("t", open_table(location)).execute("SELECT * FROM t ORDER BY id, n")
+    opened = open_table(location)
+    order = ", ".join(name for name in ("id", "n") if name in opened.schema().to_arrow().names)
+    found = QueryBuilder().register("t", opened).execute(f"SELECT * FROM t ORDER BY {order}")
     rows: list[dict[str, Any]] = pa.table(found.read_all()).to_pylist()
     return rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -254,10 +254,13 @@ class Consumptions:
         """Returns the stream's INTENT that is neither committed nor aborted, or None."""
         return self._database.one(_OPEN_INTENT, Intent, stream=stream_id)
 
-    def commit(self, intent: Intent, outcome: BatchOutcome) -> None:
+    def commit(self, intent: Intent, outcome: BatchOutcome, read: Collection[str] | None = None) -> None:
         """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the offset.
 
         Applies to all batches of the attempt at once.
+
+        Args:
+            read: ids of the streams that what was committed has read; batches of others wait again. None: all.
 
         Raises:
             FencedError: the intent is no longer open.
@@ -266,6 +269,11 @@ class Consumptions:
             self._end_attempt(transaction, intent, "committed")
             for row in transaction.execute(_OF_ATTEMPT, {"ended": intent.attempt}).all():
                 batch = from_row(Batch, row._mapping)
+                if read is not None and batch.stream_id not in read:
+                    transaction.execute(_CHANGE_BATCH, {"this": batch.id, "state": BatchState.PLANNED})
+                    own = (intents.c.attempt == intent.attempt) & (intents.c.stream_id == batch.stream_id)
+                    transaction.execute(update(intents).where(own).values(state="aborted"))
+                    continue
                 if batch.job_id is not None:
                     activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
                 self._commit_batch(transaction, batch, outcome)

@@ -54,6 +54,11 @@ def of_commits(location: str) -> str:
     return f"commits:{_digest(location)}"
 
 
+def of_columns(location: str) -> str:
+    """Returns the name of the lease whose holder changes the columns of the table at a location."""
+    return f"columns:{_digest(location)}"
+
+
 def of_creation(table: str) -> str:
     """Returns the name of the lease whose holder creates the table with this name."""
     return f"creation:{_digest(table)}"

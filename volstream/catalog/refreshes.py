@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
-from sqlalchemy import BindParameter, and_, bindparam, delete, exists, func, select, union_all, update
+from sqlalchemy import BindParameter, ColumnElement, and_, bindparam, case, delete, exists, func, or_, select, union_all, update
 
-from volstream.base.definitions import SourceKind
+from volstream.base.definitions import SourceKind, StreamMode
 from volstream.base.model.hints import Rejection, unusable
 from volstream.base.model.work import Completeness, PlanState, Refresh
 from volstream.catalog.database import Database
@@ -37,6 +37,13 @@ class RejectedMessage:
     last_seen: datetime
 
 
+def _start(of: ColumnElement[int]) -> ColumnElement[int]:
+    """Returns the refresh after which a stream reads changes. A read from the beginning uses the directory at the end of the
+    range, unless each insertion counts."""
+    inserts = and_(streams.c.mode == StreamMode.APPEND_ONLY, ~streams.c.initial)
+    return case((inserts, func.coalesce(of, 0)), else_=func.nullif(of, 0))
+
+
 #: The newest full listing of each volume.
 _began = (
     select(reconciles.c.volume_id, func.max(reconciles.c.began_on).label("began_on")).group_by(reconciles.c.volume_id).subquery()
@@ -48,11 +55,11 @@ _NEWEST = select(reconciles).join(
 _VOLUME: BindParameter[str] = bindparam("volume")
 _LAST = select(refreshes).where(refreshes.c.volume_id == _VOLUME).order_by(refreshes.c.number.desc()).limit(1)
 
-#: The oldest offset, and the oldest start of an open plan. A read from the beginning uses the directory at the end of the range.
+#: The oldest offset, and the oldest start of an open plan.
 _mine = and_(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == _VOLUME)
 _NEEDED_AFTER = union_all(
-    select(func.min(func.nullif(streams.c.offset, 0))).where(_mine),
-    select(func.min(func.coalesce(func.nullif(plans.c.from_version, 0), plans.c.to_version)))
+    select(func.min(_start(streams.c.offset))).where(_mine),
+    select(func.min(func.coalesce(_start(plans.c.from_version), plans.c.to_version)))
     .join(streams, streams.c.id == plans.c.stream_id)
     .where(_mine, plans.c.state == PlanState.OPEN),
 )
@@ -156,7 +163,11 @@ class Refreshes:
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
         """Returns requested keys that are not checked yet, with the time of the request."""
         query = select(key_checks.c.path, key_checks.c.asked_on).where(key_checks.c.volume_id == volume_id).limit(limit)
-        return {row.path: row.asked_on for row in self._database.rows(query)}
+        rows = self._database.rows(query)
+        if len(rows) == limit:  # those that cannot be checked now must not keep the others waiting, nor folders
+            is_file = case((or_(key_checks.c.path == "", key_checks.c.path.endswith("/")), 0), else_=1)
+            rows = self._database.rows(query.order_by(is_file, func.random()))
+        return {row.path: row.asked_on for row in rows}
 
     def asked_count(self, volume_id: str) -> int:
         """Returns how many requested keys are not checked yet."""

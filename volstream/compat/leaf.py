@@ -85,6 +85,7 @@ def consume(
             leaf.show(home, taken[leaf.stream_id].covered if leaf.stream_id in taken else None)
         prepare()
         if taken:
-            consumption.write(location, lambda marked: write(bound_to(marked, frame)), like=frame.sparkSession)
+            own = streams.values()
+            consumption.write(location, lambda marked: write(bound_to(marked, frame)), streams=own, like=frame.sparkSession)
         else:  # volumes that were never listed have nothing to consume
             write(frame)

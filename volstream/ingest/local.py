@@ -14,8 +14,8 @@ from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.tracing import span
 from volstream.catalog import Catalog
-from volstream.catalog.leases import lease, of_commits
-from volstream.errors import DependencyError, NotFoundError, TailFullError, VolstreamError, in_brief
+from volstream.catalog.leases import lease, of_columns, of_commits
+from volstream.errors import DependencyError, NotFoundError, ObjectInUseError, TailFullError, VolstreamError, in_brief
 from volstream.tables.delta import folders
 from volstream.tables.delta.ownership import check_writable
 from volstream.tables.tails import table
@@ -125,11 +125,12 @@ class LocalTables:
         Raises:
             NotFoundError: there is no such table.
             InvalidStateError: a job keeps the table.
-            InvalidStateError, DependencyError: see :class:`volstream.tables.tails.writer.TailWriter`.
+            ObjectInUseError: its columns are being changed.
+            InvalidStateError, StorageError, DependencyError: see :class:`volstream.tables.tails.writer.TailWriter`.
         """
         location = folders.table_location(self._home.warehouse, name)
         try:
-            writer = TailWriter(location)
+            writer = writer_of(self._home, name, location)
         except NotFoundError:
             near = folders.like_one(self._home.warehouse, name)
             raise NotFoundError(f"There is no table {name}.", f"{near}First: CREATE TABLE {name} (...).") from None
@@ -168,6 +169,17 @@ class LocalTables:
                     _log.warning("commit_failed", table=str(name), error=in_brief(error))
                 except Exception:  # noqa: BLE001  # a fault of volstream's; other tables, and later commits, must not suffer
                     _log.exception("commit_failed", table=str(name))
+
+
+def writer_of(home: Home, name: Name, location: str) -> TailWriter:
+    """Returns a writer of the tail of a table. Raises ObjectInUseError if the table's columns are being changed; and as
+    :class:`volstream.tables.tails.writer.TailWriter`."""
+
+    def check() -> None:
+        if not home.catalog.leases.is_free(of_columns(location), home.settings.lease_seconds):
+            raise ObjectInUseError(f"The columns of {name} are being changed.", "Try again later.")
+
+    return TailWriter(location, check)
 
 
 def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], SparkGateway]) -> int:

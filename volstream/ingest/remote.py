@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import flight
@@ -15,6 +16,8 @@ from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
 from volstream.ingest.wire import COLUMNS, decoded, encoded, from_flight
 from volstream.tables.tails.writer import Flush
+
+T = TypeVar("T")
 
 #: Seconds that a request may take before the server counts as away.
 _SECONDS = 120.0
@@ -109,7 +112,7 @@ class RemoteTable:
                     for batch in batches:
                         metadata = encoded(stream=batch.stream_id, sequence=batch.sequence, more=batch is not batches[-1])
                         writer.write_with_metadata(batch.rows.combine_chunks().to_batches()[0], metadata)
-                    answer = reader.read()
+                    answer = _within(_SECONDS, reader.read)
                     if answer is None:
                         writer.close()  # raises what the server raised
                         raise flight.FlightUnavailableError("the connection was closed")
@@ -127,7 +130,28 @@ class RemoteTable:
         sending, self._sending = self._sending, None
         if sending is not None:
             with suppress(pa.ArrowException):
-                sending[0].close()
+                _within(_SECONDS, sending[0].close)
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """Returns what a call returns. Raises FlightTimedOutError if it takes longer: a host that vanished never answers, and a call
+    that lasts as long as a stream has no deadline."""
+    done: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((call(), None))
+        except BaseException as error:  # noqa: BLE001  # raised below
+            done.put((None, error))
+
+    threading.Thread(target=run, name="answer", daemon=True).start()
+    try:
+        result, error = done.get(timeout=seconds)
+    except Empty:
+        raise flight.FlightTimedOutError(f"There was no answer for {seconds:g} seconds.") from None
+    if error is not None:
+        raise error
+    return cast(T, result)
 
 
 @contextmanager

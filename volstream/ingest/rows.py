@@ -60,9 +60,11 @@ class StreamColumns:
         raise InvalidValueError(f"The table {self.table} has no column {column}.", f"Its columns: {names}.")
 
     def check(self, row: Row) -> None:
-        """Raises InvalidStateError if a row is another stream's, InvalidValueError if it lacks a value that it must have."""
-        if row._columns is not self:
-            raise InvalidStateError("The row belongs to another stream.", "Create it with this stream's create_row().")
+        """Raises InvalidStateError if a row is of other columns, InvalidValueError if it lacks a value that it must have."""
+        if row._columns is not self and row._columns.all != self.all:
+            raise InvalidStateError(
+                "The row belongs to a table with other columns.", "Create it with this stream's create_row()."
+            )
         for at in self._needed_by(row.operator):
             if row.values[at] is UNSET or row.values[at] is None:
                 raise InvalidValueError(

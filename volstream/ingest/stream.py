@@ -9,7 +9,7 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -395,12 +395,14 @@ class RealtimeStream(Closeable):
 
     def _not_sent(self, error: BaseException) -> RowsNotSentError:
         unsent = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
-        rows = [
-            row for buffer in unsent for row in (buffer.rows if buffer.table is None else self._columns.rows_of(buffer.table))
-        ]
+        count, rows = sum(map(_count, unsent)), list[Row]()
+        for buffer in unsent:
+            with suppress(OverflowError, ValueError):  # Arrow has times that Python lacks
+                rows += buffer.rows if buffer.table is None else self._columns.rows_of(buffer.table)
+        them = "They" if len(rows) == count else "Those whose values Python can represent"
         return RowsNotSentError(
-            f"{counted(len(rows), 'row')} for {self.name} could not be sent: {in_brief(error).rstrip('.')}.",
-            "They are in the error's attribute rows. Apply them to a new stream.",
+            f"{counted(count, 'row')} for {self.name} could not be sent: {in_brief(error).rstrip('.')}.",
+            f"{them} are in the error's attribute rows. Apply them to a new stream.",
             rows,
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests import objects
 from tests.processes import race
-from volstream.base.definitions import Volume
+from volstream.base.definitions import StreamMode, Volume
 from volstream.base.model.hints import Rejection
 from volstream.base.model.work import Completeness, Refresh
 from volstream.catalog import Catalog
@@ -68,6 +68,10 @@ def test_versions_that_streams_and_open_plans_read_from_are_needed(catalog: Cata
     assert needed(source.id) == 8, "what was there at its end"
     catalog.streams.change(on_it, offset=0)
     assert needed(source.id) == 8, "from the beginning on, all that there is now is read"
+    catalog.streams.change(on_it, mode=StreamMode.APPEND_ONLY)
+    assert needed(source.id) == 0, "each insertion counts"
+    catalog.streams.change(on_it, initial=True)
+    assert needed(source.id) == 8, "its first rows are what is there"
 
 
 def test_requested_keys_are_stored_once_and_forgotten_when_checked(catalog: Catalog, volume: Volume) -> None:
@@ -75,6 +79,7 @@ def test_requested_keys_are_stored_once_and_forgotten_when_checked(catalog: Cata
     catalog.refreshes.ask_check(volume.id, iter(["a", "c", "c"]))
     assert sorted(catalog.refreshes.asked_checks(volume.id, 10)) == ["a", "b", "c"]
     assert len(catalog.refreshes.asked_checks(volume.id, 2)) == 2
+    assert len({path for _ in range(50) for path in catalog.refreshes.asked_checks(volume.id, 1)}) == 3, "each has its turn"
     assert catalog.refreshes.is_asked(volume.id, "a")
     asked = catalog.refreshes.asked_checks(volume.id, 10)
     catalog.refreshes.checked(volume.id, {"a": asked["a"], "c": asked["c"], "never asked": asked["a"]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.integration.conftest import session_on
 from volstream.api import dbapi
 from volstream.api.dbapi import Connection, _OpenHome
 from volstream.base.config import Settings
-from volstream.errors import InvalidValueError
-from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator
+from volstream.errors import InvalidValueError, SqlError
+from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator, RowsNotSentError
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.tails.commit import commit_tail
@@ -206,6 +207,34 @@ def test_a_shallow_clone_has_what_has_arrived(connection: Connection) -> None:
     schema = connection.get_schema()
     connection.cursor().execute(f"CREATE TABLE c SHALLOW CLONE {schema}.t")
     assert rows(connection, "SELECT * FROM c") == [("a", 1)]
+
+
+def test_streams_end_when_columns_may_change_and_new_ones_go_on_whether_they_did_or_not(connection: Connection) -> None:
+    def execute(statement: str) -> None:
+        connection.cursor().execute(statement)
+
+    def ended_by(statement: str, error: str | None = None) -> None:
+        with connection.get_realtime_stream(table="t", options=once) as stream:
+            with nullcontext() if error is None else pytest.raises(dbapi.Error, match=error):
+                execute(statement)
+            stream.apply({"id": "late", "n": 1})
+            with pytest.raises(RowsNotSentError, match="takes no more rows"):
+                stream.flush()
+
+    once = RealtimeOptionsBuilder().with_flush_mode(FlushMode.MANUAL_FLUSH).with_request_failed_retry_enable(False)
+    execute("CREATE TABLE t (id STRING NOT NULL, n INT)")
+    append(connection, "t", {"id": "a", "n": 1})
+    ended_by("ALTER TABLE t DROP COLUMN m", "m")
+    ended_by("ALTER TABLE t ADD CONSTRAINT positive CHECK (n > 0)")
+    append(connection, "t", {"id": "b", "n": -1})
+    with pytest.raises(SqlError, match="positive"):
+        commit(connection, "t")
+    execute("ALTER TABLE t DROP CONSTRAINT positive")
+    commit(connection, "t")
+    ended_by("CREATE OR REPLACE TABLE t (id STRING NOT NULL, n STRING)")
+    append(connection, "t", {"id": "c", "n": "x"})
+    commit(connection, "t")
+    assert rows(connection, "SELECT * FROM t") == [("c", "x")]
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -169,6 +170,25 @@ def test_two_writers_that_begin_at_once_share_one_tail(location: str) -> None:
     assert ids(everything(location)) == ["a", "b"]
 
 
+def test_a_tail_is_created_once_however_many_writers_begin_at_once(tmp_path: Path) -> None:
+    for number in range(10):
+        (folder := tmp_path / str(number)).mkdir()
+        location, found, start = tails.create(folder), list[str](), threading.Barrier(4)
+
+        def create(location: str = location, found: list[str] = found, start: threading.Barrier = start) -> None:
+            writer = TailWriter(location)
+            start.wait()
+            found.append(writer.newest([])[0])
+
+        threads = [threading.Thread(target=create) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert len(set(found)) == 1
+        assert len(found) == 4
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -278,13 +298,13 @@ def test_a_new_tail_follows_when_the_old_one_is_committed(location: str) -> None
     assert committed(location) == [{"id": "0", "n": "text"}, {"id": "b", "n": "x"}]
 
 
-def test_no_row_is_lost_that_arrives_while_a_tail_is_replaced(location: str) -> None:
+def test_no_row_is_lost_that_arrives_while_the_columns_of_a_tail_are_replaced(location: str) -> None:
     old = TailWriter(location)
     old.append([batch(1, "a")])
     commit_tail(location, no_spark)
-    write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
+    overwrite(location, {"id": ["0"]})
     with (
-        meanwhile("return", "volstream.tables.tails.writer.MovePlanner.plan", lambda: old.append([batch(2, "b")])),
+        meanwhile("call", "volstream.tables.delta.native.NativeTable.replace", lambda: old.append([batch(2, "b")])),
         pytest.raises(InvalidStateError, match="rows that arrived before are not committed yet"),
     ):
         TailWriter(location)
@@ -295,34 +315,92 @@ def test_no_row_is_lost_that_arrives_while_a_tail_is_replaced(location: str) -> 
     assert view.rows == 1
 
 
-def test_a_writer_of_a_tail_that_was_replaced_is_refused(location: str) -> None:
+def test_streams_do_not_outlive_a_change_of_columns_or_the_table(tmp_path: Path) -> None:
+    location = tails.create(tmp_path)
+
+    def drop() -> None:
+        shutil.rmtree(location)
+        tails.create(tmp_path)
+
+    def retype() -> None:
+        overwrite(location, {"id": ["0"], "n": ["text"]})
+        TailWriter(location).append([Flush("other", 1, pa.table({"__operation": [INSERT], "id": ["x"], "n": ["x"]}))])
+
+    changes = [retype, lambda: overwrite(location, {"id": ["0"]}), lambda: TailWriter(location).end_streams(), drop]
+    for at, change in enumerate(changes):
+        old = TailWriter(location)
+        old.append([batch(1, "a", stream=f"old{at}")])
+        commit_tail(location, no_spark)
+        change()
+        new = TailWriter(location)
+        for number in range(1, 8):  # a new tail, too, has as many versions as the old one had at some time
+            refused(old)
+            new.append([Flush(f"new{at}", number, pa.table({"__operation": [INSERT], "id": [f"{number}"]}))])
+            commit_tail(location, no_spark)
+        assert "".join(row["id"] for row in committed(location) if row["id"].isdigit()).lstrip("0") == "1234567"
+        if change is not drop:
+            overwrite(location, {"id": ["0"], "n": [0]})
+
+
+def test_a_change_of_columns_that_was_interrupted_is_made_by_the_next_writer(location: str) -> None:
+    TailWriter(location).append([batch(1, "a")])
+    commit_tail(location, no_spark)
+    overwrite(location, {"id": ["0"], "m": [True]})
+    for event in ("call", "return"):
+        with interrupted(event, "volstream.tables.delta.native.NativeTable.replace"):
+            TailWriter(location)
+    TailWriter(location).append([Flush("s", 2, pa.table({"__operation": [INSERT], "id": ["b"], "m": [False]}))])
+    commit_tail(location, no_spark)
+    assert committed(location)[-1] == {"id": "b", "m": False}
+
+
+def test_columns_that_are_added_while_others_write_lose_no_row_and_no_value(location: str) -> None:
     old = TailWriter(location)
-    old.append([batch(1, "a")])
+    old.append([batch(1, "a01")])
+    add = pa.schema([("id", pa.string()), ("n", pa.int64()), ("m", pa.string())]).empty_table()
+    write_deltalake(location, add, mode="append", schema_mode="merge")
+    with meanwhile("call", "volstream.tables.delta.native.NativeTable.add_columns", lambda: old.append([batch(2, "a02")])):
+        new = TailWriter(location)
+    new.append([Flush("t", 1, pa.table({"__operation": [INSERT], "id": ["b"], "n": [1], "m": ["precious"]}))])
+    for number in range(3, 70):  # so many that small files are merged
+        old.append([batch(number, f"a{number:02}")])
+    rows = everything(location)
+    assert ids(rows) == [*(f"a{number:02}" for number in range(1, 70)), "b"]
+    assert rows[-1]["m"] == "precious"
     commit_tail(location, no_spark)
-    write_deltalake(location, pa.table({"id": ["0"]}), mode="overwrite", schema_mode="overwrite")
-    with meanwhile("return", "volstream.tables.tails.writer._retired", lambda: refused(old)):
-        TailWriter(location)
+    assert committed(location) == rows
 
 
-@pytest.mark.parametrize("more", [{}, {"m": [True]}])
-def test_a_tail_whose_replacement_did_not_happen_takes_rows_once_its_columns_are_back(
-    location: str, more: dict[str, list[object]]
-) -> None:
-    def change(columns: dict[str, list[object]]) -> None:
-        write_deltalake(location, pa.table(columns), mode="overwrite", schema_mode="overwrite")
+def test_a_column_that_is_added_during_a_move_is_in_the_next_one(location: str) -> None:
+    def add() -> None:
+        columns = pa.schema([("id", pa.string()), ("n", pa.int64()), ("m", pa.string())])
+        write_deltalake(location, columns.empty_table(), mode="append", schema_mode="merge")
+        row = pa.table({"__operation": [INSERT], "id": ["b"], "n": [1], "m": ["precious"]})
+        TailWriter(location).append([Flush("t", 1, row)])
 
-    old = TailWriter(location)
-    old.append([batch(1, "a")])
+    tail = TailWriter(location)
+    tail.append([batch(1, "a1")])
+    MovePlanner(location).plan()  # and the process dies
+    tail.append([batch(2, "a2")])
+    with meanwhile("return", "volstream.tables.tails.commit._TailCommit.run", add):
+        commit_tail(location, no_spark)
     commit_tail(location, no_spark)
-    change({"id": ["0"]})
-    with interrupted("call", "volstream.tables.delta.folders.remove"):
-        TailWriter(location)
-    refused(old)
-    change({"id": ["0"], "n": [0], **more})
-    refused(old)
-    TailWriter(location).append([batch(2, "b")])
-    commit_tail(location, no_spark)
-    assert [row["id"] for row in committed(location)] == ["0", "b"]
+    assert [(row["id"], row["m"]) for row in committed(location)] == [("a1", None), ("a2", None), ("b", "precious")]
+
+
+def test_a_dropped_table_takes_no_rows(location: str) -> None:
+    tail = TailWriter(location)
+    tail.append([batch(1, "a")])
+    shutil.rmtree(location)
+    with pytest.raises(NotFoundError, match="no table"):
+        tail.append([batch(2, "b")])
+    with pytest.raises(NotFoundError, match="no table"):
+        MovePlanner(location).plan() or TailWriter(location)
+    assert not Path(location).exists()
+
+
+def overwrite(location: str, columns: dict[str, list[object]]) -> None:
+    write_deltalake(location, pa.table(columns), mode="overwrite", schema_mode="overwrite")
 
 
 def refused(writer: TailWriter) -> None:

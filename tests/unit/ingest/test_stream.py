@@ -265,9 +265,16 @@ def test_what_is_wrong_with_a_row_is_an_error_at_once(table: Recorded) -> None:
     assert tails.everything(table._writer.target) == [{"id": "a", "n": None}]
 
 
-def test_a_row_of_another_stream_is_refused(table: Recorded) -> None:
-    with append(table) as one, append(table) as other, pytest.raises(InvalidStateError, match="another stream"):
-        one.apply(other.create_row())
+def test_a_row_is_for_any_stream_on_the_same_columns(table: Recorded, tmp_path: Path) -> None:
+    (folder := tmp_path / "other").mkdir()
+    wider = Recorded(tails.create(folder, columns=tails.COLUMNS.append(pa.field("m", pa.int64()))))
+    with append(table) as one, append(table) as same, append(wider) as other:
+        row = one.create_row()
+        row.set_value("id", "a")
+        same.apply(row)
+        with pytest.raises(InvalidStateError, match="other columns"):
+            other.apply(row)
+    assert ids(table) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -310,11 +317,27 @@ def test_after_the_last_retry_the_rows_are_in_the_error(table: Recorded, options
         stream.flush()
     stream.close()  # which has nothing new to tell
     with append(table) as other:
-        for row in failed.value.rows:
-            again = other.create_row(row.operator)
-            again.set_values(row.as_dict())
-            other.apply(again)
+        other.apply(*failed.value.rows)
     assert ids(table) == [*"abc"]
+
+
+@pytest.mark.parametrize("mode", FlushMode)
+def test_rows_with_a_time_that_python_lacks_fail_like_others(tmp_path: Path, mode: FlushMode) -> None:
+    columns = pa.schema([pa.field("id", pa.string(), nullable=False), ("at", pa.timestamp("us", "UTC"))])
+    (folder := tmp_path / "times").mkdir()
+    table = Recorded(tails.create(folder, columns=columns))
+    table.failures = [StorageError("away")]
+    stream = append(table, flush_mode=mode, request_failed_retry_enable=False)
+    far = pa.table({"id": ["a"], "at": pa.array([1 << 60], columns.field("at").type)})
+
+    def send() -> None:
+        stream.apply_arrow(far)
+        stream.flush()
+
+    with pytest.raises(RowsNotSentError, match="1 row for t could not be sent") as failed:
+        send()
+    assert failed.value.rows == []
+    stream.close()
 
 
 def test_in_the_background_the_next_use_raises_what_could_not_be_sent(table: Recorded) -> None:

@@ -109,7 +109,8 @@ class Sources(Collection[Source]):
         if immutable and data is None:
             raise InvalidValueError("An immutable table needs its data.", "Pass data=[...].")
         columns = columns_of(primary_key)
-        rows = [stored(item, primary_key) for item in data or ()]
+        data = list(data or ())
+        rows = [stored(item, primary_key) for item in data]
         keys, texts = zip(*rows, strict=True) if rows else ((), ())
         items = pa.table([pa.array(keys, pa.string()), pa.array(texts, pa.string())], schema=columns)
         versions.check_keys(items, primary_key)
@@ -127,7 +128,7 @@ class Sources(Collection[Source]):
             versions.add(self._home, source, version, items)
         table = self._items(name)
         if not immutable and rows:
-            table.insert_all(data or ())
+            table.insert_all(data)
         return table
 
     def get_table(self, name: str) -> ItemTable | UploadedTable:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from volstream.base.lifecycle.identity import new_owner
 from volstream.base.model.names import Name
-from volstream.errors import InvalidStateError
+from volstream.catalog.leases import lease, of_columns
+from volstream.errors import InvalidStateError, ObjectInUseError
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql import names
@@ -71,16 +74,36 @@ def commit_before(home: Home, statement: str) -> None:
             raise InvalidStateError(
                 f"The table {name} is immutable.", "Create its next version: session.source.create_table(..., immutable=True)."
             )
-        if words[:2] == ["ALTER", "TABLE"] and {"ADD", "RENAME", "DROP", "TYPE", "REPLACE"} & {*words}:
-            _seal(home, name)
         _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"] and not replaces)
 
 
-def _seal(home: Home, name: Name) -> None:
-    """Ends the open real-time streams of a table whose columns are about to change: their rows would no longer fit."""
-    location = folders.table_location(home.warehouse, name)
-    if TailedTable.open(location) is not None:
-        TailWriter(location).seal()
+@contextmanager
+def settled(home: Home, statement: str) -> Iterator[None]:
+    """Runs a block with a statement. If it may change the columns of a table, ends the table's open real-time streams, whose rows
+    would no longer fit, and lets none begin before the block ends.
+
+    Raises:
+        ObjectInUseError: another session is changing the columns.
+        VolstreamError: the streams cannot be ended.
+    """
+    words = words_of(statement)
+    name = next(iter(_changed(statement, words)), None) if _changes_columns(words) else None
+    location = "" if name is None else folders.table_location(home.warehouse, name)
+    if not location or not table.exists(location):
+        yield
+        return
+    purpose = f"changing the columns of {name}"
+    with lease(home.catalog.leases, of_columns(location), new_owner(), purpose, home.settings.lease_seconds) as other:
+        if other is not None:
+            raise ObjectInUseError(f"Another session is changing the columns of {name}.", "Try again later.")
+        TailWriter(location).end_streams()
+        yield
+
+
+def _changes_columns(words: list[str]) -> bool:
+    if words[:2] == ["ALTER", "TABLE"]:
+        return bool({"ADD", "RENAME", "DROP", "TYPE", "REPLACE", "NOT"} & {*words})
+    return words[:1] in (["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]
 
 
 def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
@@ -97,6 +120,8 @@ def _changed(statement: str, words: list[str]) -> Sequence[Name]:
     adds = words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}
     if adds and "." not in words[words.index("ADD") :]:  # else a field of a struct, which rows that arrived before lack
         return []  # restores a column that arrived rows need
+    if words[:1] == ["ALTER"] and ("DROP", "CONSTRAINT") in pairwise(words):
+        return []  # which arrived rows may violate
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
         return [reference.name for reference in names.references(statement) if not reference.directory][:1]
     return []

@@ -151,7 +151,11 @@ class SparkStatements:
         elif words[:4] == ["SET", "TIME", "ZONE", "LOCAL"]:  # of the session, not of the engine
             statement = f"SET TIME ZONE {literal(local_zone())}"
         self._check_written(statement, words)
-        arrived.commit_before(self._home, statement)
+        with arrived.settled(self._home, statement):
+            arrived.commit_before(self._home, statement)
+            return self._run(statement, words, streams, created)
+
+    def _run(self, statement: str, words: list[str], streams: list[Stream], created: Name | None) -> DataFrame | Result:
         if streams and names.writes(statement) and not names.is_temporary(words):
             return self._consume(statement, words, streams)
         binding = self._binding(self._home.spark)
@@ -219,8 +223,10 @@ class SparkStatements:
         if changed or schema is None:
             altering = f"ALTER TABLE {statement.target.qualified} SET TBLPROPERTIES ({pairs(changed)})"
             # To add a key also ends real-time streams, which began without it.
-            arrived.commit_before(self._home, altering if said else f"ALTER TABLE {statement.target.qualified} ADD PRIMARY KEY")
-            binding.spark.sql(altering).collect()
+            stands_for = altering if said else f"ALTER TABLE {statement.target.qualified} ADD PRIMARY KEY"
+            with arrived.settled(self._home, stands_for):
+                arrived.commit_before(self._home, stands_for)
+                binding.spark.sql(altering).collect()
         return Result([], [])
 
     def _at_version(self, statement: str) -> str:
@@ -303,7 +309,7 @@ class SparkStatements:
                 with map_spark_errors(), self._home.gateway.fresh() as spark:
                     dml(spark)
                 return None
-            return consumption.write(location, dml)
+            return consumption.write(location, dml, streams=streams)
 
     def _columns_of_target(self, statement: str) -> list[str]:
         targets = names.targets(statement)

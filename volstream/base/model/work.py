@@ -208,11 +208,19 @@ class WaitingBatches:
 
 @dataclass(frozen=True)
 class Target:
-    """A table that an attempt writes, as of its INTENT."""
+    """A table that a statement of an attempt writes, as of its INTENT.
+
+    Attributes:
+        streams: ids of the streams that the statement reads; empty: all of the attempt.
+    """
 
     location: str
     table_id: str
     version: int
+    streams: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "streams", tuple(self.streams))  # a row has a list
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ The marker in the target's log decides the outcome, never an exception or a leas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from volstream.base.lifecycle import faults
@@ -48,14 +49,17 @@ class Consumer:
         self._catalog = catalog
         self._delta = delta
 
-    def begin(self, *batches: Batch, owner: str, location: str) -> Intent:
+    def begin(self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = ()) -> Intent:
         """Writes the INTENT for an attempt at batches whose first statement writes to the table at ``location``.
+
+        Args:
+            streams: see :class:`Target`.
 
         Raises:
             StreamBusyError, FencedError: another process uses a stream or took a batch.
             TargetLostError: the target was dropped, or its log is ahead of the catalog's sequence.
         """
-        target = self._target(location)
+        target = self._target(location, streams)
         log = DeltaLog(location)
         for batch in batches:
             stream = self._catalog.streams.by_id(batch.stream_id)
@@ -70,9 +74,9 @@ class Consumer:
         faults.point("batch.intent")
         return intent
 
-    def add_statement(self, intent: Intent, location: str) -> Intent:
+    def add_statement(self, intent: Intent, location: str, streams: Sequence[str]) -> Intent:
         """Records another statement of an attempt in the catalog before it runs. Raises as :meth:`begin`."""
-        return self._catalog.consumptions.add_target(intent, self._target(location))
+        return self._catalog.consumptions.add_target(intent, self._target(location, streams))
 
     def write(
         self,
@@ -134,7 +138,7 @@ class Consumer:
     ) -> bool | None:
         """Recovers a stream's INTENT whose owner died: rolls it forward if it was committed, else fences it off.
 
-        With several statements, the offsets move if at least one was committed to its target's log.
+        Of several statements, those that were committed to their targets' logs move the offsets of the streams that they read.
 
         Args:
             superseded: returns the paths whose earlier failures end with a batch, if that was committed.
@@ -155,8 +159,9 @@ class Consumer:
         assert batch is not None, "an intent refers to its batch"
         with suppress(FencedError):  # another process recovered it first, with the same result
             if commits:
-                metadata = commits[0].metadata
-                rows = metadata["rows"] if "rows" in metadata else sum(commit.rows or 0 for commit in commits)
+                metadata = next(iter(commits.values())).metadata
+                rows = metadata["rows"] if "rows" in metadata else sum(commit.rows or 0 for commit in commits.values())
+                read = [intent.targets[number].streams for number in commits]
                 outcome = BatchOutcome(
                     metadata.get("succeeded", 0),
                     metadata.get("failed", 0),
@@ -165,14 +170,15 @@ class Consumer:
                     counted=metadata.get("counted", {}),
                     code=metadata.get("code"),
                 )
-                self._catalog.consumptions.commit(intent, outcome)
+                self._catalog.consumptions.commit(intent, outcome, {*chain(*read)} if all(read) else None)
             else:
                 self._catalog.consumptions.abort(intent, why)
         return bool(commits)
 
-    def _commits(self, intent: Intent) -> list[Commit]:
-        """Returns the commits of an attempt's statements in their targets' logs; its other statements can no longer commit."""
-        commits: list[Commit] = []
+    def _commits(self, intent: Intent) -> Mapping[int, Commit]:
+        """Returns the commits of an attempt's statements in their targets' logs, by their numbers; its other statements can no
+        longer commit."""
+        commits: dict[int, Commit] = {}
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
             if finding.what is FoundCommit.NOTHING:
@@ -182,7 +188,7 @@ class Consumer:
                 finding = self.look(intent, number)
             if finding.what is FoundCommit.COMMIT and finding.commit is not None:
                 _keep(target, finding.commit)
-                commits.append(finding.commit)
+                commits[number] = finding.commit
         return commits
 
     def look(self, intent: Intent, number: int = 0) -> CommitFinding:
@@ -215,11 +221,11 @@ class Consumer:
         return CommitFinding(FoundCommit.NOTHING)
 
     @staticmethod
-    def _target(location: str) -> Target:
+    def _target(location: str, streams: Sequence[str]) -> Target:
         head = DeltaLog(location).head()
         if head is None:
             raise TargetLostError(f"The table at {location} no longer exists.", "Replace the job, or restore the table.")
-        return Target(location, head[1], head[0])
+        return Target(location, head[1], head[0], tuple(streams))
 
 
 def _keep(target: Target, commit: Commit) -> None:

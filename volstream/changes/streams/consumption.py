@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,7 +46,8 @@ class ConsumedBatch:
 class Consumption:
     """One consumption of one or several streams. A context manager: it completes, or consumes nothing.
 
-    If one of its statements was committed and a later one fails, the offsets still move, because the tables have the rows.
+    If one of its statements was committed and a later one fails, the offsets of the streams that the first one read still move,
+    because the tables have the rows.
 
     Args:
         again: resume a range that an earlier consumption left unfinished, as the same batch.
@@ -125,20 +126,29 @@ class Consumption:
         self._hold(stream)
         self._drop_left(stream)
 
-    def write(self, location: str, statement: Callable[[SparkSession], None], *, like: Any = None) -> int | None:
+    def write(
+        self,
+        location: str,
+        statement: Callable[[SparkSession], None],
+        *,
+        streams: Iterable[Stream] | None = None,
+        like: Any = None,
+    ) -> int | None:
         """Runs a DML statement on the table at ``location`` at most once; returns the number of rows written, if known.
 
         Args:
+            streams: what it reads; None: all that were taken.
             like: session of the frame that the statement writes; it runs in a copy.
 
         Raises:
             FencedError: another process took over the streams; the table has no rows of this statement.
         """
         batches = [entry.batch for entry in self._taken.values()]
+        read = [*self._taken] if streams is None else [stream.id for stream in streams if stream.id in self._taken]
         if self._intent is None:
-            self._intent = self._consumer.begin(*batches, owner=self._owner, location=location)
+            self._intent = self._consumer.begin(*batches, owner=self._owner, location=location, streams=read)
         else:
-            self._intent = self._consumer.add_statement(self._intent, location)
+            self._intent = self._consumer.add_statement(self._intent, location, read)
         number = len(self._intent.targets) - 1
         metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._taken.values()}}
         try:
@@ -235,7 +245,7 @@ class Consumption:
         faults.point("batch.committed")
 
     def _undo(self, why: str) -> None:
-        """Cleans up after an exception: rolls committed statements forward; otherwise nothing was consumed."""
+        """Cleans up after an exception: rolls committed statements forward; what they did not read is not consumed."""
         with suppress(VolstreamError):  # the next consumer does what fails now
             if self._intent is not None:
                 self._consumer.settle(self._intent.stream_id, why=why)

@@ -45,8 +45,8 @@ _MASK = Mask(
 # A directory that is renamed while it is added has one watch under two names for a moment, of which watchdog warns.
 warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
 
-#: What a directory that vanished or cannot be read costs: its own events.
-_PASSED_OVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES})
+#: The kernel's limits. Any other error with a directory below the root, such as one that vanished, costs its own events alone.
+_LIMITS = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class _Instance:
@@ -172,13 +172,15 @@ class DirectoryWatch(WatchCallback):
         path = f"{directory}/{name}" if directory else name
         if not event.is_directory:
             self._on_change(PathChange(path, PathChangeKind.CLOSED if event.is_close_write else PathChangeKind.CHANGED))
-        elif event.is_create or event.is_moved_to:
+        elif event.is_create or event.is_moved_to or (event.is_attrib and self._recursive and path not in self._watches):
             if self._recursive:
                 self._add(path)
             self._on_change(PathChange(path, PathChangeKind.DIRECTORY_NEW))
         elif event.is_delete or event.is_moved_from:
             if event.is_moved_from:  # one that is deleted is empty, and its watch ends by itself
                 self._drop(path)
+                if self._recursive:  # another may be there, which was exchanged with it
+                    self._add(path)
             self._on_change(PathChange(path, PathChangeKind.DIRECTORY_GONE))
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
@@ -209,7 +211,7 @@ class DirectoryWatch(WatchCallback):
             except OSError as error:
                 if is_root and not directory:
                     raise
-                if error.errno not in _PASSED_OVER:
+                if error.errno in _LIMITS:
                     with self._lock:
                         self._refused = error
                     return

@@ -294,6 +294,12 @@ class DeltaLog:
         newest = self.latest_version()
         return newest is not None and newest != version
 
+    def entries(self, *versions: int) -> Sequence[object]:
+        """Returns what tells the log entry of each version from one of another table; None: there is none. A request each."""
+        filesystem, path = filesystem_of(self.location)
+        found = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json" for version in versions])
+        return [(entry.mtime_ns, entry.size) if entry.type == fs.FileType.File else None for entry in found]
+
     def readable_from(self, version: int) -> bool:
         """True if all commit files after ``version`` exist, as reading the change feed from there requires."""
         newest = self.latest_version()

@@ -11,21 +11,21 @@ What does not belong here: the meaning of the tables (``directory``).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from volstream.base.model.text import first_line
-from volstream.errors import DependencyError, FencedError
+from volstream.errors import DependencyError, FencedError, NotFoundError
 from volstream.sql.text import table_at
 from volstream.tables.delta import durable
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
@@ -92,6 +92,7 @@ class TableSpec:
         app_ids: application ids whose transaction versions a view has. Every commit carries at least one of them: of two
             concurrent commits with the same id, one is refused.
         remedy: what helps if the table is damaged.
+        evolves: the table has the columns that its log says; ``schema`` is for its creation.
     """
 
     location: str
@@ -99,6 +100,18 @@ class TableSpec:
     tracked: Sequence[str]
     app_ids: Sequence[str]
     remedy: str = ""
+    evolves: bool = False
+
+    def of(self, handle: DeltaTable) -> TableSpec:
+        """Returns the definition with the columns that the table has in an opened version."""
+        if not self.evolves:
+            return self
+        schema = pa.schema(handle.schema().to_arrow())
+        return self if schema == self.schema else replace(self, schema=schema)
+
+    def is_same(self, other: TableSpec) -> bool:
+        """Returns whether two define the same table, whose columns may have changed meanwhile."""
+        return self == (replace(other, schema=self.schema) if self.evolves else other)
 
     @contextmanager
     def mapped(self) -> Iterator[None]:
@@ -118,7 +131,7 @@ class TableSpec:
         """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
         with self.mapped():
             known = _viewed.get(self.location)
-            if known is not None and known[0].spec == self and known[1].is_newest():
+            if known is not None and self.is_same(known[0].spec) and known[1].is_newest():
                 return known[0]
             try:
                 handle = read_table(self.location)
@@ -126,7 +139,7 @@ class TableSpec:
                 return None
             seen = seen_of(self.location, handle)
             transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
-            view = _view(handle, self, transactions)
+            view = _view(handle, self.of(handle), transactions)
             _keep_view(view, seen)
             return view
 
@@ -183,9 +196,9 @@ class View:
         """Returns SQL for the rows of :meth:`between`."""
         return f"SELECT * FROM {self.relation} WHERE {number} > {after} AND {number} <= {until}"
 
-    def small_files(self, rows: int, at_least: int) -> Sequence[DataFile]:
-        """Returns the files with fewer rows, to be merged; none if there are fewer than ``at_least``."""
-        small = [file for file in self.files if file.rows < rows]
+    def small_files(self, rows: int, size: int, at_least: int) -> Sequence[DataFile]:
+        """Returns the files with fewer rows and bytes, to be merged; none if there are fewer than ``at_least``."""
+        small = [file for file in self.files if file.rows < rows and file.bytes < size]
         return small if len(small) >= at_least else []
 
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
@@ -214,32 +227,55 @@ class NativeTable:
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self._handle: DeltaTable | None = None
+        self._entry: object = None  # of the handle's version in the log, which may be that of another table by now
         self._view: View | None = None
         # Transactions as of a version; deltalake takes milliseconds to find one.
         self._known: tuple[int, dict[str, int | None]] = (-1, {})
 
-    def open(self) -> View:
+    def open(self, *, creates: bool = True) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
 
         Makes the commits of other writers durable: a writer may have died before doing so.
+
+        Args:
+            creates: False: raise NotFoundError if the table does not exist.
         """
         with self.spec.mapped():
-            if self._handle is None:
-                try:
-                    self._handle = open_table(self.spec.location)
-                except TableNotFoundError:
-                    self._handle = self._create()
-            elif DeltaLog(self.spec.location).has_newer(self._handle.version()):
-                self._handle.update_incremental()
+            self._refresh(creates)
+            assert self._handle is not None, "opened"
             if self._view is None or self._view.version != self._handle.version():
                 self._view = self._shown()
                 durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
 
+    def _refresh(self, creates: bool) -> None:
+        log = DeltaLog(self.spec.location)
+        if self._handle is not None:
+            version = self._handle.version()
+            current, following = log.entries(version, version + 1)
+            if current is not None and current == self._entry:
+                if following is not None:
+                    self._handle.update_incremental()
+                    [self._entry] = log.entries(self._handle.version())
+                return
+            self._forget()  # the table may have been dropped, and created again; or the log was cleaned up
+        try:
+            self._handle = open_table(self.spec.location)
+        except TableNotFoundError:
+            if not creates:
+                raise NotFoundError(f"There is no table at {self.spec.location} any more.") from None
+            self._handle = self._create()
+        [self._entry] = log.entries(self._handle.version())
+
+    def _forget(self) -> None:
+        self._handle = self._view = None
+        self._known = (-1, {})
+
     def _shown(self) -> View:
         """Returns a view of the handle's version, which readers of this process share."""
         handle = self._handle
         assert handle is not None, "opened before"
+        self.spec = self.spec.of(handle)
         seen = None if is_remote(self.spec.location) else SeenVersion.of(self.spec.location, handle.version())
         view = _view(handle, self.spec, {app_id: self.transaction(app_id) for app_id in self.spec.app_ids})
         _keep_view(view, seen)
@@ -288,11 +324,6 @@ class NativeTable:
             FencedError: another writer meanwhile committed one of the same transactions or removed one of the same files;
                 nothing of this commit is in the table.
         """
-        assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
-        handle = self._handle
-        assert handle is not None, "opened before"
-        if handle.version() != view.version:
-            raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [file.action() for file in added]
         for action in actions:
@@ -300,22 +331,58 @@ class NativeTable:
         actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, path, folders=False)  # the added files' names, before the log refers to them
+
+        def write(handle: DeltaTable, properties: CommitProperties) -> None:
+            handle.create_write_transaction(
+                actions, "append", self.spec.schema, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            )
+
+        self._commit(view, transactions, write, metadata)
+
+    def add_columns(self, view: View, columns: pa.Schema, transactions: Mapping[str, int]) -> None:
+        """Commits new columns on top of ``view``, as :meth:`commit`; rows that are there have NULL in them."""
+
+        def write(handle: DeltaTable, properties: CommitProperties) -> None:
+            fields = Schema.from_arrow(columns).fields
+            handle.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+
+        self._commit(view, transactions, write)
+
+    def replace(self, view: View, schema: pa.Schema, transactions: Mapping[str, int]) -> None:
+        """Commits other columns on top of ``view``, as :meth:`commit`, and removes all rows."""
+
+        def write(handle: DeltaTable, properties: CommitProperties) -> None:
+            handle.create_write_transaction(
+                [], "overwrite", schema, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            )
+
+        self._commit(view, transactions, write)
+
+    def _commit(
+        self,
+        view: View,
+        transactions: Mapping[str, int],
+        write: Callable[[DeltaTable, CommitProperties], None],
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
+        handle = self._handle
+        assert handle is not None, "opened before"
+        if handle.version() != view.version:
+            raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
+        properties = CommitProperties(
+            custom_metadata=dict(metadata or {}),
+            app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
+        )
         with mapped(self.spec.location):
             try:
-                handle.create_write_transaction(
-                    actions,
-                    "append",
-                    self.spec.schema,
-                    commit_properties=CommitProperties(
-                        custom_metadata=dict(metadata or {}),
-                        app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
-                    ),
-                    post_commithook_properties=_NO_HOOKS,
-                )
+                write(handle, properties)
             except CommitFailedError as error:
-                self._handle = None
+                self._forget()
                 raise FencedError(f"Another process wrote the table at {self.spec.location} meanwhile: {error}.") from error
             handle.update_incremental()
+            [self._entry] = DeltaLog(self.spec.location).entries(handle.version())
+        filesystem, path = filesystem_of(self.spec.location)
         known_at, known = self._known
         if known_at == view.version and handle.version() == view.version + 1:  # nobody else committed
             self._known = handle.version(), {**known, **transactions}
@@ -341,7 +408,8 @@ class NativeTable:
                 self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
 
     def _create(self) -> DeltaTable:
-        commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)])
+        # A second attempt would give the table that another process has just created another id.
+        commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)], max_commit_retries=0)
         try:
             table = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
         except DeltaError as error:

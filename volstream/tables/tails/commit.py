@@ -97,11 +97,11 @@ class _TailCommit:
         return RowChanges([upserted], self._arrived, self._key[0], newest[self._key[0]].to_pylist())
 
     def _by_spark(self, marker: Marker, gateway: SparkGateway, rows: int) -> None:
-        from volstream.spark.errors import condition_of
+        from volstream.spark.errors import as_sql_errors, condition_of
         from volstream.tables.delta.writer import DeltaWriter
 
         writer = DeltaWriter(gateway)
-        with writer.marked(marker, self._target, rows=rows) as session:
+        with as_sql_errors(), writer.marked(marker, self._target, rows=rows) as session:
             if self._key:
                 session.conf.set(*_SMALL_GROUPS)
             try:

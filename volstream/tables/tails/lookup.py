@@ -88,7 +88,7 @@ class Lookup:
             if present is None:
                 return None
             self._tail = NativeTable(present[0])
-        return Tail.of(self._tail.open())
+        return Tail.of(self._tail.open(creates=False))
 
     def _in_tail(self, tail: Tail, moved: int, values: Sequence[Any]) -> Mapping[str, Any] | None:
         newest: tuple[tuple[int, int], str, int] | None = None

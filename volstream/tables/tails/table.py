@@ -36,8 +36,8 @@ INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
 NEWEST = "volstream:tail"
 FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move", "through", "before"))
 
-#: Set once a tail accepts no more rows; to this value if another tail will replace it.
-SEALED, RETIRED = f"{NEWEST}:sealed", 2
+#: Set to 1 once a tail accepts no more rows; and how often its streams were ended, because the table's columns change.
+SEALED, ENDED = f"{NEWEST}:sealed", f"{NEWEST}:ended"
 
 
 #: Metadata of columns that Delta computes when rows are written.
@@ -91,6 +91,11 @@ def columns_of(target: str) -> pa.Schema:
             "Make it an ordinary column, or write the table by SQL.",
         )
     limits = [field["metadata"].get(delta_columns.CHARACTERS) for field in fields]
+    inside = [name for name, limit in zip(schema.names, limits, strict=True) if limit and delta_columns.length_of(limit) is None]
+    if inside:
+        raise InvalidStateError(
+            f"Column {inside[0]} has a CHAR or VARCHAR inside, which real-time streams do not support.", "Make it a STRING."
+        )
     fields = [
         pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
         for field, limit in zip(schema, limits, strict=True)
@@ -102,7 +107,7 @@ def spec_of(target: str, columns: pa.Schema) -> TableSpec:
     """Returns the definition of a tail for a table with the given columns."""
     own = [pa.field(ARRIVAL, pa.int64()), pa.field(POSITION, pa.int32()), pa.field(OPERATION, pa.string())]
     schema = pa.schema([*own, *(pa.field(field.name, _plain(field.type)) for field in columns)])
-    return TableSpec(location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
+    return TableSpec(location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE), evolves=True)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

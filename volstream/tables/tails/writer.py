@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from deltalake import write_deltalake
-from deltalake.transaction import CommitProperties, Transaction
 
 from volstream.base.lifecycle import faults
-from volstream.errors import DependencyError, FencedError, InvalidStateError, TailFullError
-from volstream.tables.delta import folders
+from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.native import DataFile, NativeTable, View
-from volstream.tables.delta.options import options_of
-from volstream.tables.delta.places import crowded, mapped, read_table
+from volstream.tables.delta.places import crowded, mapped
 from volstream.tables.tails import table
-from volstream.tables.tails.snapshot import Tail
-from volstream.tables.tails.table import ARRIVAL, BEFORE, FLOOR, MOVE, NEWEST, OPERATION, OWN, POSITION, RETIRED, SEALED, THROUGH
+from volstream.tables.tails.snapshot import Tail, TailedTable
+from volstream.tables.tails.table import ARRIVAL, BEFORE, ENDED, FLOOR, MOVE, NEWEST, POSITION, SEALED, THROUGH
 
 #: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
@@ -28,8 +24,8 @@ _ATTEMPTS = 100
 #: Maximum content of a tail, which then refuses rows: reading it must stay cheap.
 MAX_ROWS, MAX_BYTES = 2_000_000, 512 << 20
 
-#: This many files with fewer rows are merged: each costs a reader a request.
-_SMALL_FILES, _SMALL_ROWS = 64, 20_000
+#: This many files with fewer rows and bytes are merged: each costs a reader a request.
+_SMALL_FILES, _SMALL_ROWS, _SMALL_BYTES = 64, 20_000, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,23 +51,35 @@ class TailWriter:
 
     Adapts the tail to the table's columns; the first rows create the tail.
 
+    Args:
+        check: called once it is known how often the tail's streams were ended, and before the columns are read; raises if
+            somebody is changing them.
+
     Raises:
         InvalidStateError: the table's columns changed, and earlier rows in the tail are not committed yet.
         NotFoundError: there is no table.
+        StorageError: too many concurrent writers.
         DependencyError: the table cannot be read, or the tail cannot be written.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, check: Callable[[], object] = lambda: None) -> None:
         self.target = target
-        self.columns = table.columns_of(target)
         self._lock = threading.Lock()
-        spec = table.spec_of(target, self.columns)
+        self._tail_id: str | None = None  # once it exists
         present = table.existing(target)
-        stays = present is not None and (present[0].schema == spec.schema or _adapt(target, present[0].schema, spec.schema))
-        self._table = NativeTable(spec)
-        self._is_made = present is not None
-        if stays:
-            self._reopen()
+        if present is None:
+            check()
+            self.columns = table.columns_of(target)
+            self._table, self._ended = NativeTable(table.spec_of(target, self.columns)), 0
+            return
+        self._table, self._tail_id = NativeTable(present[0]), present[1]
+        for view in self._attempts():
+            self._ended = self._table.transaction(ENDED) or 0
+            check()
+            self.columns = table.columns_of(target)
+            with suppress(FencedError):
+                self._adapt(view)
+                return
 
     def append(self, batches: Sequence[Flush]) -> None:
         """Appends batches in one commit; durable on return. Skips batches that the tail has, or had.
@@ -87,21 +95,35 @@ class TailWriter:
             DependencyError: the tail cannot be written.
         """
         with self._lock:
-            if not self._is_made and not table.exists(self.target):
+            if self._tail_id is None:
                 self._check_columns()
-            self._is_made = True
             for view in self._attempts():
-                if self._table.transaction(SEALED):
-                    raise _closed(self.target)
+                self._check_open(view)
                 new = self._new(batches)
                 if not new or self._append_new(view, new):
                     return
 
     def _check_columns(self) -> None:
-        """Raises InvalidStateError if the table's columns changed before the tail existed: there was no tail to seal."""
+        """Raises InvalidStateError if the table's columns changed before the tail existed: there were no streams to end."""
         with suppress(DependencyError):  # a table that cannot be read now does not make rows unsafe
-            if table.columns_of(self.target) != self.columns:
+            now = table.columns_of(self.target)
+            present = {field.name: field for field in now}
+            stay = (field.equals(present.get(field.name), check_metadata=True) for field in self.columns if field.name in present)
+            if now.metadata != self.columns.metadata or not {*self.columns.names} <= {*present} or not all(stay):
                 raise _closed(self.target)
+
+    def _check_open(self, view: View) -> None:
+        """Raises InvalidStateError if the tail takes no rows, or not those of streams that began when this writer did."""
+        self._tail_id = self._tail_id or view.table_id
+        present = {field.name: field.type for field in view.spec.schema}
+        wanted = table.spec_of(self.target, self.columns).schema
+        if (
+            view.table_id != self._tail_id
+            or self._table.transaction(SEALED) == 1
+            or (self._table.transaction(ENDED) or 0) != self._ended
+            or any(present.get(field.name) != field.type for field in wanted)
+        ):
+            raise _closed(self.target)
 
     def seal(self) -> None:
         """Makes the tail refuse rows from now on, including appends in flight. Idempotent.
@@ -110,11 +132,18 @@ class TailWriter:
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
+        self._set(lambda: {SEALED: 1})
+
+    def end_streams(self) -> None:
+        """Makes the tail refuse rows of all streams that began before, including appends in flight. Raises as :meth:`seal`."""
+        self._set(lambda: {ENDED: (self._table.transaction(ENDED) or 0) + 1})
+
+    def _set(self, numbers: Callable[[], Mapping[str, int]]) -> None:
         with self._lock:
             for view in self._attempts():
                 # Carries the transaction of an append, so that Delta refuses one of an append and this commit.
                 with suppress(FencedError):
-                    self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 1}, changes_data=False)
+                    self._table.commit(view, {NEWEST: Tail.of(view).newest, **numbers()}, changes_data=False)
                     return
 
     def newest(self, stream_ids: Sequence[str]) -> tuple[str, Mapping[str, int]]:
@@ -128,23 +157,41 @@ class TailWriter:
         """
         with self._lock:
             view = next(self._attempts())
+            self._tail_id = self._tail_id or view.table_id
             return view.table_id, {stream_id: self._sequence(stream_id) for stream_id in stream_ids}
 
-    def _reopen(self) -> None:
-        """Removes a seal set by a process that died before it replaced the tail."""
-        for view in self._attempts():
-            if self._table.transaction(SEALED) != RETIRED:
-                return
-            with suppress(FencedError):
-                self._table.commit(view, {NEWEST: Tail.of(view).newest, SEALED: 0}, changes_data=False)
+    def _adapt(self, view: View) -> None:
+        """Adapts a version of the tail to the table's columns. Raises FencedError if another writer committed first; and
+        InvalidStateError."""
+        wanted = table.spec_of(self.target, self.columns).schema
+        types = {field.name: field.type for field in view.spec.schema}
+        new = pa.schema([field for field in wanted if field.name not in types])
+        numbers = {NEWEST: Tail.of(view).newest}
+        if len(types) + len(new) == len(wanted) and all(field.type == types.get(field.name, field.type) for field in wanted):
+            if len(new):
+                self._table.add_columns(view, new, numbers)
+            return
+        tailed = TailedTable.open(self.target)
+        if tailed is None or tailed.tail.view.version != view.version:
+            raise FencedError(f"Another process wrote the tail of the table at {self.target} meanwhile.")
+        if tailed.has_unmoved:
+            raise InvalidStateError(
+                f"The columns of the table at {self.target} changed, and rows that arrived before are not committed yet.",
+                "Commit them first, or wait until they are.",
+            )
+        self._table.replace(view, wanted, {**numbers, SEALED: 0})
 
     def _attempts(self) -> Iterator[View]:
-        """Yields the tail's newest version for each attempt. Raises StorageError after the last one."""
+        """Yields the tail's newest version for each attempt. Raises NotFoundError or InvalidStateError if the table was dropped;
+        StorageError after the last attempt."""
         for _ in range(_ATTEMPTS):
             try:
-                view = self._table.open()
+                view = self._table.open(creates=self._tail_id is None)
             except FencedError:  # another writer has just created it
                 continue
+            except NotFoundError:
+                table.columns_of(self.target)
+                raise _closed(self.target) from None  # there is another table by now
             yield view
         raise crowded(self.target)
 
@@ -193,7 +240,7 @@ class TailWriter:
         try:
             file.write(rows)
             added = [file.close()]
-            removed = tail.view.small_files(_SMALL_ROWS, _SMALL_FILES)
+            removed = tail.view.small_files(_SMALL_ROWS, _SMALL_BYTES, _SMALL_FILES)
             if removed:
                 added.append(self._table.merged(tail.view, removed, (ARRIVAL, POSITION)))
         except BaseException:
@@ -221,7 +268,7 @@ class TailWriter:
         if unknown:
             raise InvalidStateError(f"The table at {self.target} has no column {unknown[0]}.", remedy)
         try:
-            return tail.view.fitted(rows, [OPERATION, *self.columns.names])
+            return tail.view.fitted(rows, [name for name in tail.view.spec.schema.names if name not in (ARRIVAL, POSITION)])
         except pa.ArrowException as error:
             raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
 
@@ -285,7 +332,7 @@ class MovePlanner:
     def sweep(self) -> None:
         """Deletes data files that no version needs. Lists the folder."""
         if self._table is not None:
-            self._table.open()
+            self._table.open(creates=False)
             self._table.sweep()
 
     def _state(self) -> tuple[Tail, int] | None:
@@ -293,7 +340,7 @@ class MovePlanner:
         if self._table is None:
             return None
         for _ in range(_ATTEMPTS):
-            tail = Tail.of(self._table.open())
+            tail = Tail.of(self._table.open(creates=False))
             state = DeltaLog(self.target).state(tail.move_id)
             if state is None:
                 return None
@@ -321,48 +368,9 @@ class MovePlanner:
 def _closed(target: str) -> InvalidStateError:
     return InvalidStateError(
         f"The table at {target} takes no more rows.",
-        "It became immutable, or its columns changed: in the latter case open a new stream.",
+        "It became immutable, or its columns changed, or it was created anew: in the latter cases open a new stream.",
     )
 
 
 def _writer(stream_id: str) -> str:
     return f"volstream:writer:{stream_id}"
-
-
-def _adapt(target: str, present: pa.Schema, wanted: pa.Schema) -> bool:
-    """Adapts a tail to its table's columns: adds new ones and returns True, or removes the tail if it is empty."""
-    types = {field.name: field.type for field in present}
-    if all(field.type == types.get(field.name, field.type) for field in wanted) and {*types} <= {*wanted.names}:
-        location = table.location(target)
-        with mapped(location):
-            newest = read_table(location).transaction_version(NEWEST)
-            write_deltalake(
-                location,
-                wanted.empty_table(),
-                mode="append",
-                schema_mode="merge",
-                storage_options=options_of(location) or None,
-                commit_properties=CommitProperties(app_transactions=[Transaction(NEWEST, newest or 0)]),
-            )
-        return True
-    if MovePlanner(target).plan() is not None or not _retired(target, present):
-        raise InvalidStateError(
-            f"The columns of the table at {target} changed, and rows that arrived before are not committed yet.",
-            "Commit them first, or wait until they are.",
-        )
-    folders.remove(table.location(target))
-    return False
-
-
-def _retired(target: str, present: pa.Schema) -> bool:
-    """Seals a tail, so that it accepts no more rows; returns False if it has rows that have not moved."""
-    old = NativeTable(table.spec_of(target, pa.schema([field for field in present if field.name not in OWN])))
-    tail = Tail.of(old.open())
-    if tail.newest != tail.through:
-        return False
-    try:
-        sealed = old.transaction(SEALED) or RETIRED
-        old.commit(tail.view, {NEWEST: tail.newest, SEALED: sealed}, changes_data=False)
-    except FencedError:
-        return False
-    return True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from pyspark.sql.connect.readwriter import DataFrameWriter
 
 from tests.integration.conftest import Home, Place
+from tests.interrupts import interrupted
 from volstream.base.model.work import BatchState
 from volstream.changes.streams.consume import Consumer
 from volstream.changes.streams.consumption import Consumption
@@ -184,6 +186,20 @@ def test_a_transaction_whose_second_statement_fails_is_rolled_forward(filled: Ho
     with pytest.raises(SqlError), filled.session.transaction():  # noqa: PT012  # the transaction is the block
         filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
         filled.sql("INSERT INTO v$ SELECT raise_error('no') FROM s$")
+    assert (unread(filled), len(filled.rows("SELECT * FROM u$"))) == (0, 2)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_stream_that_only_the_failed_statement_of_a_transaction_read_is_not_consumed(filled: Home, crashes: bool) -> None:
+    filled.sql("CREATE TABLE v$ (id INT); CREATE TABLE t2$ (id INT) TBLPROPERTIES ('change_tracking' = 'true')")
+    filled.sql("CREATE STREAM s2$ ON TABLE t2$; INSERT INTO t2$ VALUES (7)")
+    undo = "volstream.changes.streams.consumption.Consumption._undo"
+    fails: AbstractContextManager[object] = interrupted("call", undo) if crashes else pytest.raises(SqlError)
+    with fails, filled.session.transaction():
+        filled.sql("INSERT INTO u$ SELECT id, name FROM s$")
+        filled.sql("INSERT INTO v$ SELECT raise_error('no') FROM s2$")
+    filled.sql("INSERT INTO v$ SELECT id FROM s2$")
+    assert filled.rows("SELECT * FROM v$") == [(7,)]
     assert (unread(filled), len(filled.rows("SELECT * FROM u$"))) == (0, 2)
 
 
@@ -375,7 +391,7 @@ def test_an_attempt_of_two_statements_is_rolled_forward_if_the_first_landed(fill
     _, intent = open_attempt(filled)
     one = consumer(filled)
     one.write(intent, {}, lambda spark: append(spark, filled))
-    intent = one.add_statement(intent, filled.location("v"))
+    intent = one.add_statement(intent, filled.location("v"), [])
     assert one.settle(intent.stream_id) is True
     assert unread(filled) == 0
     with pytest.raises(FencedError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from tests.waiting import eventually
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, SubtreeHint
 from volstream.base.model.selection import Selection
 from volstream.errors import QueueError
+from volstream.files.queues import watch
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.queues.local import LocalQueue
 
@@ -236,6 +239,59 @@ def test_a_renamed_directory_is_reported_under_both_names(root: Path, listen: Li
     listener.hears(SubtreeHint("d/", GONE), SubtreeHint("f/", NEW))
     (root / "f" / "e" / "a").touch()
     listener.hears(KeyHint("f/e/a"))
+
+
+def test_directories_that_are_exchanged_are_both_watched(root: Path, listen: Listen) -> None:
+    for name in ("live", "next"):
+        (root / name / "sub").mkdir(parents=True)
+    listener = listen()
+    exchanged = ctypes.CDLL(None).renameat2(-100, os.fsencode(root / "live"), -100, os.fsencode(root / "next"), 2)
+    assert exchanged == 0
+    listener.hears(SubtreeHint("live/", NEW), SubtreeHint("next/", GONE))
+    paths = ["live/a", "live/sub/a", "next/a", "next/sub/a"]
+    for path in paths:
+        (root / path).touch()
+    listener.hears(*map(KeyHint, paths))
+
+
+def test_a_directory_that_may_be_read_only_later_is_watched_from_then_on(
+    root: Path, listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = watch.DirectoryWatch._watch
+
+    def denied(self: watch.DirectoryWatch, directory: str, full: str) -> None:
+        if directory and not os.stat(full).st_mode & stat.S_IROTH:  # to whom the tests run as, everything may be read
+            raise PermissionError(errno.EACCES, "Permission denied")
+        watched(self, directory, full)
+
+    monkeypatch.setattr(watch.DirectoryWatch, "_watch", denied)
+    listener = listen()
+    (root / "d").mkdir(0o700)
+    (root / "d" / "e").mkdir()
+    listener.hears(SubtreeHint("d/", NEW))
+    listener.hints.clear()
+    (root / "d").chmod(0o755)
+    listener.hears(SubtreeHint("d/", NEW))
+    (root / "d" / "e" / "a").touch()
+    listener.hears(KeyHint("d/e/a"))
+
+
+def test_a_directory_whose_path_is_too_long_costs_its_own_events_alone(root: Path, listen: Listen) -> None:
+    (root / "ordinary").mkdir()
+    listener = listen()
+    inside = os.open(root, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=inside)
+        inside, outside = os.open("d" * 250, os.O_RDONLY, dir_fd=inside), inside
+        os.close(outside)
+    os.close(inside)
+    listener.hears(SubtreeHint("d" * 250 + "/", NEW))
+    (root / "ordinary" / "a").touch()
+    listener.hears(KeyHint("ordinary/a"))
+    listener.queue.stop()
+    listener.queue.start()
+    (root / "ordinary" / "b").touch()
+    listener.hears(KeyHint("ordinary/b"))
 
 
 def test_a_root_that_is_a_link_is_watched(root: Path, tmp_path: Path, listen: Listen) -> None:

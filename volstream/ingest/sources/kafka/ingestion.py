@@ -14,12 +14,12 @@ from volstream.base.definitions import Source
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.closeable import Closeable
 from volstream.errors import InvalidStateError, NotFoundError, TailFullError
-from volstream.ingest.local import commit
+from volstream.ingest.local import commit, writer_of
 from volstream.ingest.sources.kafka.rows import new_messages, rows
 from volstream.ingest.sources.kafka.topic import COLUMNS, TopicSource
 from volstream.tables.delta import folders
 from volstream.tables.tails import table
-from volstream.tables.tails.writer import Flush, TailWriter
+from volstream.tables.tails.writer import Flush
 
 if TYPE_CHECKING:
     from volstream.files.kafka.client import PollResult, Topic, TopicReader
@@ -47,7 +47,7 @@ class TopicIngestion(Closeable):
         self._address = TopicSource.of(source)
         self._lost = lost
         self._location = location
-        self._writer = TailWriter(location)
+        self._writer = writer_of(home, source.name, location)
         self._have: dict[int, int] = {}
         self._reached: dict[int, int] = {}
         self._at_end: set[int] = set()
