@@ -56,6 +56,9 @@ _BEFORE_RELATION = {
     "VACUUM",
     "TBLPROPERTIES",
     "PARTITIONS",
+    "CLONE",
+    "RESTORE",
+    "VIEW",
 }
 
 
@@ -98,6 +101,10 @@ _BEFORE_COLUMNS = {"INTO", "OVERWRITE", "TABLE", "EXISTS", "TBLPROPERTIES"}
 BEFORE_LISTS = _BEFORE_COLUMNS | {"AS", "FUNCTION", "RECURSIVE", "VIEW", "WITH"}
 
 
+#: What statements about other things than relations name first.
+_OTHERS = {"SCHEMA", "DATABASE", "NAMESPACE", "FUNCTION"}
+
+
 #: Words that may stand between DESCRIBE and a name.
 _DESCRIBED = {"HISTORY", "DETAIL", "EXTENDED", "FORMATTED"}
 
@@ -112,6 +119,11 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
     from_ = True  # the last FROM began a clause
     of_columns = [token.text.upper() for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
+    words = [token.text.upper() for token in tokens[:2]]
+    creates, describes = words[:1] in (["CREATE"], ["REPLACE"]), words[:1] in (["DESCRIBE"], ["DESC"])
+    if words[1:] and words[1] in _OTHERS and len(tokens) > 2 and (describes or words[0] in ("CREATE", "DROP", "ALTER")):
+        return []
+    before_relation = _BEFORE_RELATION - {"USING"} if creates else _BEFORE_RELATION  # there it is a format
     if (named := _columns_in_schema(statement, tokens)) is not None:
         return [named]
     position = 0
@@ -123,12 +135,13 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
             mentions.append(replace(reference, takes_alias=alias_may_follow(tokens, position)))
             continue
         before = tokens[position - 1].text.upper() if position else ""
-        if before in ("DESCRIBE", "DESC") and word in _DESCRIBED and position + 1 < len(tokens):
+        if describes and before in ("DESCRIBE", "DESC", "TABLE") and word in _DESCRIBED and position + 1 < len(tokens):
             position += 1
             continue
         listed = before == "," and clauses[-1] == "FROM"
-        begins = (before in _BEFORE_RELATION and (before != "FROM" or from_)) or (before == "IN" and position == 3 and of_columns)
-        if (begins or listed) and word != "(" and is_name(tokens[position]):
+        begins = (before in before_relation and (before != "FROM" or from_)) or (before == "IN" and position == 3 and of_columns)
+        begins |= creates and before == "LIKE" and clauses == [""]
+        if (begins or listed) and word != "(" and is_name(tokens[position]) and not _is_keyword(tokens, position):
             named, after = name_at(statement, tokens, position)
             is_expression = named is not None and tokens[after - 1] is tokens[position] and named.name.name in expressions
             if named is not None and not is_expression:
@@ -148,6 +161,13 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
             clauses[-1] = word
         position += 1
     return mentions
+
+
+def _is_keyword(tokens: list[Token], position: int) -> bool:
+    """Returns whether a token in place of a relation's name is ``TABLE`` before the name, or begins ``IF [NOT] EXISTS``."""
+    words = [token.text.upper() for token in tokens[position : position + 3]]
+    before_name = words[:1] == ["TABLE"] and len(words) > 1 and is_name(tokens[position + 1])
+    return before_name or words[:2] == ["IF", "EXISTS"] or words == ["IF", "NOT", "EXISTS"]
 
 
 def _columns_in_schema(statement: str, tokens: list[Token]) -> Reference | None:

@@ -80,7 +80,7 @@ def test_while_it_is_built_no_daemon_runs_it(home: Home) -> None:
         built.set()
         daemon.join()
     assert {*tried} == {None}
-    assert home.session.jobs.get(name).last_outcome == "1 row"
+    assert str(home.session.jobs.get(name).last_outcome).removeprefix("nothing to do; before: ") == "1 row"
 
 
 @pytest.mark.long
@@ -94,7 +94,8 @@ def test_without_changes_nothing_runs_and_nothing_is_written(home: Home) -> None
     home.sql("REFRESH DYNAMIC TABLE d$; OPTIMIZE t$; REFRESH DYNAMIC TABLE d$")
 
     assert versions(home) == before
-    assert home.session.jobs.get(home.name("d")).last_outcome == job.last_outcome == "1 row"
+    assert job.last_outcome == "1 row"
+    assert home.session.jobs.get(home.name("d")).last_outcome == "nothing to do; before: 1 row"
 
 
 @pytest.mark.long
