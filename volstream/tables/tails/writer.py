@@ -69,17 +69,21 @@ class TailWriter:
         present = table.existing(target)
         if present is None:
             check()
-            self.columns = table.columns_of(target)
-            self._table, self._ended = NativeTable(table.spec_of(target, self.columns)), 0
+            self._read_columns()
+            self._table, self._ended = NativeTable(self._wanted), 0
             return
         self._table, self._tail_id = NativeTable(present[0]), present[1]
         for view in self._attempts():
             self._ended = self._table.transaction(ENDED) or 0
             check()
-            self.columns = table.columns_of(target)
+            self._read_columns()
             with suppress(FencedError):
                 self._adapt(view)
                 return
+
+    def _read_columns(self) -> None:
+        self.columns = table.columns_of(self.target)
+        self._wanted = table.spec_of(self.target, self.columns)
 
     def append(self, batches: Sequence[Flush]) -> None:
         """Appends batches in one commit; durable on return. Skips batches that the tail has, or had.
@@ -116,12 +120,11 @@ class TailWriter:
         """Raises InvalidStateError if the tail takes no rows, or not those of streams that began when this writer did."""
         self._tail_id = self._tail_id or view.table_id
         present = {field.name: field.type for field in view.spec.schema}
-        wanted = table.spec_of(self.target, self.columns).schema
         if (
             view.table_id != self._tail_id
             or self._table.transaction(SEALED) == 1
             or (self._table.transaction(ENDED) or 0) != self._ended
-            or any(present.get(field.name) != field.type for field in wanted)
+            or any(present.get(field.name) != field.type for field in self._wanted.schema)
         ):
             raise _closed(self.target)
 
@@ -163,7 +166,7 @@ class TailWriter:
     def _adapt(self, view: View) -> None:
         """Adapts a version of the tail to the table's columns. Raises FencedError if another writer committed first; and
         InvalidStateError."""
-        wanted = table.spec_of(self.target, self.columns).schema
+        wanted = self._wanted.schema
         types = {field.name: field.type for field in view.spec.schema}
         new = pa.schema([field for field in wanted if field.name not in types])
         numbers = {NEWEST: Tail.of(view).newest}
