@@ -189,6 +189,18 @@ def test_a_tail_is_created_once_however_many_writers_begin_at_once(tmp_path: Pat
         assert len(found) == 4
 
 
+def test_what_has_arrived_is_moved_in_parts_that_fit_into_memory(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail = TailWriter(location)
+    for number in range(1, 8):
+        tail.append([batch(number, f"a{number}")])
+    found = TailedTable.open(location)
+    assert found is not None
+    monkeypatch.setattr(writer, "_MOVE_BYTES", found.tail.view.bytes // 3)
+    assert commit_tail(location, no_spark) == 7
+    assert DeltaTable(location).version() in (3, 4)
+    assert ids(committed(location)) == [f"a{number}" for number in range(1, 8)]
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -17,7 +17,7 @@ from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
 from volstream.tables.tails.snapshot import Tail, check_columns, newest_of_each, same_key
-from volstream.tables.tails.table import DELETE, OPERATION, OWN
+from volstream.tables.tails.table import ARRIVAL, DELETE, OPERATION, OWN
 from volstream.tables.tails.writer import Move, MovePlanner
 
 #: Row groups of tables with a key are small, because looking up a row decodes a whole group.
@@ -74,7 +74,8 @@ class _TailCommit:
 
     def run(self, spark: Callable[[], SparkGateway]) -> int:
         """Makes the move; returns the number of rows read."""
-        rows = sum(file.rows for file in self._tail.files(self._step.after))
+        files = self._tail.view.files_between(ARRIVAL, self._step.after, self._step.until)
+        rows = sum(file.rows for file in files)
         metadata = {"arrivals": [self._step.after + 1, self._step.until], "cause": "tail"}
         marker = Marker(self._tail.move_id, self._step.number, metadata)
         change = self._changes()

@@ -24,6 +24,9 @@ _ATTEMPTS = 100
 #: Maximum content of a tail, which then refuses rows: reading it must stay cheap.
 MAX_ROWS, MAX_BYTES = 2_000_000, 512 << 20
 
+#: A move has about as many bytes at most, compressed: those of a table with a key are sorted in memory.
+_MOVE_BYTES = 64 << 20
+
 #: This many files with fewer rows and bytes are merged: each costs a reader a request.
 _SMALL_FILES, _SMALL_ROWS, _SMALL_BYTES = 64, 20_000, 1 << 20
 
@@ -313,7 +316,7 @@ class MovePlanner:
                 return tail, Move(tail.move, tail.before, tail.through)
             if tail.newest == tail.through:
                 return None
-            planned = Move(tail.move + 1, tail.through, tail.newest)
+            planned = Move(tail.move + 1, tail.through, _until(tail))
             numbers = {MOVE: planned.number, THROUGH: planned.until, BEFORE: planned.after}
             if self._commit(tail, numbers):
                 faults.point("tail.planned")
@@ -366,6 +369,16 @@ class MovePlanner:
             return False
         self._table.maintain()
         return True
+
+
+def _until(tail: Tail) -> int:
+    """Returns the last arrival of the next move."""
+    size = 0
+    for file in sorted(tail.files(tail.through), key=lambda file: int(file.maximum[ARRIVAL])):
+        size += file.bytes
+        if size >= _MOVE_BYTES:
+            return int(file.maximum[ARRIVAL])
+    return tail.newest
 
 
 def _closed(target: str) -> InvalidStateError:
