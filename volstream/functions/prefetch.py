@@ -129,7 +129,8 @@ def _settled(outcome: FileOutcome, checks: Iterable[Future[FileOutcome | None]])
 def _confirmed(outcome: FileOutcome, changed: Iterable[FileOutcome | None]) -> FileOutcome:
     """Returns the outcome or, if a file of it has changed, a failure instead."""
     for failure in filter(None, changed):
-        failure.printed = outcome.printed
+        failure.printed, failure.counted = outcome.printed, outcome.counted
+        failure.seconds, failure.memory = outcome.seconds, outcome.memory
         return failure
     return outcome
 

@@ -203,7 +203,7 @@ def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
                     f"The function returned a value of type {type(item).__name__} instead of a row (dict or dataclass)."
                 )
             measured.add(row)
-            rows.append(row)
+            rows.append({**row})  # a generator may change it for its next one
         return rows, measured.bytes
     raise NotRowsError(
         f"The function returned a value of type {type(returned).__name__}; return a dict, a dataclass, several of them, or None."

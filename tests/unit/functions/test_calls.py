@@ -255,6 +255,11 @@ def test_a_function_on_several_files_returns_an_entry_for_each(
     assert [row and row["n"] for _, row in results(table)] == expected
 
 
+def test_a_row_that_a_generator_changes_for_its_next_one_stays_what_it_was(run: Runner, store: MemoryStore) -> None:
+    code = "def f(file):\n    row = {}\n    for row['n'] in range(3):\n        yield row"
+    assert [row["n"] for _, row in results(run(code, [store.put("a", b"")])) if row] == [0, 1, 2]
+
+
 def test_files_come_in_groups_of_the_declared_size(run: Runner, store: MemoryStore) -> None:
     code = (
         "import volstream\n@volstream.function(returns='n BIGINT', batch_size=2)\n"

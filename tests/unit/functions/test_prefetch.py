@@ -139,7 +139,9 @@ def f(files: list[File]): return {"s": "".join(one.read_text() for one in files 
 def test_a_store_without_parts_is_asked_for_the_version(run: Runner, store: MemoryStore) -> None:
     files = [store.put(name, b"1") for name in "abc"]
     store.put("c", b"2")
-    assert [*failed(run(READING, files, "s STRING", store=store))] == ["c"]
+    table = run(READING.replace("return", "file.count('calls'); return"), files, "s STRING", store=store)
+    assert [*failed(table)] == ["c"]
+    assert table["counted"].to_pylist() == ['{"calls": 1.0}'] * 3
 
 
 def test_parts_of_two_versions_never_meet(run: Runner, bucket: Bucket, files: list[FileInfo]) -> None:

@@ -112,12 +112,13 @@ class Dialect:
             yield from blocks
             return
         held: deque[tuple[str, bool]] = deque()  # with whether it is a row, not an empty line
-        waiting, row = 0, ""
+        waiting, row, is_quoted = 0, "", False
         for line in islice(_lines(blocks), self.lead, None):
             if not row and self.comment is not None and line.startswith(self.comment):
                 continue
+            is_quoted, goes_on = self._after(line, begins=not row, is_quoted=is_quoted)
             row += line
-            if self._leaves_open(line, is_open=len(row) > len(line)):
+            if goes_on:
                 _check_size(row)
                 continue
             is_row = bool(row.strip("\r\n"))
@@ -171,20 +172,29 @@ class Dialect:
                     f"To read the file, name the delimiter (delimiter={other!r}), also if it is {self.delimiter!r}."
                 )
 
-    def _leaves_open(self, line: str, *, is_open: bool) -> bool:
-        """Returns whether a quoted value goes on after a line, at whose beginning ``is_open`` says the same."""
-        if self.quote is None:
-            return False
-        at = line.find(self.quote)
-        while at >= 0:
-            if not is_open:
-                is_open = at == 0 or line[at - 1] == self.delimiter
-            elif line.startswith(self.quote, at + 1):
+    def _after(self, line: str, *, begins: bool, is_quoted: bool) -> tuple[bool, bool]:
+        """Returns whether a quoted value, and whether the row, goes on after a line.
+
+        Args:
+            begins: the row begins with it.
+            is_quoted: a quoted value goes on in it.
+        """
+        plain = line if self._escaped is None else self._escaped.sub("xx", line)
+        at = -1 if self.quote is None else plain.find(self.quote)
+        while self.quote is not None and at >= 0:
+            if not is_quoted:
+                is_quoted = begins if at == 0 else plain[at - 1] == self.delimiter
+            elif plain.startswith(self.quote, at + 1):
                 at += 1
-            elif self.escape is None or not line[:at].endswith(self.escape):
-                is_open = False
-            at = line.find(self.quote, at + 1)
-        return is_open
+            else:
+                is_quoted = False
+            at = plain.find(self.quote, at + 1)
+        return is_quoted, is_quoted or (line.endswith(("\n", "\r")) and not plain.endswith(("\n", "\r")))
+
+    @cached_property
+    def _escaped(self) -> re.Pattern[str] | None:
+        """An escape and the character after it."""
+        return None if self.escape is None else re.compile(re.escape(self.escape) + ".", re.DOTALL)
 
     @property
     def plain_nulls(self) -> Sequence[str]:

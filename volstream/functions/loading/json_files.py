@@ -276,8 +276,9 @@ class _Buffer:
                 raise self.broken("a value is nested too deeply") from None
             except ValueError:  # of Python, which protects itself
                 raise self.broken("a number has too many digits") from None
-            # A number at the end of the block may go on in the next one.
-            if end == len(self._text) and self._more():
+            # A number at the end of the block may go on in the next one, also after a point or an exponent's sign.
+            rest = self._text[end : end + 3]
+            if len(rest) < 3 and not rest.strip(".eE+-") and self._more():
                 continue
             self._at = end
             return value

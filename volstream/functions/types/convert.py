@@ -28,7 +28,7 @@ from volstream.functions.types.kinds import (
 )
 
 #: The errors of values that do not fit a column.
-WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, OverflowError)
+WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 
 #: Integers beyond this are not exact as doubles.
 EXACT = 1 << 53
@@ -127,19 +127,26 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
     """Raises ValueError if PyArrow would store a different value."""
     present = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
-        named = [mapping for mapping in present if isinstance(mapping, Mapping)]
+        names = [field.name for field in kind]
+        # PyArrow takes a tuple's values by their positions, and much else.
+        by_position = [isinstance(value, tuple) and len(value) == len(names) for value in present]
+        named = [dict(zip(names, value, strict=True)) if at else value for value, at in zip(present, by_position, strict=True)]
         for mapping in named:
-            unknown = mapping.keys() - {field.name for field in kind}
+            if not isinstance(mapping, Mapping):
+                raise ValueError("a dict is needed")
+            unknown = mapping.keys() - {*names}
             if unknown:
                 raise ValueError(f"the struct has no field {min(map(str, unknown))!r}")
         for field in kind:
             _check([mapping.get(field.name) for mapping in named], field.type)
     elif pa.types.is_map(kind):
+        if any(isinstance(value, str | bytes) for value in present):
+            raise ValueError("a dict is needed")
         pairs = [*chain.from_iterable(value.items() if isinstance(value, Mapping) else value for value in present)]
         _check([key for key, _ in pairs], kind.key_type)
         _check([item for _, item in pairs], kind.item_type)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        if any(isinstance(value, str | bytes | Mapping) for value in present):
+        if any(isinstance(value, str | bytes | bytearray | memoryview | Mapping) for value in present):
             raise ValueError("a list is needed")
         lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in present)
         _check([*chain.from_iterable(lists)], kind.value_type)
@@ -154,9 +161,18 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
 
 
 def _whole_number(value: Any, _: pa.DataType) -> None:
-    if isinstance(value, bool | np.bool_) or (isinstance(value, float | np.floating | Decimal) and value % 1 != 0):
-        missing = "; for NULL, give None" if value != value else ""
+    if isinstance(value, Decimal):
+        is_whole = value.is_finite() and value == value.to_integral_value()
+    else:
+        is_whole = not isinstance(value, bool | np.bool_) and not (isinstance(value, float | np.floating) and value % 1 != 0)
+    if not is_whole:
+        missing = "; for NULL, give None" if not isinstance(value, Decimal) and value != value else ""
         raise ValueError(f"a whole number is needed{missing}")
+
+
+def _number(value: Any, _: pa.DataType) -> None:
+    if isinstance(value, bool | np.bool_):
+        raise ValueError("a number is needed")
 
 
 def _not_too_fine(value: Any, _: pa.DataType) -> None:
@@ -198,6 +214,7 @@ def check_moment(value: datetime, kind: pa.DataType) -> None:
 
 _CHECKS: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type], Callable[[Any, pa.DataType], None]]] = (
     (pa.types.is_integer, [int], _whole_number),
+    (pa.types.is_floating, [float, int], _number),
     (pa.types.is_decimal, [int], _not_too_fine),
     (pa.types.is_date, [date], _day),
     (pa.types.is_timestamp, [], _moment),

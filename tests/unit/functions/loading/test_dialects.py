@@ -84,6 +84,22 @@ def test_a_backslash_escapes_but_not_the_null_of_databases(files: Files) -> None
     assert rows == [{"a": None, "b": "x|y"}, {"a": 1, "b": None}, {"a": 2, "b": '"q" |N|'}, {"a": 3, "b": "\\N"}]
 
 
+@pytest.mark.parametrize(
+    ("content", "said", "rows"),
+    [
+        ('p\n"A"\n"C:\\\\"\n"sum"\n', {"skip_footer": "1"}, ["A", "C:\\"]),
+        ('p\n"C:\\\\"\n#c\nx\n', {"comment_prefix": "#"}, ["C:\\", "x"]),
+        ('p\n"a\\"b\n#c"\nx\n', {"comment_prefix": "#"}, ['a"b\n#c', "x"]),
+        ("p\nx\\\n#y\nz\n", {"comment_prefix": "#"}, ["x\n#y", "z"]),
+        ("p\nx\\\\\n#y\nz\n", {"comment_prefix": "#"}, ["x\\", "z"]),
+    ],
+)
+def test_escaped_escapes_and_line_ends_do_not_confuse_comments_and_footers(
+    files: Files, content: str, said: dict[str, str], rows: list[str]
+) -> None:
+    assert [row["p"] for row in files.rows("x.csv", content, "p STRING", escape="\\", **said)] == rows
+
+
 def test_a_quote_as_the_escape_is_a_doubled_one(files: Files) -> None:
     assert files.rows("x.csv", 'a,b\n"1","x"""\n', escape='"') == [{"a": 1, "b": 'x"'}]
 
