@@ -76,7 +76,7 @@ def _for_spark(text: str) -> None:
         names.calls(one)
         names.targets(one)
         names.writes(one)
-        names.last(one)
+        names.named(one)
         adapt.create_table(one, "key", {"change_tracking": lambda value: {"tracked": value}})
         dialects.found_in(one)
         adapt.insert_all_columns(one, ["a", "b`c"])

@@ -348,6 +348,7 @@ def test_a_worker_that_takes_over_receives_what_its_predecessor_held(bucket: Buc
         eventually(bucket.is_drained, 30)
 
 
+@pytest.mark.long
 def test_the_doctor_finds_a_maintained_volume_healthy_and_times_a_canary(bucket: Bucket) -> None:
     bucket.volume("v")
     bucket.put("first.txt")

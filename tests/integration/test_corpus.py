@@ -278,6 +278,7 @@ def test_every_text_is_a_key_of_its_own(ways: Ways) -> None:
     assert sorted(found) == sorted(corpus.TEXTS)
 
 
+@pytest.mark.long
 def test_columns_may_have_any_name_that_delta_accepts(ways: Ways) -> None:
     wanted = {name: at for at, name in enumerate(corpus.COLUMN_NAMES)}
     columns = ", ".join(f"{quoted(name)} INT" for name in wanted)

@@ -64,12 +64,15 @@ class Writer:
         if present and self._mode.startswith("error"):
             raise AlreadyExistsError(f"There is already a table {target}.", "Choose mode append or overwrite.")
         with as_sql_errors():
-            kind = "OVERWRITE" if self._mode == "overwrite" else "INTO"
-            arrived.commit_before(self._home, f"INSERT {kind} {target.qualified} SELECT 1")
-            if self._leaves:
-                self._consume(location, present=present)
-            else:
-                self._save(location, self._frame)
+            replaces = self._mode == "overwrite"
+            kind = "OVERWRITE" if replaces else "INTO"
+            stands_for = f"INSERT {kind} {target.qualified} SELECT 1"
+            with arrived.settled(self._home, f"REPLACE TABLE {target.qualified} AS SELECT 1" if replaces else stands_for):
+                arrived.commit_before(self._home, stands_for)
+                if self._leaves:
+                    self._consume(location, present=present)
+                else:
+                    self._save(location, self._frame)
 
     saveAsTable = save_as_table  # noqa: N815  # as PySpark's
 

@@ -38,7 +38,7 @@ def create_table(statement: str, key_property: str, shorthands: Mapping[str, Cal
     edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
-        follows = [token.text.upper() for token in tokens[position + 1 : position + 3]]
+        follows = [token.word for token in tokens[position + 1 : position + 3]]
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
                 raise SqlError("A table can have only one PRIMARY KEY.")
@@ -76,7 +76,7 @@ def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
     listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
     text = statement
     for before, after in reversed(list(pairwise(tokenize(statement)))):
-        if before.text.upper() == "INSERT" and after.text.upper() == "VALUES":
+        if before.word == "INSERT" and after.word == "VALUES":
             text = text[: before.end + 1] + f" ({listed})" + text[before.end + 1 :]
     return text
 
@@ -132,7 +132,7 @@ def merge_filter(statement: str, stream: str, stream_columns: Sequence[str], tar
 def filter_query(statement: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str:
     """Returns a MERGE on a query on a stream, without source rows that cannot match a clause; see :func:`merge_filter`."""
     tokens = tokenize(statement)
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     using = next((at for at in range(len(words) - 1) if words[at : at + 2] == ["USING", "("]), None)
     close = None if using is None else _closing(words, using + 1)
     if using is None or close is None:
@@ -161,7 +161,7 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
     Also returns the table's name. None for other statements.
     """
     tokens = tokenize(statement)
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     if words[:1] != ["CREATE"] or "TABLE" not in words[:4]:
         return None
     for position, word in enumerate(words):
@@ -181,7 +181,7 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
 
 def _has_default(tokens: Sequence[Any]) -> bool:
     """True if a CREATE TABLE has a column with a DEFAULT."""
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     opening = words.index("(") if "(" in words else 0
     if words[:1] != ["CREATE"] or not opening or "AS" in words[:opening]:
         return False
@@ -193,18 +193,18 @@ def _has_default(tokens: Sequence[Any]) -> bool:
 def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:
     """Returns the columns of the PRIMARY KEY at a position, and the edit that removes the clause."""
     after = position + 1
-    if after < len(tokens) and tokens[after].text == "(":  # a table constraint: with the preceding comma and name
-        end = next((at for at in range(after, len(tokens)) if tokens[at].text == ")"), None)
+    if after < len(tokens) and tokens[after].word == "(":  # a table constraint: with the preceding comma and name
+        end = next((at for at in range(after, len(tokens)) if tokens[at].word == ")"), None)
         if end is None:
             raise SqlError("The PRIMARY KEY has no closing parenthesis.")
-        columns = [_unquoted(statement, token) for token in tokens[after + 1 : end] if token.text != ","]
-        first = position - 2 if tokens[position - 2].text.upper() == "CONSTRAINT" else position
-        if tokens[first - 1].text != ",":
+        columns = [_unquoted(statement, token) for token in tokens[after + 1 : end] if token.word != ","]
+        first = position - 2 if tokens[position - 2].word == "CONSTRAINT" else position
+        if tokens[first - 1].word != ",":
             raise SqlError("A table needs columns before its PRIMARY KEY.")
         return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
     # A column constraint: the column is between the enclosing commas or parentheses.
     at, end = _edge(tokens, position, -1), _edge(tokens, position, 1)
-    column = [token.text.upper() for token in tokens[at + 1 : end]]
+    column = [token.word for token in tokens[at + 1 : end]]
     required = any(column[index : index + 2] == ["NOT", "NULL"] for index in range(len(column)))
     edit = (tokens[position].start, tokens[position].end + 1, "" if required else "NOT NULL")
     return [_unquoted(statement, tokens[at + 1])], edit
@@ -224,17 +224,17 @@ def check_partitions(partitions: Sequence[str], key: Sequence[str]) -> None:
 def _partitions(tokens: Sequence[Any]) -> Sequence[str]:
     """Returns the partition columns of a CREATE TABLE."""
     at = next((at for at, token in enumerate(tokens) if token.token_type is TokenType.PARTITION_BY), None)
-    end = None if at is None else _closing([token.text for token in tokens], at + 1)
+    end = None if at is None else _closing([token.word for token in tokens], at + 1)
     if at is None or end is None:
         return []
-    return [token.text for before, token in pairwise(tokens[at + 1 : end]) if before.text in ("(", ",")]
+    return [token.text for before, token in pairwise(tokens[at + 1 : end]) if before.word in ("(", ",")]
 
 
 def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
     """Returns the position of the comma or parenthesis that ends the column at ``position``, in the direction ``step``."""
     depth, at = 0, position + step
     while 0 <= at < len(tokens):
-        text = tokens[at].text
+        text = tokens[at].word
         depth += (text == "(") - (text == ")")
         if depth * step < 0 or (depth == 0 and text == ","):
             break
@@ -244,10 +244,10 @@ def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
 
 def _with_property(statement: str, key: str, value: str) -> str:
     tokens = tokenize(statement)
-    pair = f"'{key}' = '{value}'"
+    pair = f"'{key}' = {literal(value)}"
     for position, token in enumerate(tokens):
-        if token.text.upper() == "TBLPROPERTIES":
-            if position + 1 == len(tokens) or tokens[position + 1].text != "(":
+        if token.word == "TBLPROPERTIES":
+            if position + 1 == len(tokens) or tokens[position + 1].word != "(":
                 raise SqlError("TBLPROPERTIES must be followed by a list.", "TBLPROPERTIES ('key' = 'value')")
             at = tokens[position + 1].end + 1
             return f"{statement[:at]}{pair}, {statement[at:]}"

@@ -48,7 +48,7 @@ def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | N
         SqlError: it is an expression.
     """
     tokens = [token for token in tokenize(statement) if token.start >= reference.end]
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     skipped = 1 if words[:1] == ["FOR"] else 0
     kind = words[skipped : skipped + 1]
     if kind not in (["VERSION"], ["TIMESTAMP"]) or words[skipped + 1 : skipped + 3] != ["AS", "OF"]:
@@ -62,7 +62,7 @@ def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | N
 
 
 def clause_in(tokens: list[Token]) -> ChangesClause | None:
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     if words[:2] != ["CHANGES", "FROM"] or words[2:3] not in (["VERSION"], ["TIMESTAMP"]):
         return None
     bound = _bound(tokens, 2, excluded=1)
@@ -112,7 +112,7 @@ _MAX_DIGITS = 18
 def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, int] | None:
     """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
     None: it is an expression. Raises SqlError."""
-    words = [token.text.upper() for token in tokens[at : at + 3]]
+    words = [token.word for token in tokens[at : at + 3]]
     value: int | str
     if words[0] == "VERSION":
         if len(words) < 2 or not words[1].isdecimal() or len(words[1]) > _MAX_DIGITS:

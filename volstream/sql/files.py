@@ -31,7 +31,7 @@ class FilesClause:
 
 def clause_at(tokens: list[Token], position: int) -> tuple[FilesClause, int] | None:
     """Returns the clause that begins at a token, and the position after it; None if there is none. Raises SqlError."""
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     start, format_, options, files = tokens[position - 1].end + 1, None, None, None
     begin = position
     while position < len(tokens):
@@ -53,14 +53,14 @@ def clause_at(tokens: list[Token], position: int) -> tuple[FilesClause, int] | N
 def _options(tokens: list[Token], position: int) -> tuple[Mapping[str, str], int]:
     options: dict[str, str] = {}
     while position + 2 < len(tokens):
-        key, value = tokens[position].text.lower(), position + 1 + (tokens[position + 1].text == "=")
-        if value + 1 >= len(tokens) or (tokens[value].text in (",", ")") and tokens[value].token_type is not TokenType.STRING):
+        key, value = tokens[position].text.lower(), position + 1 + (tokens[position + 1].word == "=")
+        if value + 1 >= len(tokens) or (tokens[value].word in (",", ")") and tokens[value].token_type is not TokenType.STRING):
             break
         options[key] = tokens[value].text
         position = value + 2
-        if tokens[value + 1].text == ")":
+        if tokens[value + 1].word == ")":
             return options, position
-        if tokens[value + 1].text != ",":
+        if tokens[value + 1].word != ",":
             break
     raise SqlError("OPTIONS has pairs of a name and a value.", _EXAMPLE)
 
@@ -70,8 +70,8 @@ def _texts(tokens: list[Token], position: int) -> tuple[Sequence[str], int]:
     while position + 1 < len(tokens) and tokens[position].token_type is TokenType.STRING:
         texts.append(tokens[position].text)
         position += 2
-        if tokens[position - 1].text == ")":
+        if tokens[position - 1].word == ")":
             return texts, position
-        if tokens[position - 1].text != ",":
+        if tokens[position - 1].word != ",":
             break
     raise SqlError("FILES has the paths of files, in quotes.", _EXAMPLE)

@@ -261,10 +261,22 @@ class _Reader:
         if text[:1] not in ("'", '"'):
             return text
         quote = text[0]
-        return re.sub(r"\\(.)", r"\1", text[1:-1].replace(quote * 2, quote))
+        return _ESCAPE.sub(_unescaped, text[1:-1].replace(quote * 2, quote))
 
     def _written(self, tree: Tree[Any]) -> str:
         return self._text[tree.meta.start_pos : tree.meta.end_pos]
+
+
+#: As Spark reads them: a character by its code, a control character, or any other by itself.
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
+_CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    said = match[1]
+    if len(said) == 1:
+        return _CONTROLS.get(said, said)
+    return chr(int(said[1:], 16) if said[0] in "uU" else int(said, 8))
 
 
 def _is(child: Any, *rules: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -117,7 +118,7 @@ def _extensions(statement: str, tokens: list[Token]) -> tuple[dict[int, Referenc
             directories[reference.start] = reference
             text = f"{text[: reference.start]}`{'_' * (reference.end - reference.start - 2)}`{text[reference.end :]}"
     for position, token in enumerate(tokens):
-        if [following.text.upper() for following in tokens[position : position + 2]] == ["CHANGES", "FROM"]:
+        if [following.word for following in tokens[position : position + 2]] == ["CHANGES", "FROM"]:
             clause = clause_in(tokens[position:])
             if clause is not None:
                 text = text[: token.start] + " " * (clause.end - token.start) + text[clause.end :]
@@ -162,13 +163,13 @@ def calls(statement: str) -> Sequence[Reference]:
     mentions: list[Reference] = []
     position = 0
     while position < len(tokens):
-        before = tokens[position - 1].text.upper() if position else ""
+        before = tokens[position - 1].word if position else ""
         if not is_name(tokens[position]) or before == "." or before in BEFORE_LISTS:
             position += 1
             continue
         first, last = tokens[position], tokens[position]
         position += 1
-        while position + 1 < len(tokens) and tokens[position].text == "." and is_name(tokens[position + 1]):
+        while position + 1 < len(tokens) and tokens[position].word == "." and is_name(tokens[position + 1]):
             last = tokens[position + 1]
             position += 2
         if position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN:
@@ -188,12 +189,14 @@ class VolumeCall:
 
     Attributes:
         function: one of :data:`VOLUME_FUNCTIONS`.
+        qualified: the volume is named with its schema.
     """
 
     function: str
     volume: Name
     start: int
     end: int
+    qualified: bool = True
 
 
 def volume_calls(statement: str) -> Sequence[VolumeCall]:
@@ -214,12 +217,9 @@ def volume_calls(statement: str) -> Sequence[VolumeCall]:
                 f"{word}(VOLUME must be followed by the name of a volume, a comma and a path.",
                 f"Write for example {word}(VOLUME photos, relative_path).",
             )
-        calls.append(VolumeCall(word, reference.name, tokens[position].start, tokens[after].end + 1))
+        span = tokens[position].start, tokens[after].end + 1
+        calls.append(VolumeCall(word, reference.name, *span, reference.qualified))
     return calls
-
-
-#: Words that may stand between INSERT, MERGE, UPDATE or DELETE and the name of the table.
-_BEFORE_TARGET = {"WITH", "SCHEMA", "EVOLUTION", "INTO", "OVERWRITE", "TABLE", "FROM"}
 
 
 def targets(statement: str) -> Sequence[Reference]:
@@ -233,18 +233,21 @@ def _targets(statement: str, tokens: Sequence[Token]) -> Sequence[int]:
     """Returns where the names of the tables begin that DML writes."""
     if is_query(statement):
         return ()
-    words = ["" if token.token_type is TokenType.IDENTIFIER else token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     found: list[int] = []
     depth = 0
     for position, word in enumerate(words):
         depth += (word == "(") - (word == ")")
         if depth or word not in ("INSERT", "MERGE", "UPDATE", "DELETE"):
             continue
+        if position and words[position - 1] in ("WITH", ",", "RECURSIVE", "."):
+            continue  # a name
         if found and not (word == "INSERT" and words[position + 1 : position + 2] in (["INTO"], ["OVERWRITE"])):
             continue  # a clause of MERGE, or a column
         after = position + 1
-        while after < len(tokens) and words[after] in _BEFORE_TARGET:
-            after += 1
+        after += 3 if words[after : after + 3] == ["WITH", "SCHEMA", "EVOLUTION"] else 0
+        after += words[after : after + 1] in (["INTO"], ["OVERWRITE"], ["FROM"])
+        after += words[after : after + 1] == ["TABLE"] and after + 1 < len(tokens) and is_name(tokens[after + 1])
         if after < len(tokens) and is_name(tokens[after]):
             found.append(after)
     return found
@@ -256,20 +259,21 @@ def by_names(statement: str, named_by: Callable[[str], Name | None]) -> str:
     for at in reversed(range(len(tokens) - 2)):
         form, dot, path = tokens[at : at + 3]
         if (form.text.lower(), dot.text) == ("delta", ".") and path.token_type is TokenType.IDENTIFIER:
-            name = named_by(path.text.removeprefix("file://").removeprefix("file:"))
+            name = named_by(re.sub(r"^file:(//localhost|//)?(?=/)", "", path.text, flags=re.IGNORECASE))
             statement = statement if name is None else statement[: form.start] + name.qualified + statement[path.end + 1 :]
     return statement
 
 
 def is_temporary(words: list[str]) -> bool:
     """True if a statement creates a temporary view or function."""
-    return words[:1] == ["CREATE"] and not {"TEMPORARY", "TEMP"}.isdisjoint(words[1:4])
+    kind = next((at for at, word in enumerate(words) if word in ("TABLE", "VIEW", "FUNCTION")), 0)
+    return words[:1] == ["CREATE"] and not {"TEMPORARY", "TEMP"}.isdisjoint(words[1:kind])
 
 
 def temporary_view(statement: str) -> Name | None:
     """Returns the temporary view that a statement creates; None for other statements. Raises SqlError."""
     tokens = tokenize(statement)
-    words = [token.text.upper() for token in tokens[:8]]
+    words = [token.word for token in tokens[:8]]
     if "VIEW" not in words or not is_temporary(words):
         return None
     at = words.index("VIEW") + 1
@@ -280,7 +284,7 @@ def temporary_view(statement: str) -> Name | None:
 
 def check_no_identifier(statement: str) -> None:
     """Raises SqlError if a statement that is no query names something by ``IDENTIFIER(...)``, which only Spark evaluates."""
-    evaluated = any(before.text.upper() == "IDENTIFIER" and after.text == "(" for before, after in pairwise(tokenize(statement)))
+    evaluated = any(before.word == "IDENTIFIER" and after.word == "(" for before, after in pairwise(tokenize(statement)))
     if evaluated and not is_query(statement):
         raise SqlError("IDENTIFIER(...) is possible only in queries.", "Write the name itself.")
 
@@ -288,10 +292,10 @@ def check_no_identifier(statement: str) -> None:
 def cloned(statement: str) -> Reference | None:
     """Returns the table that a ``SHALLOW CLONE`` copies; None for other statements. Raises SqlError."""
     tokens = tokenize(statement)
-    if not tokens or tokens[0].text.upper() not in ("CREATE", "REPLACE"):
+    if not tokens or tokens[0].word not in ("CREATE", "REPLACE"):
         return None
     for position in range(2, len(tokens)):
-        if [token.text.upper() for token in tokens[position - 2 : position]] == ["SHALLOW", "CLONE"]:
+        if [token.word for token in tokens[position - 2 : position]] == ["SHALLOW", "CLONE"]:
             return name_at(statement, tokens, position)[0]
     return None
 
@@ -304,7 +308,7 @@ def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Refe
 def alias_after(statement: str, end: int) -> str | None:
     """Returns the alias of the relation that ends at a position, or None."""
     after = [token for token in tokenize(statement) if token.start >= end]
-    if after and after[0].text.upper() == "AS":
+    if after and after[0].word == "AS":
         after = after[1:]
     return after[0].text if after and is_alias(after, 0) else None
 
@@ -312,7 +316,7 @@ def alias_after(statement: str, end: int) -> str | None:
 def listed_schema(statement: str) -> str | None:
     """Returns the schema whose tables a ``SHOW TABLES`` lists; None for other statements. Raises SqlError."""
     tokens = tokenize(statement)
-    listing = [token.text.upper() for token in tokens[:3]]
+    listing = [token.word for token in tokens[:3]]
     if listing[:2] != ["SHOW", "TABLES"]:
         return None
     if listing[2:] not in (["IN"], ["FROM"]) or len(tokens) < 4:
@@ -323,17 +327,45 @@ def listed_schema(statement: str) -> str | None:
     return named.name.name
 
 
-def last(statement: str) -> str:
-    """Returns the name at a statement's end, verbatim. Raises SqlError if there is none."""
+def properties(statement: str) -> Mapping[str, str]:
+    """Returns the list after TBLPROPERTIES, whose names may be texts or words with dots, and signs may be missing; of UNSET, with
+    empty values. Raises SqlError."""
     tokens = tokenize(statement)
-    position = len(tokens) - 1
-    while position >= 2 and tokens[position - 1].token_type is TokenType.DOT:
-        position -= 2
-    if position < 0:
-        raise SqlError("The statement is empty.")
-    if tokens[position].text.lower() == SESSION_CATALOG and position + 4 < len(tokens):
-        position += 2
-    return statement[tokens[position].start : tokens[-1].end + 1]
+    words = [token.word for token in tokens]
+    start = words.index("(", words.index("TBLPROPERTIES")) + 1 if "TBLPROPERTIES" in words and "(" in words else len(tokens)
+    found, key, parts = dict[str, str](), "", list[str]()
+    for token in tokens[start:]:
+        if token.word in (",", ")"):
+            found[key or "".join(parts)] = "".join(parts) if key else ""
+            key, parts = "", []
+        elif token.word == "=":
+            key, parts = "".join(parts), []
+        else:
+            if parts and not key and token.word != "." and not parts[-1].endswith("."):  # without a sign
+                key, parts = "".join(parts), []
+            parts.append(token.text)
+        if token.word == ")":
+            break
+    return found
+
+
+def named(statement: str) -> str:
+    """Returns the name of the object that a CREATE or DROP names, verbatim. Raises SqlError if there is none."""
+    tokens = tokenize(statement)
+    words = [token.word for token in tokens]
+    at = next((at + 1 for at, word in enumerate(words) if word in _NAMED), len(tokens))
+    at += 3 * (words[at : at + 3] == ["IF", "NOT", "EXISTS"]) or 2 * (words[at : at + 2] == ["IF", "EXISTS"])
+    end = at
+    while words[end + 1 : end + 2] == ["."]:
+        end += 2
+    if end >= len(tokens):
+        raise SqlError("The statement names nothing.")
+    at += 2 * (tokens[at].text.lower() == SESSION_CATALOG and end - at == 4)
+    return "".join(statement[token.start : token.end + 1] for token in tokens[at : end + 1])
+
+
+#: What precedes the name of an object.
+_NAMED = ("TABLE", "VIEW", "FUNCTION", "SCHEMA", "DATABASE", "NAMESPACE")
 
 
 def writes(statement: str) -> bool:

@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.files import is_utf8
-from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import grammar, names
@@ -53,7 +53,7 @@ def _written(statement: str, first: int, last: int, value: Any) -> str:
     if not isinstance(value, list | tuple):
         return literal_of(value)
     tokens = tokenize(statement)
-    before = [token.text.upper() for token in tokens if token.end < first][-2:]
+    before = [token.word for token in tokens if token.end < first][-2:]
     after = next((token.text for token in tokens if token.start > last), None)
     elements = ", ".join(map(literal_of, value)) or "SELECT NULL WHERE FALSE"
     if before[-1:] == ["IN"]:
@@ -66,7 +66,7 @@ def _places(statement: str) -> list[tuple[int, int]]:
     tokens = tokenize(statement)
     marks = [(token.start, token.end) for token in tokens if token.token_type is TokenType.PLACEHOLDER]
     pairs = pairwise(tokens)
-    return marks or [(one.start, two.end) for one, two in pairs if one.text == "%" and two.text == "s" and _adjacent(one, two)]
+    return marks or [(one.start, two.end) for one, two in pairs if one.word == "%" and two.text == "s" and _adjacent(one, two)]
 
 
 def _named(statement: str) -> list[tuple[int, int, str]]:
@@ -75,11 +75,11 @@ def _named(statement: str) -> list[tuple[int, int, str]]:
     found = []
     for at, token in enumerate(tokens):
         following = tokens[at + 1 : at + 5]
-        if token.text == ":" and following and _adjacent(token, following[0]):
+        if token.word == ":" and following and _adjacent(token, following[0]):
             before = statement[max(0, token.start - 1) : token.start]
             if not (before.isalnum() or before in tuple('_`")]')):
                 found.append((token.start, following[0].end, following[0].text))
-        elif token.text == "%" and [one.text for one in following[:1] + following[2:]] == ["(", ")", "s"]:
+        elif token.word == "%" and [one.text for one in following[:1] + following[2:]] == ["(", ")", "s"]:
             found.append((token.start, following[3].end, following[1].text))
     return found
 
@@ -155,7 +155,18 @@ def in_schema(statement: str, schema: str) -> str:
     statement = only(statement)
     if grammar.owned(words_of(statement)):
         return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
+    words = words_of(statement)
+    if words[:2] == ["SHOW", "TABLES"] and words[2:3] not in (["IN"], ["FROM"]):
+        at = tokenize(statement)[1].end + 1
+        return f"{statement[:at]} IN {quote(schema)}{statement[at:]}"
     text = statement
+    if words[:2] == ["DROP", "FUNCTION"] and "." not in words:
+        at = tokenize(statement)[-1].start
+        return f"{statement[:at]}{quote(schema)}.{statement[at:]}"
+    for call in reversed(names.volume_calls(statement)):
+        if not call.qualified:
+            text = f"{text[: call.start]}{call.function}(VOLUME {Name(schema, call.volume.name)},{text[call.end :]}"
+    statement = text
     for reference in reversed(names.references(statement)):
         if not reference.qualified:
             name = Name(schema, reference.name.name)

@@ -39,7 +39,7 @@ def check_calls(text: str) -> None:
     """Raises SqlError if a query or condition calls a function that can call arbitrary code, or that reads files."""
     tokens = tokenize(text)
     for token, after in itertools.pairwise(tokens):
-        if token.text.upper() in _HIDING and after.token_type is TokenType.L_PAREN:
+        if token.word in _HIDING and after.token_type is TokenType.L_PAREN:
             raise SqlError(f"The function {token.text} is not allowed here.")
     for call in volume_calls(text):
         raise SqlError(f"The function {call.function} is not allowed here.")

@@ -33,8 +33,8 @@ class Reference:
     files: FilesClause | None = None
 
 
-#: Spark's name for the catalog of the home's tables, which may stand before a schema; and the tokens of a name with it.
-SESSION_CATALOG, _IN_CATALOG = "spark_catalog", 5
+#: Spark's name for the catalog of the home's tables, which may stand before a schema; and the parts of a name with it.
+SESSION_CATALOG, _IN_CATALOG = "spark_catalog", 3
 
 #: Words that may precede the name of a relation.
 _BEFORE_RELATION = {
@@ -118,23 +118,26 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     mentions: list[Reference] = []
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
     from_ = True  # the last FROM began a clause
-    of_columns = [token.text.upper() for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
-    words = [token.text.upper() for token in tokens[:2]]
+    of_columns = [token.word for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
+    words = [token.word for token in tokens[:2]]
     creates, describes = words[:1] in (["CREATE"], ["REPLACE"]), words[:1] in (["DESCRIBE"], ["DESC"])
     if words[1:] and words[1] in _OTHERS and len(tokens) > 2 and (describes or words[0] in ("CREATE", "DROP", "ALTER")):
         return []
+    if [token.word for token in tokens[:3]] == ["SHOW", "TABLE", "EXTENDED"]:
+        return []
     before_relation = _BEFORE_RELATION - {"USING"} if creates else _BEFORE_RELATION  # there it is a format
+    before_relation = before_relation if describes else before_relation - _DESCRIBED
     if (named := _columns_in_schema(statement, tokens)) is not None:
         return [named]
     position = 0
     while position < len(tokens):
-        word = tokens[position].text.upper()
+        word = tokens[position].word
         directory = directory_at(statement, tokens, position)
         if directory is not None:
             reference, position = directory
             mentions.append(replace(reference, takes_alias=alias_may_follow(tokens, position)))
             continue
-        before = tokens[position - 1].text.upper() if position else ""
+        before = tokens[position - 1].word if position else ""
         if describes and before in ("DESCRIBE", "DESC", "TABLE") and word in _DESCRIBED and position + 1 < len(tokens):
             position += 1
             continue
@@ -165,14 +168,14 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
 
 def _is_keyword(tokens: list[Token], position: int) -> bool:
     """Returns whether a token in place of a relation's name is ``TABLE`` before the name, or begins ``IF [NOT] EXISTS``."""
-    words = [token.text.upper() for token in tokens[position : position + 3]]
+    words = [token.word for token in tokens[position : position + 3]]
     before_name = words[:1] == ["TABLE"] and len(words) > 1 and is_name(tokens[position + 1])
     return before_name or words[:2] == ["IF", "EXISTS"] or words == ["IF", "NOT", "EXISTS"]
 
 
 def _columns_in_schema(statement: str, tokens: list[Token]) -> Reference | None:
     """Returns the table of ``SHOW COLUMNS IN table IN schema``; None for other statements."""
-    words = [token.text.upper() for token in tokens]
+    words = [token.word for token in tokens]
     if words[:2] != ["SHOW", "COLUMNS"] or len(tokens) != 6 or not {words[2], words[4]} <= {"IN", "FROM"}:
         return None
     table, schema = (name_at(statement, tokens, position)[0] for position in (3, 5))
@@ -182,9 +185,7 @@ def _columns_in_schema(statement: str, tokens: list[Token]) -> Reference | None:
 
 
 def is_name(token: Token) -> bool:
-    return token.token_type is not TokenType.STRING and (
-        token.token_type is TokenType.IDENTIFIER or token.text.replace("_", "a").isalnum()
-    )
+    return token.token_type is TokenType.IDENTIFIER or token.word.replace("_", "A").isalnum()
 
 
 def is_alias(tokens: list[Token], position: int) -> bool:
@@ -194,17 +195,28 @@ def is_alias(tokens: list[Token], position: int) -> bool:
 
 def alias_may_follow(tokens: list[Token], position: int) -> bool:
     """True if an alias may be inserted. A sample's alias would follow its clause."""
-    return not is_alias(tokens, position) and [token.text.upper() for token in tokens[position:][:1]] != ["TABLESAMPLE"]
+    return not is_alias(tokens, position) and [token.word for token in tokens[position:][:1]] != ["TABLESAMPLE"]
 
 
 def _common_expressions(tokens: list[Token]) -> set[str]:
-    """Returns the names that ``WITH name AS (`` or ``, name AS (`` give to queries."""
+    """Returns the names that ``WITH name [(columns)] [AS] (`` or the same after a comma give to queries."""
     names: set[str] = set()
+    words = [token.word for token in tokens]
     for position, token in enumerate(tokens[:-2]):
-        begins = position > 0 and tokens[position - 1].text.upper() in ("WITH", ",", "RECURSIVE")
-        if begins and tokens[position + 1].text.upper() == "AS" and tokens[position + 2].text == "(":
+        if not position or words[position - 1] not in ("WITH", ",", "RECURSIVE"):
+            continue
+        at = position + 1
+        if words[at] == "(" and words[at + 1] not in _QUERIES:
+            at = next((end + 1 for end in range(at, len(words)) if words[end] == ")"), len(words))
+        at += 4 if words[at : at + 3] == ["MAX", "RECURSION", "LEVEL"] else 0
+        at += words[at : at + 1] == ["AS"]
+        if words[at : at + 1] == ["("] and (words[at - 1] == "AS" or words[at + 1 : at + 2] in [[word] for word in _QUERIES]):
             names.add(token.text.lower())
     return names
+
+
+#: What a query begins with.
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 
 
 def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
@@ -214,31 +226,28 @@ def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool
         columns: a following parenthesis contains columns; else it may be a call.
     """
     first, last = tokens[position], tokens[position]
+    parts = [first]
     position += 1
-    while (
-        position + 1 < len(tokens)
-        and tokens[position].token_type is TokenType.DOT
-        and is_name(tokens[position + 1])
-        and tokens[position].start == last.end + 1
-    ):
+    while position + 1 < len(tokens) and tokens[position].token_type is TokenType.DOT and is_name(tokens[position + 1]):
         last = tokens[position + 1]
+        parts.append(last)
         position += 2
-    before = tokens[tokens.index(first) - 1].text.upper()
+    before = tokens[tokens.index(first) - 1].word
     called = position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN
     if called and not columns and before not in _BEFORE_COLUMNS:
         return None, position  # a function
-    at = tokens.index(first)
-    in_catalog = tokens[at].text.lower() == SESSION_CATALOG and position - at == _IN_CATALOG
+    if len(parts) == _IN_CATALOG and first.text.lower() == SESSION_CATALOG:
+        parts = parts[1:]
     try:
-        name = Name.parse(statement[tokens[at + 2 if in_catalog else at].start : last.end + 1])
+        name = Name.parse(".".join(statement[part.start : part.end + 1] for part in parts))
     except InvalidValueError:
         return None, position
     return Reference(name, first.start, last.end + 1, qualified=last is not first), position
 
 
 def directory_at(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:
-    words = [token.text.upper() for token in tokens[position : position + 3]]
-    if words[:1] == ["VOLUME"] and position and tokens[position - 1].text.upper() in ("FROM", "JOIN", ","):
+    words = [token.word for token in tokens[position : position + 3]]
+    if words[:1] == ["VOLUME"] and position and tokens[position - 1].word in ("FROM", "JOIN", ","):
         return _files_at(statement, tokens, position)
     if words != ["DIRECTORY", "(", "VOLUME"] or position + 3 >= len(tokens):
         return None

@@ -7,6 +7,9 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
+#: Expressions that are nested more deeply are not looked at.
+_DEEPEST = 100
+
 
 class StableColumns:
     """The columns of a query's only relation, and the stable expressions of them.
@@ -39,6 +42,8 @@ class StableColumns:
 
         if tree is None or self.has(tree):
             return True
+        if tree.depth > _DEEPEST:
+            return False
         if type(tree) is exp.Literal and _DAYS.match(tree.this):
             return False
         if isinstance(tree, exp.Func | exp.DPipe) and tree.find(exp.Column) is None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from volstream.base.model.names import quote
+from volstream.errors import SqlError
 
 #: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
 #: range.
@@ -121,7 +123,7 @@ def tree_of(text: str) -> Any:
     # sqlglot warns about statements that it does not know and treats as commands; judging these is up to Spark.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
-        return sqlglot.parse_one(text, dialect="databricks")
+        return sqlglot.parse_one(_with_backslashes(text), dialect="databricks")
     except RecursionError:
         raise ParseError("it is nested too deeply") from None
     except (
@@ -132,3 +134,19 @@ def tree_of(text: str) -> Any:
         AssertionError,
     ):  # of sqlglot's own code, which expects more of what is invalid
         raise ParseError("it is not valid") from None
+
+
+def _with_backslashes(text: str) -> str:
+    """Returns a statement of the same length with backslashes before doubled quotes in texts: sqlglot takes one for two texts."""
+    from volstream.sql.tokens import tokenize
+
+    if "''" not in text and '""' not in text:
+        return text
+    try:
+        tokens = tokenize(text)
+    except SqlError:
+        return text  # of which sqlglot will say the same
+    for before, after in pairwise(tokens):
+        if before.is_text and after.is_text and after.start == before.end + 1 and text[before.end] == text[after.start]:
+            text = f"{text[: before.end]}\\{text[after.start :]}"
+    return text

@@ -22,6 +22,18 @@ class Token:
     start: int
     end: int
 
+    @property
+    def word(self) -> str:
+        """The keyword or sign that it may be, in upper case; empty: it is a text, or a name in quotes."""
+        return "" if self.token_type in _QUOTED else self.text.upper()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text in quotes, without a letter before it."""
+        return self.token_type is TokenType.STRING
+
+
+_QUOTED = {TokenType.IDENTIFIER, *(kind for kind in TokenType if f"_{kind.name}".endswith("_STRING"))}
 
 #: Tokens after which sqlglot takes the rest as one text.
 _COMMAND = (TokenType.COMMAND, TokenType.SHOW, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
@@ -78,5 +90,5 @@ def only(text: str) -> str:
 
 
 def words_of(statement: str) -> list[str]:
-    """Returns all words of a statement in upper case."""
-    return [token.text.upper() for token in tokenize(statement)]
+    """Returns all words and signs of a statement in upper case, and what is in quotes in single ones."""
+    return [token.word or f"'{token.text.upper()}'" for token in tokenize(statement)]

@@ -49,7 +49,7 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
     """
     replacements = []
     for at in _positions(tokens, depth):
-        token, word = tokens[at], tokens[at].text.upper()
+        token, word = tokens[at], tokens[at].word
         if word == "INTERVAL":
             raise InvalidValueError(
                 "A column cannot be an INTERVAL: Delta does not store them.",
@@ -59,7 +59,7 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
             replacements.append((token.start, token.end + 1, FILE))
         elif (sparks := _sparks(tokens, at)) is not None:
             replacements.append((token.start, token.end + 1, sparks))
-        elif token.token_type is TokenType.VAR and tokens[at - 2].text.upper() != "COLUMN" and (near := like(word, _KNOWN)):
+        elif token.token_type is TokenType.VAR and tokens[at - 2].word != "COLUMN" and (near := like(word, _KNOWN)):
             raise InvalidValueError(f"There is no type {token.text}.", near.rstrip())
     return replacements
 
@@ -71,12 +71,12 @@ def in_casts(statement: str) -> str:
     tokens, text, around = tokenize(statement), statement, [""]
     found = []
     for at, token in enumerate(tokens):
-        before = tokens[at - 1].text.upper() if at else ""
+        before = tokens[at - 1].word if at else ""
         if (before == "AS" and around[-1] in ("CAST", "TRY_CAST")) or before == "::":
             found.append(at)
-        if token.text == "(":
+        if token.word == "(":
             around.append(before)
-        elif token.text == ")" and len(around) > 1:
+        elif token.word == ")" and len(around) > 1:
             around.pop()
     for at in reversed(found):
         if (sparks := _sparks(tokens, at)) is not None:
@@ -86,7 +86,7 @@ def in_casts(statement: str) -> str:
 
 def _sparks(tokens: Sequence[Token], at: int) -> str | None:
     """Returns Spark's type for that of another platform; CHAR and VARCHAR without a length are texts. None: it stays."""
-    word, following = tokens[at].text.upper(), tokens[at + 1].text if at + 1 < len(tokens) else ""
+    word, following = tokens[at].word, tokens[at + 1].text if at + 1 < len(tokens) else ""
     return "STRING" if word in ("CHAR", "VARCHAR") and following != "(" else _SPARKS.get(word)
 
 
@@ -94,9 +94,9 @@ def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:
     """Yields the positions of types: after the name of a column or field, and inside ``<>``."""
     inside = ["("] * (1 - depth)  # the open parentheses, and the types around ``<>``
     for at, token in enumerate(tokens):
-        word = token.text.upper()
-        before = tokens[at - 1].text.upper() if at else "("
-        earlier = tokens[at - 2].text.upper() if at > 1 else "("
+        word = token.word
+        before = tokens[at - 1].word if at else "("
+        earlier = tokens[at - 2].word if at > 1 else "("
         if not inside and word in _END:
             return
         if inside == ["("] or (not inside and earlier == "COLUMN"):

@@ -52,6 +52,7 @@ def test_a_name_is_its_text_wherever_one_is_asked_for(place: Place) -> None:
     assert repr(place.session.jobs) == "<1 jobs: j>"
 
 
+@pytest.mark.long
 def test_objects_do_things_by_themselves(filled: Place) -> None:
     (name,) = filled.session.tables
     job, volume, table = filled.session.jobs["j"], filled.session.volumes["v"], filled.session.tables[name]

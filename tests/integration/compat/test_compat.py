@@ -252,6 +252,7 @@ def test_in_a_transaction_two_tables_get_the_same_rows(compat: Compat) -> None:
     assert [row["id"] for row in frame.collect()] == [3]
 
 
+@pytest.mark.long
 def test_a_stream_on_an_unlisted_volume_gives_an_empty_table(place: Place) -> None:
     place.session.streams.create("files", volume="v")
     Session(place.session).table("files").select("relative_path").write.save_as_table("names")

@@ -61,6 +61,7 @@ def append(connection: Connection, table: str, *values: dict[str, object]) -> No
             stream.apply(row)
 
 
+@pytest.mark.long
 def test_a_dict_is_a_row(connection: Connection) -> None:
     connection.cursor().execute("CREATE TABLE k (id STRING NOT NULL PRIMARY KEY, age INT)")
     with connection.get_realtime_stream(table="k", operate=RealtimeOperation.CDC, options=SYNC) as stream:
@@ -261,6 +262,7 @@ def test_rows_that_have_arrived_are_committed_before_their_table_is_tracked(conn
     assert rows(connection, "SELECT id FROM s") == [("b",)]
 
 
+@pytest.mark.long
 def test_every_type_arrives_as_it_was_set(connection: Connection) -> None:
     kinds = {
         "b BOOLEAN": True,

@@ -73,6 +73,7 @@ def test_its_frame_shows_rows_in_a_notebook(run: Run, home: Home, tmp_path: Path
     assert "<th>_file_path</th><th>n</th>" in html
 
 
+@pytest.mark.long
 def test_a_call_finds_what_another_program_has_made_meanwhile(
     run: Run, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_a_file_a_glob_and_a_list_are_files_of_their_folder(place: Place, given:
     assert len(place.session.volumes) == 1, "the folder was a volume before"
 
 
+@pytest.mark.long
 def test_the_table_has_the_files_of_the_last_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.txt", "b.txt", "c.jpg"):
         place.put(name, name)

@@ -38,6 +38,11 @@ DEFAULTS = "delta.feature.allowColumnDefaults"
             f"CREATE TABLE t (id STRING  COMMENT 'PRIMARY KEY' NOT NULL, n INT) TBLPROPERTIES ('{KEY}' = '[\"id\"]')",
         ),
         (
+            "CREATE TABLE t (id STRING COMMENT ',' PRIMARY KEY, n STRING DEFAULT ')')",
+            "CREATE TABLE t (id STRING COMMENT ',' NOT NULL, n STRING DEFAULT ')') "
+            f"TBLPROPERTIES ('{DEFAULTS}' = 'supported', '{KEY}' = '[\"id\"]')",
+        ),
+        (
             "CREATE TABLE t (a INT8, b int16, c INT32 NOT NULL, d INT64, e JSON, json STRUCT<json: JSON, a MAP<INT8, INT64>>) "
             "PARTITIONED BY (json)",
             "CREATE TABLE t (a TINYINT, b SMALLINT, c INT NOT NULL, d BIGINT, e STRING, "
@@ -134,6 +139,7 @@ STREAM = ["__change_type", "__commit_version", "__commit_timestamp", "id", "name
         ("WHEN MATCHED AND s.name <> t.name THEN DELETE", None),
         ("WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)", None),
         ("WHEN MATCHED AND s.id > 3 THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.id > 3 THEN DELETE", None),
+        ("WHEN MATCHED AND s.__change_type = 'it''s' THEN DELETE", "((__change_type = 'it\\'s'))"),
         # Both tables have it: unqualified, it is not known whose it is.
         ("WHEN MATCHED AND name = 'x' THEN DELETE", None),
     ],

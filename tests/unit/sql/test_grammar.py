@@ -95,6 +95,14 @@ def test_external_tables_of_spark_are_sparks() -> None:
             {"on_change": True, "as_statement": Text("INSERT INTO t SELECT ')', a FROM s")},
         ),
         (
+            r"CREATE JOB j ON VOLUME v LOAD (DELIMITER '\t', quote '\u0027', null_values '\\N') INTO t",
+            {
+                "on_volume": Name("public", "v"),
+                "load": {"delimiter": "\t", "quote": "'", "null_values": "\\N"},
+                "into": Name("public", "t"),
+            },
+        ),
+        (
             "CREATE JOB j ON VOLUME v LOAD (FORMAT = csv, header FALSE, Schema 'a INT') INTO t",
             {
                 "on_volume": Name("public", "v"),

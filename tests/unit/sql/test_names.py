@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from volstream.errors import SqlError
 from volstream.sql import names
 from volstream.sql.changes import Bound, changes_of
-from volstream.sql.tokens import split
+from volstream.sql.tokens import split, words_of
+from volstream.tables.delta.folders import named_by
 
 
 def found(statement: str) -> list[str]:
@@ -127,6 +130,13 @@ def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
         ("INSERT INTO `spark_catalog`.a.u SELECT 1", "a.u"),
         ("UPDATE a.b.c.d SET x = 1", ""),
         ("SELECT 1", ""),
+        ("WITH p AS (SELECT ')' AS x) INSERT INTO t SELECT * FROM s", "t"),
+        ("FROM s INSERT INTO t SELECT '(' INSERT INTO a.u SELECT x", "t a.u"),
+        ("INSERT INTO a . u SELECT 1", "a.u"),
+        ("DELETE FROM a/* b */.`u`", "a.u"),
+        ("WITH update AS (SELECT 1) MERGE INTO t USING update ON true WHEN MATCHED THEN DELETE", "t"),
+        ("UPDATE evolution SET x = 1", "evolution"),
+        ("INSERT INTO schema VALUES (1)", "schema"),
     ],
 )
 def test_the_tables_that_a_statement_writes_are_found(statement: str, tables: str) -> None:
@@ -229,6 +239,62 @@ def test_other_relations_request_no_changes() -> None:
 def test_incomplete_requests_for_changes_are_rejected(statement: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         changes_of(statement, names.references(statement)[0])
+
+
+@pytest.mark.parametrize(
+    ("statement", "temporary"),
+    [
+        ("CREATE TEMPORARY VIEW v AS SELECT 1", True),
+        ("CREATE OR REPLACE GLOBAL TEMP VIEW v AS SELECT 1", True),
+        ("CREATE TEMPORARY FUNCTION f AS 'x'", True),
+        ("CREATE TABLE temp AS SELECT * FROM s", False),
+        ("CREATE OR REPLACE VIEW `temporary` AS SELECT 1", False),
+        ("CREATE TABLE temp.t AS SELECT * FROM s", False),
+    ],
+)
+def test_what_is_temporary_is_said_before_its_kind(statement: str, temporary: bool) -> None:
+    assert names.is_temporary(words_of(statement)) is temporary
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("DROP TABLE t PURGE", "t"),
+        ("DROP TABLE IF EXISTS `a b`.`t`", "`a b`.`t`"),
+        ("CREATE SCHEMA IF NOT EXISTS x COMMENT 'y'", "x"),
+        ("CREATE SCHEMA x WITH DBPROPERTIES (a = 'b')", "x"),
+        ("DROP VIEW spark_catalog.a.v", "a.v"),
+        ("DROP SCHEMA x CASCADE", "x"),
+    ],
+)
+def test_the_object_that_a_statement_creates_or_drops_is_found(statement: str, name: str) -> None:
+    assert names.named(statement) == name
+
+
+def test_properties_are_read_however_they_are_written() -> None:
+    said = "ALTER TABLE t SET TBLPROPERTIES (delta.enableRowTracking = false, 'x' 'y', 'b' = 'c', a.b true, 'd' = ')')"
+    assert names.properties(said) == {"delta.enableRowTracking": "false", "x": "y", "b": "c", "a.b": "true", "d": ")"}
+    unset = "ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('delta.enableRowTracking', a.b)"
+    assert [*names.properties(unset)] == ["delta.enableRowTracking", "a.b"]
+
+
+def test_common_expressions_are_known_where_only_tokens_tell() -> None:
+    for with_ in ("zz(id, name) AS (", "zz AS (", "zz (", "zz(id) MAX RECURSION LEVEL 3 AS ("):
+        source = f"(WITH {with_}SELECT 1) SELECT * FROM zz)"
+        statement = f"MERGE WITH SCHEMA EVOLUTION INTO a USING {source} x ON true WHEN MATCHED THEN DELETE"
+        assert [str(found.name) for found in names.references(statement)] == ["a"]
+
+
+def test_a_path_is_the_name_of_its_table_however_it_is_written() -> None:
+    paths = (
+        "/w/tables/x/t",
+        "/w//tables/x/./t/",
+        "FILE:///w/tables/y/../x/t",
+        "file://localhost/w/tables/x/t",
+        "file:/w/tables/x/t",
+    )
+    for path in paths:
+        assert names.by_names(f"DELETE FROM delta.`{path}`", partial(named_by, "/w")) == "DELETE FROM `x`.`t`"
 
 
 def test_a_delete_without_from_names_its_table() -> None:

@@ -69,6 +69,7 @@ class DynamicTables(Collection[DynamicJob]):
             name=table, into=table, query=query, own_streams=dynamic.streams_of(self._home, table, query), **values
         )
         if replaced and or_replace:
+            dynamic.check_query(self._home, table, query)
             self.drop(name)
         elif (
             existing is not None

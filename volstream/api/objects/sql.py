@@ -125,7 +125,7 @@ def _drops_function(home: Home, statement: str, words: list[str]) -> bool:
     if words[:2] != ["DROP", "FUNCTION"]:
         return False
     try:
-        name = Name.parse(names.last(statement))
+        name = Name.parse(names.named(statement))
     except InvalidValueError:
         return False
     return home.catalog.functions.find(name) is not None

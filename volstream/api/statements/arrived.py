@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from volstream.jobs.home import Home
 
 #: Statements that read their relations.
-_READING = ("SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE", "UPDATE", "DELETE", "EXPLAIN", "CREATE", "TABLE")
+_READING = (
+    *("SELECT", "WITH", "FROM", "VALUES", "(", "TABLE", "EXPLAIN", "SET", "CACHE"),
+    *("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE"),
+)
 
 #: Statements that change existing rows or columns.
 _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
@@ -134,5 +137,5 @@ def _reads(statement: str, reference: Reference) -> bool:
         return False
     if any(target.start == reference.start for target in names.targets(statement)):
         return False
-    after = next((token.text.upper() for token in tokenize(statement) if token.start >= reference.end), "")
+    after = next((token.word for token in tokenize(statement) if token.start >= reference.end), "")
     return after not in ("VERSION", "TIMESTAMP", "FOR", "@")

@@ -42,18 +42,28 @@ if TYPE_CHECKING:
     from volstream.jobs.lease import JobWatch
 
 
+def check_query(home: Home, table: Name, query: str) -> None:
+    """Raises SqlError if Spark rejects a query, or no dynamic table can have its columns."""
+    with as_sql_errors(), home.gateway.fresh() as spark:
+        _check_columns(spark, table, Binding(home, spark, None).bind(query))
+
+
+def _check_columns(spark: SparkSession, table: Name, text: str) -> None:
+    for column in spark.sql(f"SELECT * FROM ({text}\n)").schema:
+        if _is_incomparable(column.dataType):
+            raise SqlError(
+                f"The column {column.name} of the dynamic table {table} has a MAP or a VARIANT, which cannot be compared.",
+                f"Select to_json({column.name}), or map_entries({column.name}) for a MAP.",
+            )
+
+
 def make_table(home: Home, job: DynamicJob) -> None:
     """Creates the job's table with the columns of its query, without rows. Raises SqlError."""
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
     location = folders.table_location(home.warehouse, job.into)
     with as_sql_errors(), home.gateway.fresh() as spark:
         text = Binding(home, spark, None).bind(job.query)
-        for column in spark.sql(f"SELECT * FROM ({text}\n)").schema:
-            if _is_incomparable(column.dataType):
-                raise SqlError(
-                    f"The column {column.name} of the dynamic table {job.name} has a MAP or a VARIANT, which cannot be compared.",
-                    f"Select to_json({column.name}), or map_entries({column.name}) for a MAP.",
-                )
+        _check_columns(spark, job.name, text)
         spark.sql(
             f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "
             f"AS SELECT * FROM ({text}\n) LIMIT 0"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from volstream.api.statements import metastore
-from volstream.base.definitions import SourceKind, Stream
+from volstream.base.definitions import DynamicJob, SourceKind, Stream
 from volstream.base.model.names import Name
 from volstream.base.model.units import local
 from volstream.changes.streams.source import NEEDED, behind
@@ -17,7 +17,7 @@ from volstream.sql import names
 from volstream.sql.tokens import tokenize
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog, retention
-from volstream.tables.delta.ownership import check_writable
+from volstream.tables.delta.ownership import check_writable, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,8 @@ def check_visible(home: Home, statement: str, words: list[str], streams: Sequenc
         raise SqlError(f"A {what} cannot read the stream {streams[0].name}: its rows disappear once they are consumed.")
     if names.writes(statement) and names.temporary_view(statement) is None:
         for reference in names.references(statement):
-            if not reference.qualified and reference.name.name in home.stream_views:
+            temporary = not reference.qualified or reference.name.schema == "global_temp"
+            if temporary and reference.name.name in home.stream_views:
                 raise SqlError(
                     f"The temporary view {reference.name.name} reads a stream, which the statement would not consume.",
                     "Name the stream itself.",
@@ -55,7 +56,7 @@ def note_view(home: Home, statement: str, words: list[str], streams: Sequence[St
     view = names.temporary_view(statement)
     if view is None:
         if words[:2] == ["DROP", "VIEW"]:
-            home.stream_views.discard(Name.parse(names.last(statement)).name)
+            home.stream_views.discard(Name.parse(names.named(statement)).name)
         return
     read = {reference.name.name for reference in names.references(statement) if not reference.qualified} - {view.name}
     if streams or read & home.stream_views:
@@ -132,12 +133,8 @@ def check_untracked(home: Home, statement: str, words: list[str]) -> None:
     named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
     if named is None or "TBLPROPERTIES" not in words:
         return
-    texts = [token.text for token in tokens]
-    if "UNSET" in words:
-        values = dict.fromkeys(texts, "false")
-    else:
-        values = {name: value for name, sign, value in zip(texts, texts[1:], texts[2:], strict=False) if sign == "="}
-    check_tracking_stays(home, named.name, values)
+    said = names.properties(statement)
+    check_tracking_stays(home, named.name, dict.fromkeys(said, "false") if "UNSET" in words else said)
 
 
 def check_columns_stay(home: Home, statement: str) -> None:
@@ -150,20 +147,22 @@ def check_columns_stay(home: Home, statement: str) -> None:
     named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
     if named is None:
         return
-    after = [token.text.upper() for token in tokens if token.start >= named.end]
+    after = [token.word for token in tokens if token.start >= named.end]
     location = metastore.locate(home, named.name)
     if after[:2] in (["RENAME", "TO"], ["SET", "LOCATION"]) and location.startswith(f"{home.warehouse}/"):
         raise InvalidStateError(
             f"The table {named.name} cannot be moved: streams, jobs and other sessions find it by its name.",
             f"CREATE TABLE ... AS SELECT * FROM {named.name}, then drop {named.name}.",
         )
-    if after[:2] in (["RENAME", "COLUMN"], ["DROP", "COLUMN"], ["DROP", "COLUMNS"], ["REPLACE", "COLUMNS"]):
+    adds = after[:2] in (["ADD", "COLUMN"], ["ADD", "COLUMNS"]) and isinstance(owner_of(home.catalog, location), DynamicJob)
+    if adds or after[:2] in (["RENAME", "COLUMN"], ["DROP", "COLUMN"], ["DROP", "COLUMNS"], ["REPLACE", "COLUMNS"]):
         check_writable(home.catalog, named.name, location, home.warehouse)
 
 
 def check_tracking_stays(home: Home, table: Name, properties: Mapping[str, str]) -> None:
     """Raises InvalidStateError if properties end the change tracking of a table that a stream reads."""
-    if all(properties.get(name, "true").lower() == "true" for name in NEEDED):
+    said = {key.lower(): value.lower() for key, value in properties.items()}
+    if all(said.get(name.lower(), "true") == "true" for name in NEEDED):
         return
     for stream in home.catalog.streams.list(source_id=str(table)):
         if stream.source_kind is SourceKind.TABLE:

@@ -26,7 +26,7 @@ from volstream.api.statements.guards import (
 )
 from volstream.api.statements.result import Result
 from volstream.base.definitions import DynamicJob, Job, Stream
-from volstream.base.model.names import Name, check_table
+from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.base.model.text import nearest
 from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
@@ -132,6 +132,8 @@ class SparkStatements:
             statement = names.by_names(statement, partial(folders.named_by, self._home.warehouse))
         words = words_of(statement)
         names.check_no_identifier(statement)
+        if words[0] == "USE" and words[-1].strip("'") != DEFAULT_SCHEMA.upper():
+            raise SqlError("Each statement begins in the schema public.", "Write the schema before the name: lab.t.")
         streams = streams_of(self._home, statement)
         if not streams:
             check_durable(self._home, words)
@@ -159,14 +161,17 @@ class SparkStatements:
         if streams and names.writes(statement) and not names.is_temporary(words):
             return self._consume(statement, words, streams)
         binding = self._binding(self._home.spark)
+        if words[0] == "DROP" and words[1:2] in (["SCHEMA"], ["DATABASE"], ["NAMESPACE"]):
+            self._check_schema(Name.parse(names.named(statement)).name)
+            binding.attach_all(Name.parse(names.named(statement)).name)  # Spark deletes the folder of one that seems empty
         if words[:1] == ["VACUUM"]:
             check_vacuum(self._home, statement, words)
-        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(Name.parse(names.last(statement)))) is not None:
+        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(Name.parse(names.named(statement)))) is not None:
             return self._drop_damaged(binding.spark, damaged)
         text = binding.bind(statement)
         match words[:2]:
             case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
-                schema = names.last(statement)
+                schema = names.named(statement)
                 text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
             case ["DROP", "TABLE"]:
                 return self._drop(binding.spark, statement, text)
@@ -232,7 +237,7 @@ class SparkStatements:
     def _at_version(self, statement: str) -> str:
         """Returns ``RESTORE`` with a version instead of a time, which Delta would read in the wrong zone."""
         tokens = tokenize(statement)
-        texts = [token.text.upper() for token in tokens]
+        texts = [token.word for token in tokens]
         at = next((at for at in range(len(texts)) if texts[at : at + 4] == ["TO", "TIMESTAMP", "AS", "OF"]), None)
         if at is None or len(tokens) < at + 5:
             return statement
@@ -328,6 +333,10 @@ class SparkStatements:
             if self._home.catalog.streams.find(reference.name) is not None:
                 raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
             check_table(reference.name)
+            for before, after in pairwise(tokenize(statement)):
+                inside = before.word == "LOCATION" and folders.named_by(self._home.warehouse, after.text)
+                if inside and inside != reference.name:
+                    raise InvalidStateError(f"There is the place of the table {inside}.", "Name another LOCATION, or none.")
             return reference.name
         return None
 
@@ -345,7 +354,7 @@ class SparkStatements:
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
-        name = Name.parse(names.last(statement))
+        name = Name.parse(names.named(statement))
         location = folders.table_location(self._home.warehouse, name)
         self._end_owner(name, owner_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)
@@ -368,6 +377,15 @@ class SparkStatements:
         self._end_owner(name, self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name))
         folders.remove(folders.own_location(self._home.warehouse, name))
         return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
+
+    def _check_schema(self, schema: str) -> None:
+        """Raises InvalidStateError if a schema to be dropped has tables that jobs or sources fill, or streams read."""
+        catalog, warehouse = self._home.catalog, self._home.warehouse
+        for table in (Name(schema, one) for one in folders.inside(f"{warehouse}/tables/{schema}")):
+            job = owner_of(catalog, folders.table_location(warehouse, table))
+            if job is not None or catalog.sources.find(table) or catalog.streams.list(source_id=str(table)):
+                who = f"job {job.name}" if job is not None else "a source or a stream"
+                raise InvalidStateError(f"The schema {schema} has the table {table}, which {who} uses.", "Drop it first.")
 
     def _end_owner(self, name: Name, job: Job | None) -> None:
         """Ends the source that fills a table to be dropped. Raises InvalidStateError if a job fills it."""

@@ -81,6 +81,7 @@ def own_location(warehouse: str, name: Name) -> str:
 
 def named_by(warehouse: str, location: str) -> Name | None:
     """Returns the name of the table of a warehouse that is at a location; None: it is elsewhere."""
+    location = location if is_remote(location) else "/" + os.path.normpath(location).lstrip("/")
     inside_, parts = f"{warehouse}/tables/", location.rstrip("/").split("/")
     return Name(*parts[-2:]) if location.startswith(inside_) and len(parts) == inside_.count("/") + 2 else None
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
@@ -23,6 +24,7 @@ from volstream.errors import (
     StreamBusyError,
     VolstreamError,
 )
+from volstream.tables.delta import direct
 
 
 def ids(home: Home, table: str = "d$") -> dict[tuple[Any, ...], int]:
@@ -339,6 +341,35 @@ def test_unsupported_queries_are_rejected_and_leave_nothing_behind(home: Home) -
         assert [str(stream.name) for stream in home.session.streams.list()] == [home.name("s")], statement
         with pytest.raises(SqlError):
             home.sql("SELECT * FROM d$")
+
+
+def test_what_a_table_has_survives_statements_that_are_wrong_or_spelt_oddly(home: Home) -> None:
+    home.tracked()
+    home.sql("INSERT INTO t$ VALUES (1, 'a', 1); CREATE TABLE a$ (id INT); CREATE DYNAMIC TABLE d$ AS SELECT id FROM t$")
+    for statement in (
+        "CREATE OR REPLACE DYNAMIC TABLE d$ AS SELECT idd FROM t$",
+        "ALTER TABLE d$ ADD COLUMN z INT",
+        "DROP TABLE d$ PURGE",
+        "WITH p AS (SELECT ')' AS x) INSERT INTO d$ SELECT 2",
+        f"INSERT INTO {home.schema} . d SELECT 2",
+        f"INSERT INTO delta.`{home.session.home.warehouse}//tables/{home.schema}/d` SELECT 2",
+        f"CREATE TABLE b$ USING delta LOCATION '{home.location('d')}'",
+        f"DROP SCHEMA {home.schema} CASCADE",
+        "ALTER TABLE t$ SET TBLPROPERTIES (delta.enableRowTracking = false)",
+        f"USE {home.schema}",
+    ):
+        with pytest.raises((SqlError, InvalidStateError)):
+            home.sql(statement)
+    home.sql(f"CREATE SCHEMA {home.schema}_x")
+    unseen = Path(home.location("d")).parents[1] / f"{home.schema}_x" / "unseen"  # by Spark, as after a restart
+    assert direct.create(str(unseen), pa.schema([("id", pa.int32())]), {})
+    with pytest.raises(SqlError):
+        home.sql(f"DROP SCHEMA {home.schema}_x")
+    assert unseen.exists()
+    assert home.rows("SELECT * FROM d$") == home.rows("SELECT id FROM t$") == [(1,)]
+    home.sql("WITH p AS (SELECT ')' AS x) INSERT INTO a$ SELECT id FROM s$")
+    home.sql(f"WITH p AS (SELECT ')' AS x) INSERT INTO {home.schema} . a SELECT id FROM s$")
+    assert home.rows("SELECT * FROM a$") == [(1,)]
 
 
 @pytest.mark.long

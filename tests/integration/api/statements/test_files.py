@@ -44,6 +44,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patterns", [PATTERNS[:2], pytest.param(PATTERNS[2:], marks=pytest.mark.long)], ids=["some", "others"])
 def test_files_are_named_by_patterns_too(place: Place, patterns: list[tuple[str, list[str]]]) -> None:
     for path in ("a.csv", "d/b.csv", "d/e/c.csv", "x[1].csv", "x1.csv"):

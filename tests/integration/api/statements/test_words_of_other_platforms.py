@@ -49,6 +49,7 @@ def test_a_dynamic_table_is_refreshed_and_shown_by_the_words_of_others(home: Hom
     assert (made.every, made.comment, home.rows("SELECT n FROM d$")) == (600.0, "it's", [(2,), (4,), (6,)])
 
 
+@pytest.mark.long
 def test_what_show_create_table_shows_makes_the_same_table(home: Home) -> None:
     home.sql(
         """

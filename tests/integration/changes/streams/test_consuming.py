@@ -189,7 +189,7 @@ def test_a_transaction_whose_second_statement_fails_is_rolled_forward(filled: Ho
     assert (unread(filled), len(filled.rows("SELECT * FROM u$"))) == (0, 2)
 
 
-@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("crashes", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_stream_that_only_the_failed_statement_of_a_transaction_read_is_not_consumed(filled: Home, crashes: bool) -> None:
     filled.sql("CREATE TABLE v$ (id INT); CREATE TABLE t2$ (id INT) TBLPROPERTIES ('change_tracking' = 'true')")
     filled.sql("CREATE STREAM s2$ ON TABLE t2$; INSERT INTO t2$ VALUES (7)")

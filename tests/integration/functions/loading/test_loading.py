@@ -315,6 +315,7 @@ def test_statements_that_make_no_sense_are_errors(place: Place, clauses: str, er
         place.session.sql(f"CREATE JOB j {clauses}")
 
 
+@pytest.mark.long
 def test_a_table_is_created_from_a_volume_at_once(place: Place) -> None:
     place.put("a.json", json.dumps({"id": 1, "tags": ["x"]}))
     rows = place.session.create_table_from_volume("loaded", "v", format="json", schema="id INT, tags ARRAY<STRING>")

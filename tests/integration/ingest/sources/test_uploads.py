@@ -286,6 +286,7 @@ def test_a_name_that_is_taken_is_refused(session: Session, tmp_path: Path) -> No
         session.connector.upload_file(str(tmp_path / "users.csv"), "taken", "id")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "cloud",
     ["moto", *(pytest.param(name, marks=pytest.mark.long) for name in ("oss", "gcs", "localstack", "seaweedfs", "azurite"))],

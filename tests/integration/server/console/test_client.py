@@ -71,6 +71,7 @@ def test_a_program_runs_a_job_and_has_its_table_verified(served: Served) -> None
     assert client.replay("j", "size > 2")["processed"] == 2
 
 
+@pytest.mark.long
 def test_a_program_refreshes_pauses_and_retries(served: Served) -> None:
     client, place = served.client, served.place
     client.run("j")

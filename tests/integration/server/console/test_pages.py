@@ -167,6 +167,7 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(shown: Site) ->
             assert "onerror=alert(1)>" not in page.replace("&gt;", ">").replace("&lt;img src=x onerror=alert(1)>", "")
 
 
+@pytest.mark.long
 def test_versions_of_code_stand_side_by_side_and_files_of_older_code_are_replayed(busy: Site) -> None:
     code = busy.place.folder.parent / "code" / "job.py"
     code.write_text(code.read_text() + "# no change\nEDITED = '<b>edited</b>'\n")
@@ -337,6 +338,7 @@ def test_what_is_requested_while_a_run_is_in_progress_follows_it(shown: Site) ->
     eventually(lambda: shown.audited()[0] == ("run", "job j", "There was nothing to do."), timeout=60)
 
 
+@pytest.mark.long
 def test_what_a_verification_found_has_a_page_that_puts_it_right(busy: Site) -> None:
     busy.place.session.spark.sql(f"DELETE FROM {busy.place.at} WHERE _file_path = 'p.png'").collect()
     assert "fix cannot be" in busy.post("/jobs/j/verify", 400, fix="no")["error"]["message"]
@@ -385,6 +387,7 @@ def test_a_job_is_paused_resumed_and_run(busy: Site) -> None:
     assert ("new", 3) in busy.place.table()
 
 
+@pytest.mark.long
 def test_a_replay_goes_on_after_the_end_of_the_daemon_that_began_it(place: Place) -> None:
     for number in range(3):
         place.put(str(number), "x")

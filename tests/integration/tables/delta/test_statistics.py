@@ -180,6 +180,7 @@ def test_rows_that_others_wrote_are_replaced_and_read(tmp_path: Path, writer: st
     assert select(place) == [("a", 2), ("b", 1), ("c", 2), ("e", 1)]
 
 
+@pytest.mark.long
 def test_keys_of_all_planes_that_spark_wrote_are_replaced(gateway: SparkGateway, location: str) -> None:
     keys = [f"{character}野" for character in CHARACTERS]
     spark = gateway.session()
