@@ -118,6 +118,12 @@ class _Compiler(SQLCompiler):
             return f"floor({' / '.join(texts)})"
         return f"CAST(floor({' / '.join(f'CAST({text} AS DECIMAL(19, 0))' for text in texts)}) AS BIGINT)"
 
+    def limit_clause(self, select: Any, **options: Any) -> str:
+        """Returns the end of a query. Spark refuses ``LIMIT -1``, which others need before an OFFSET."""
+        limit, offset = select._limit_clause, select._offset_clause
+        text = "" if limit is None else f"\n LIMIT {self.process(limit, **options)}"
+        return text if offset is None else f"{text}\n OFFSET {self.process(offset, **options)}"
+
     def visit_regexp_match_op_binary(self, binary: BinaryExpression[Any], operator: Any, **options: Any) -> str:
         return self._regexp("{} RLIKE {}", binary, binary.right, **options)
 

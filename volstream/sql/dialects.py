@@ -324,7 +324,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
         words="transactions ({word})",
     ),
     ForeignConstruct(
-        r"^UPDATE [^()]* SET [^()]*? (?P<word>FROM)\b",
+        r"^UPDATE [^()]* SET [^()]*? (?<!DISTINCT )(?P<word>FROM)\b",
         "Write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.a = s.a.",
         {"FROM": "UPDATE t SET a = s.a FROM s WHERE t.id = s.id"},
         words="UPDATE ... {word}",

@@ -44,6 +44,8 @@ T = table(
         (T.c.at > datetime(2026, 1, 2, 3, 4, 5, 6), "t.at > TIMESTAMP_NTZ '2026-01-02 03:04:05.000006'"),
         (T.c.s == "it's \\", r"t.s = 'it\'s \\'"),
         (T.c.day.in_([date(2026, 1, 2)]), "t.day IN (DATE '2026-01-02')"),
+        (sqlalchemy.select(T.c.id).offset(5), "SELECT t.id \nFROM t\n OFFSET 5"),
+        (sqlalchemy.select(T.c.id).limit(2).offset(5), "SELECT t.id \nFROM t\n LIMIT 2\n OFFSET 5"),
     ],
 )
 def test_an_expression_is_written_as_spark_has_it(expression: Any, text: str) -> None:

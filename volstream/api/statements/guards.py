@@ -103,10 +103,14 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
     position = 2 if words[1:2] == ["TABLE"] else 1
     if position >= len(tokens):
         return
-    named = names.reference_at(statement, tokens, position)
-    if named is None:
+    if tokens[position].is_text:
+        name = folders.named_by(home.warehouse, tokens[position].text)
+    else:
+        named = names.reference_at(statement, tokens, position)
+        name = None if named is None else named.name
+    if name is None:
         return
-    log = DeltaLog(folders.table_location(home.warehouse, named.name))
+    log = DeltaLog(folders.table_location(home.warehouse, name))
     schema = log.schema()
     if schema is None:
         return
@@ -114,7 +118,7 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
     if "RETAIN" in words[:-1]:
         kept = timedelta(hours=float(words[words.index("RETAIN") + 1]))
     horizon = datetime.now(UTC) - kept
-    found = behind(home.catalog.streams.list(source_id=str(named.name)), log.location, horizon)
+    found = behind(home.catalog.streams.list(source_id=str(name)), log.location, horizon)
     if found is not None:
         stream, begin = found
         raise InvalidStateError(
