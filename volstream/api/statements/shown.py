@@ -8,6 +8,7 @@ from volstream.api.statements import metastore
 from volstream.base.definitions import DynamicJob
 from volstream.base.definitions.job import TriggerKind
 from volstream.base.model.names import Name
+from volstream.base.model.units import format_duration
 from volstream.ops.inspection.tables import missing
 from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
 from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY, definition_of
@@ -35,7 +36,8 @@ def created_dynamic_table(job: DynamicJob) -> str:
     """Returns the statement that creates a dynamic table."""
     match job.trigger.kind:
         case TriggerKind.EVERY:
-            refresh = f" REFRESH EVERY '{job.trigger.every:g}s'"
+            assert job.trigger.every is not None, "of this kind"
+            refresh = f" REFRESH EVERY '{format_duration(job.trigger.every)}'"
         case TriggerKind.CRON:
             refresh = f" REFRESH SCHEDULE '{job.trigger.cron}'"
         case TriggerKind.ON_CHANGE:
