@@ -39,19 +39,19 @@ def test_the_snippets_of_the_document_run(without_engine: Session) -> None:
 
 @pytest.mark.long
 def test_the_newest_item_of_a_key_is_found_wherever_it_is(session: Session) -> None:
-    table = session.source.create_table("t", "id")
+    table = session.source.create_table("newest", "id")
     table.insert_all({"id": number, "n": 0} for number in range(3000))
-    session.sql("OPTIMIZE t").collect()
+    session.sql("OPTIMIZE newest").collect()
     table.insert({"id": 7, "n": 1})
     assert table.get(7) == table.get("7") == {"id": 7, "n": 1}
-    commit(session)
+    commit(session, "newest")
     assert [table.get(number) for number in (6, 7, 3000)] == [{"id": 6, "n": 0}, {"id": 7, "n": 1}, None]
     table.delete(6)
     table.insert({"id": 7, "n": 2})
     assert [table.get(number) for number in (6, 7)] == [None, {"id": 7, "n": 2}]
-    commit(session)
+    commit(session, "newest")
     assert [table.get(number) for number in (6, 7)] == [None, {"id": 7, "n": 2}]
-    assert session.sql("SELECT count(*) AS n FROM t").collect()[0].n == 2999
+    assert session.sql("SELECT count(*) AS n FROM newest").collect()[0].n == 2999
 
 
 def commit(session: Session, name: str = "t") -> int:
