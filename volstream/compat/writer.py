@@ -64,11 +64,9 @@ class Writer:
         if present and self._mode.startswith("error"):
             raise AlreadyExistsError(f"There is already a table {target}.", "Choose mode append or overwrite.")
         with as_sql_errors():
-            replaces = self._mode == "overwrite"
-            kind = "OVERWRITE" if replaces else "INTO"
-            stands_for = f"INSERT {kind} {target.qualified} SELECT 1"
-            with arrived.settled(self._home, f"REPLACE TABLE {target.qualified} AS SELECT 1" if replaces else stands_for):
-                arrived.commit_before(self._home, stands_for)
+            name, replaces = target.qualified, self._mode == "overwrite"
+            stands_for = f"REPLACE TABLE {name} AS SELECT 1" if replaces else f"INSERT INTO {name} SELECT 1"
+            with arrived.settled(self._home, stands_for):
                 if self._leaves:
                     self._consume(location, present=present)
                 else:

@@ -82,7 +82,7 @@ class Planner:
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
     def unreported(self, job: FileJob, covered: Range) -> Sequence[str]:
-        """Returns the failed files that are gone without the job being told: its stream is append-only, or it takes files away
+        """Returns the failed files whose removal the stream does not report: it is append-only, or the job takes files away
         itself."""
         if job.group_by is not None or not (covered.append_only or job.takes_files):
             return []

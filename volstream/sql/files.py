@@ -54,7 +54,7 @@ def _options(tokens: list[Token], position: int) -> tuple[Mapping[str, str], int
     options: dict[str, str] = {}
     while position + 2 < len(tokens):
         key, value = tokens[position].text.lower(), position + 1 + (tokens[position + 1].word == "=")
-        if value + 1 >= len(tokens) or (tokens[value].word in (",", ")") and tokens[value].token_type is not TokenType.STRING):
+        if value + 1 >= len(tokens) or tokens[value].word in (",", ")"):
             break
         options[key] = tokens[value].text
         position = value + 2

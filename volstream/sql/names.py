@@ -27,6 +27,8 @@ from volstream.sql.scanning import (
     is_alias,
     is_name,
     name_at,
+    name_of,
+    parts_at,
 )
 from volstream.sql.text import tree_of
 from volstream.sql.tokens import Token, tokenize, words_of
@@ -167,11 +169,9 @@ def calls(statement: str) -> Sequence[Reference]:
         if not is_name(tokens[position]) or before == "." or before in BEFORE_LISTS:
             position += 1
             continue
-        first, last = tokens[position], tokens[position]
-        position += 1
-        while position + 1 < len(tokens) and tokens[position].word == "." and is_name(tokens[position + 1]):
-            last = tokens[position + 1]
-            position += 2
+        parts = parts_at(tokens, position)
+        first, last = parts[0], parts[-1]
+        position += 2 * len(parts) - 1
         if position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN:
             with suppress(InvalidValueError):
                 name = Name.parse(statement[first.start : last.end + 1])
@@ -349,19 +349,15 @@ def properties(statement: str) -> Mapping[str, str]:
     return found
 
 
-def named(statement: str) -> str:
-    """Returns the name of the object that a CREATE or DROP names, verbatim. Raises SqlError if there is none."""
+def named(statement: str) -> Name:
+    """Returns the name of the object that a CREATE or DROP names. Raises SqlError if there is none; InvalidValueError."""
     tokens = tokenize(statement)
     words = [token.word for token in tokens]
     at = next((at + 1 for at, word in enumerate(words) if word in _NAMED), len(tokens))
     at += 3 * (words[at : at + 3] == ["IF", "NOT", "EXISTS"]) or 2 * (words[at : at + 2] == ["IF", "EXISTS"])
-    end = at
-    while words[end + 1 : end + 2] == ["."]:
-        end += 2
-    if end >= len(tokens):
+    if at >= len(tokens):
         raise SqlError("The statement names nothing.")
-    at += 2 * (tokens[at].text.lower() == SESSION_CATALOG and end - at == 4)
-    return "".join(statement[token.start : token.end + 1] for token in tokens[at : end + 1])
+    return name_of(statement, parts_at(tokens, at))
 
 
 #: What precedes the name of an object.

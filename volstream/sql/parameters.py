@@ -153,9 +153,9 @@ def in_schema(statement: str, schema: str) -> str:
     if schema == DEFAULT_SCHEMA:
         return statement
     statement = only(statement)
-    if grammar.owned(words_of(statement)):
-        return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
     words = words_of(statement)
+    if grammar.owned(words):
+        return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
     if words[:2] == ["SHOW", "TABLES"] and words[2:3] not in (["IN"], ["FROM"]):
         at = tokenize(statement)[1].end + 1
         return f"{statement[:at]} IN {quote(schema)}{statement[at:]}"

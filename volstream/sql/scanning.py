@@ -118,12 +118,11 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
     mentions: list[Reference] = []
     clauses = [""]  # the current clause of each open parenthesis, and of the statement
     from_ = True  # the last FROM began a clause
-    of_columns = [token.word for token in tokens[:3]] == ["SHOW", "COLUMNS", "IN"]
-    words = [token.word for token in tokens[:2]]
+    words = [token.word for token in tokens[:3]]
+    of_columns = words == ["SHOW", "COLUMNS", "IN"]
     creates, describes = words[:1] in (["CREATE"], ["REPLACE"]), words[:1] in (["DESCRIBE"], ["DESC"])
-    if words[1:] and words[1] in _OTHERS and len(tokens) > 2 and (describes or words[0] in ("CREATE", "DROP", "ALTER")):
-        return []
-    if [token.word for token in tokens[:3]] == ["SHOW", "TABLE", "EXTENDED"]:
+    names_other = words[2:] and words[1] in _OTHERS and (describes or words[0] in ("CREATE", "DROP", "ALTER"))
+    if names_other or words == ["SHOW", "TABLE", "EXTENDED"]:
         return []
     before_relation = _BEFORE_RELATION - {"USING"} if creates else _BEFORE_RELATION  # there it is a format
     before_relation = before_relation if describes else before_relation - _DESCRIBED
@@ -225,24 +224,32 @@ def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool
     Args:
         columns: a following parenthesis contains columns; else it may be a call.
     """
-    first, last = tokens[position], tokens[position]
-    parts = [first]
-    position += 1
-    while position + 1 < len(tokens) and tokens[position].token_type is TokenType.DOT and is_name(tokens[position + 1]):
-        last = tokens[position + 1]
-        parts.append(last)
-        position += 2
-    before = tokens[tokens.index(first) - 1].word
+    before, parts = tokens[position - 1].word, parts_at(tokens, position)
+    position += 2 * len(parts) - 1
     called = position < len(tokens) and tokens[position].token_type is TokenType.L_PAREN
     if called and not columns and before not in _BEFORE_COLUMNS:
         return None, position  # a function
-    if len(parts) == _IN_CATALOG and first.text.lower() == SESSION_CATALOG:
-        parts = parts[1:]
     try:
-        name = Name.parse(".".join(statement[part.start : part.end + 1] for part in parts))
+        name = name_of(statement, parts)
     except InvalidValueError:
         return None, position
-    return Reference(name, first.start, last.end + 1, qualified=last is not first), position
+    return Reference(name, parts[0].start, parts[-1].end + 1, qualified=len(parts) > 1), position
+
+
+def parts_at(tokens: Sequence[Token], position: int) -> Sequence[Token]:
+    """Returns the parts of the name that begins at a token."""
+    parts = [tokens[position]]
+    while position + 2 < len(tokens) and tokens[position + 1].token_type is TokenType.DOT and is_name(tokens[position + 2]):
+        position += 2
+        parts.append(tokens[position])
+    return parts
+
+
+def name_of(statement: str, parts: Sequence[Token]) -> Name:
+    """Returns the name with these parts, which may begin with Spark's catalog. Raises InvalidValueError."""
+    if len(parts) == _IN_CATALOG and parts[0].text.lower() == SESSION_CATALOG:
+        parts = parts[1:]
+    return Name.parse(".".join(statement[part.start : part.end + 1] for part in parts))
 
 
 def directory_at(statement: str, tokens: list[Token], position: int) -> tuple[Reference, int] | None:

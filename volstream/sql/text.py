@@ -138,6 +138,8 @@ def tree_of(text: str) -> Any:
 
 def _with_backslashes(text: str) -> str:
     """Returns a statement of the same length with backslashes before doubled quotes in texts: sqlglot takes one for two texts."""
+    from sqlglot.tokenizer_core import TokenType
+
     from volstream.sql.tokens import tokenize
 
     if "''" not in text and '""' not in text:
@@ -145,8 +147,9 @@ def _with_backslashes(text: str) -> str:
     try:
         tokens = tokenize(text)
     except SqlError:
-        return text  # of which sqlglot will say the same
+        return text  # sqlglot reports the same error
     for before, after in pairwise(tokens):
-        if before.is_text and after.is_text and after.start == before.end + 1 and text[before.end] == text[after.start]:
+        are_texts = before.token_type is after.token_type is TokenType.STRING
+        if are_texts and after.start == before.end + 1 and text[before.end] == text[after.start]:
             text = f"{text[: before.end]}\\{text[after.start :]}"
     return text

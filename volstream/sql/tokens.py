@@ -27,11 +27,6 @@ class Token:
         """The keyword or sign that it may be, in upper case; empty: it is a text, or a name in quotes."""
         return "" if self.token_type in _QUOTED else self.text.upper()
 
-    @property
-    def is_text(self) -> bool:
-        """Whether it is a text in quotes, without a letter before it."""
-        return self.token_type is TokenType.STRING
-
 
 _QUOTED = {TokenType.IDENTIFIER, *(kind for kind in TokenType if f"_{kind.name}".endswith("_STRING"))}
 

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from volstream.base.model.names import Name
 from volstream.errors import SqlError
 from volstream.sql import names
 from volstream.sql.changes import Bound, changes_of
@@ -268,7 +269,7 @@ def test_what_is_temporary_is_said_before_its_kind(statement: str, temporary: bo
     ],
 )
 def test_the_object_that_a_statement_creates_or_drops_is_found(statement: str, name: str) -> None:
-    assert names.named(statement) == name
+    assert names.named(statement) == Name.parse(name)
 
 
 def test_properties_are_read_however_they_are_written() -> None:

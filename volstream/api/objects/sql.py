@@ -13,7 +13,6 @@ from volstream.api.objects.ddl import Ddl
 from volstream.api.statements.registration import register_after_work
 from volstream.api.statements.result import Result
 from volstream.api.statements.run import SparkStatements
-from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
 from volstream.functions.types.text import document_values
 from volstream.jobs.home import Home
@@ -125,7 +124,7 @@ def _drops_function(home: Home, statement: str, words: list[str]) -> bool:
     if words[:2] != ["DROP", "FUNCTION"]:
         return False
     try:
-        name = Name.parse(names.named(statement))
+        name = names.named(statement)
     except InvalidValueError:
         return False
     return home.catalog.functions.find(name) is not None

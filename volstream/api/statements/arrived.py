@@ -82,17 +82,18 @@ def commit_before(home: Home, statement: str) -> None:
 
 @contextmanager
 def settled(home: Home, statement: str) -> Iterator[None]:
-    """Runs a block with a statement. If it may change the columns of a table, ends the table's open real-time streams, whose rows
-    would no longer fit, and lets none begin before the block ends.
+    """Commits rows as :func:`commit_before`, and then runs the block with the statement. If that may change the columns of a
+    table, first ends the table's open real-time streams, whose rows would no longer fit; none can begin before the block ends.
 
     Raises:
         ObjectInUseError: another session is changing the columns.
-        VolstreamError: the streams cannot be ended.
+        InvalidStateError, VolstreamError: as :func:`commit_before`; or the streams cannot be ended.
     """
     words = words_of(statement)
     name = next(iter(_changed(statement, words)), None) if _changes_columns(words) else None
     location = "" if name is None else folders.table_location(home.warehouse, name)
     if not location or not table.exists(location):
+        commit_before(home, statement)
         yield
         return
     purpose = f"changing the columns of {name}"
@@ -100,6 +101,7 @@ def settled(home: Home, statement: str) -> Iterator[None]:
         if other is not None:
             raise ObjectInUseError(f"Another session is changing the columns of {name}.", "Try again later.")
         TailWriter(location).end_streams()
+        commit_before(home, statement)
         yield
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from sqlglot.tokenizer_core import TokenType
+
 from volstream.api.statements import metastore
 from volstream.base.definitions import DynamicJob, SourceKind, Stream
 from volstream.base.model.names import Name
@@ -56,7 +58,7 @@ def note_view(home: Home, statement: str, words: list[str], streams: Sequence[St
     view = names.temporary_view(statement)
     if view is None:
         if words[:2] == ["DROP", "VIEW"]:
-            home.stream_views.discard(Name.parse(names.named(statement)).name)
+            home.stream_views.discard(names.named(statement).name)
         return
     read = {reference.name.name for reference in names.references(statement) if not reference.qualified} - {view.name}
     if streams or read & home.stream_views:
@@ -103,7 +105,7 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
     position = 2 if words[1:2] == ["TABLE"] else 1
     if position >= len(tokens):
         return
-    if tokens[position].is_text:
+    if tokens[position].token_type is TokenType.STRING:
         name = folders.named_by(home.warehouse, tokens[position].text)
     else:
         named = names.reference_at(statement, tokens, position)

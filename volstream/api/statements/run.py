@@ -154,7 +154,6 @@ class SparkStatements:
             statement = f"SET TIME ZONE {literal(local_zone())}"
         self._check_written(statement, words)
         with arrived.settled(self._home, statement):
-            arrived.commit_before(self._home, statement)
             return self._run(statement, words, streams, created)
 
     def _run(self, statement: str, words: list[str], streams: list[Stream], created: Name | None) -> DataFrame | Result:
@@ -162,17 +161,17 @@ class SparkStatements:
             return self._consume(statement, words, streams)
         binding = self._binding(self._home.spark)
         if words[0] == "DROP" and words[1:2] in (["SCHEMA"], ["DATABASE"], ["NAMESPACE"]):
-            self._check_schema(Name.parse(names.named(statement)).name)
-            binding.attach_all(Name.parse(names.named(statement)).name)  # Spark deletes the folder of one that seems empty
+            schema = names.named(statement).name
+            self._check_schema(schema)
+            binding.attach_all(schema)  # Spark deletes the folder of one that seems empty
         if words[:1] == ["VACUUM"]:
             check_vacuum(self._home, statement, words)
-        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(Name.parse(names.named(statement)))) is not None:
+        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(names.named(statement))) is not None:
             return self._drop_damaged(binding.spark, damaged)
         text = binding.bind(statement)
         match words[:2]:
             case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
-                schema = names.named(statement)
-                text += f" LOCATION {literal(f'{self._tables}/{Name.parse(schema).name}')}"
+                text += f" LOCATION {literal(f'{self._tables}/{names.named(statement).name}')}"
             case ["DROP", "TABLE"]:
                 return self._drop(binding.spark, statement, text)
             case ["MERGE", _]:
@@ -230,7 +229,6 @@ class SparkStatements:
             # To add a key also ends real-time streams, which began without it.
             stands_for = altering if said else f"ALTER TABLE {statement.target.qualified} ADD PRIMARY KEY"
             with arrived.settled(self._home, stands_for):
-                arrived.commit_before(self._home, stands_for)
                 binding.spark.sql(altering).collect()
         return Result([], [])
 
@@ -354,7 +352,7 @@ class SparkStatements:
 
     def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
-        name = Name.parse(names.named(statement))
+        name = names.named(statement)
         location = folders.table_location(self._home.warehouse, name)
         self._end_owner(name, owner_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)

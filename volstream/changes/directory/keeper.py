@@ -200,7 +200,7 @@ class DirectoryKeeper:
 
     def _list_all(self) -> Listing:
         """Lists the whole volume. Resumes only this keeper's own listing and, because it takes longest, the volume's first one:
-        another process's listing does not show what changed while nobody listened."""
+        a listing that another process began misses the changes between the two processes."""
         resumes, self._resumes = self._resumes, True
         return self._list(self._folder, [""], resume=not self._is_there if resumes is None else resumes)
 

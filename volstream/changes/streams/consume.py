@@ -225,7 +225,7 @@ class Consumer:
         head = DeltaLog(location).head()
         if head is None:
             raise TargetLostError(f"The table at {location} no longer exists.", "Replace the job, or restore the table.")
-        return Target(location, head[1], head[0], tuple(streams))
+        return Target(location, head[1], head[0], streams)
 
 
 def _keep(target: Target, commit: Commit) -> None:

@@ -13,8 +13,8 @@ from volstream.files.volumes.route import RoutedHints, Router
 
 
 class Routing:
-    """Divides hints among all volumes of a catalog. A new volume, wherever it was made, is known before an event that came after
-    its first listing is divided: otherwise nobody would hear of the event. Thread-safe."""
+    """Divides hints among all volumes of a catalog. Reads the catalog first, so that an event for a volume that another process
+    has just created does not count as a stray. Thread-safe."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._volumes = DefinitionCache(catalog.volumes)

@@ -128,12 +128,8 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
     present = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        # PyArrow takes a tuple's values by their positions, and much else.
-        by_position = [isinstance(value, tuple) and len(value) == len(names) for value in present]
-        named = [dict(zip(names, value, strict=True)) if at else value for value, at in zip(present, by_position, strict=True)]
+        named = [_by_name(value, names) for value in present]
         for mapping in named:
-            if not isinstance(mapping, Mapping):
-                raise ValueError("a dict is needed")
             unknown = mapping.keys() - {*names}
             if unknown:
                 raise ValueError(f"the struct has no field {min(map(str, unknown))!r}")
@@ -160,14 +156,23 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
             _check_singles(present)
 
 
+def _by_name(value: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Returns a struct by the names of its fields. PyArrow takes a tuple by position, and much else. Raises ValueError."""
+    if isinstance(value, tuple) and len(value) == len(names):
+        return dict(zip(names, value, strict=True))
+    if not isinstance(value, Mapping):
+        raise ValueError("a dict is needed")
+    return value
+
+
 def _whole_number(value: Any, _: pa.DataType) -> None:
     if isinstance(value, Decimal):
-        is_whole = value.is_finite() and value == value.to_integral_value()
+        is_whole, is_nan = value.is_finite() and value == value.to_integral_value(), value.is_nan()
     else:
         is_whole = not isinstance(value, bool | np.bool_) and not (isinstance(value, float | np.floating) and value % 1 != 0)
+        is_nan = value != value
     if not is_whole:
-        missing = "; for NULL, give None" if not isinstance(value, Decimal) and value != value else ""
-        raise ValueError(f"a whole number is needed{missing}")
+        raise ValueError(f"a whole number is needed{'; for NULL, give None' if is_nan else ''}")
 
 
 def _number(value: Any, _: pa.DataType) -> None:

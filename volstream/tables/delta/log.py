@@ -285,11 +285,10 @@ class DeltaLog:
 
         A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is missing too, because the log was cleaned up.
         """
-        filesystem, path = filesystem_of(self.location)
-        following, current = filesystem.get_file_info([f"{path}/_delta_log/{v:020d}.json" for v in (version + 1, version)])
-        if following.type == fs.FileType.File:
+        current, following = self.entries(version, version + 1)
+        if following is not None:
             return True
-        if current.type == fs.FileType.File:
+        if current is not None:
             return False
         newest = self.latest_version()
         return newest is not None and newest != version

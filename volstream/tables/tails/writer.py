@@ -114,9 +114,8 @@ class TailWriter:
         """Raises InvalidStateError if the table's columns changed before the tail existed: there were no streams to end."""
         with suppress(DependencyError):  # a table that cannot be read now does not make rows unsafe
             now = table.columns_of(self.target)
-            present = {field.name: field for field in now}
-            stay = (field.equals(present.get(field.name), check_metadata=True) for field in self.columns if field.name in present)
-            if now.metadata != self.columns.metadata or not {*self.columns.names} <= {*present} or not all(stay):
+            kept = pa.schema([now.field(name) for name in self.columns.names if name in now.names], now.metadata)
+            if not kept.equals(self.columns, check_metadata=True):
                 raise _closed(self.target)
 
     def _check_open(self, view: View) -> None:
