@@ -38,17 +38,15 @@ def create_table(statement: str, key_property: str, shorthands: Mapping[str, Cal
     edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
-        follows = [token.word for token in tokens[position + 1 : position + 3]]
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
                 raise SqlError("A table can have only one PRIMARY KEY.")
             key, edit = _key(statement, tokens, position)
             edits.append(edit)
-        shorthand = shorthands.get(token.text.lower()) if token.token_type is TokenType.STRING else None
-        if shorthand is not None and follows[:1] == ["="]:
-            *_, value = tokens[position + 1 : position + 3]  # the sign itself if nothing follows
-            pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in shorthand(value.text).items())
-            edits.append((token.start, value.end + 1, pairs))
+    for one in names.properties(statement):
+        if one.value is not None and (shorthand := shorthands.get(one.name.lower())) is not None:
+            pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in shorthand(one.value).items())
+            edits.append((one.start, one.end, pairs))
     if key:
         check_partitions(_partitions(tokens), key)
     text = statement

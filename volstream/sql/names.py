@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -327,24 +327,39 @@ def listed_schema(statement: str) -> str | None:
     return named.name.name
 
 
-def properties(statement: str) -> Mapping[str, str]:
-    """Returns the list after TBLPROPERTIES, whose names may be texts or words with dots, and signs may be missing; of UNSET, with
-    empty values. Raises SqlError."""
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One of a list after TBLPROPERTIES, and where it is in the statement; ``value`` is None in that of UNSET."""
+
+    name: str
+    value: str | None
+    start: int
+    end: int
+
+
+def properties(statement: str) -> Sequence[Property]:
+    """Returns the list after TBLPROPERTIES, whose names may be texts or words with dots, and signs may be missing. Raises
+    SqlError."""
     tokens = tokenize(statement)
     words = [token.word for token in tokens]
-    start = words.index("(", words.index("TBLPROPERTIES")) + 1 if "TBLPROPERTIES" in words and "(" in words else len(tokens)
-    found, key, parts = dict[str, str](), "", list[str]()
-    for token in tokens[start:]:
-        if token.word in (",", ")"):
-            found[key or "".join(parts)] = "".join(parts) if key else ""
-            key, parts = "", []
-        elif token.word == "=":
-            key, parts = "".join(parts), []
+    start = words.index("TBLPROPERTIES") if "TBLPROPERTIES" in words else len(tokens)
+    start = words.index("(", start) + 1 if "(" in words[start:] else len(tokens)
+    found, key, parts = list[Property](), "", list[Token]()
+    begin = start
+    for at, word in enumerate([*words[start:], ")"], start):  # one that is not closed is a list, too
+        text = "".join(part.text for part in parts)
+        if word in (",", ")"):
+            if parts or key:
+                name, value = (key, text) if key else (text, None)
+                found.append(Property(name, value, tokens[begin].start, tokens[at - 1].end + 1))
+            key, parts, begin = "", [], at + 1
+        elif word == "=":
+            key, parts = text, []
         else:
-            if parts and not key and token.word != "." and not parts[-1].endswith("."):  # without a sign
-                key, parts = "".join(parts), []
-            parts.append(token.text)
-        if token.word == ")":
+            if parts and not key and word != "." and not parts[-1].text.endswith("."):  # without a sign
+                key, parts = text, []
+            parts.append(tokens[at])
+        if word == ")":
             break
     return found
 

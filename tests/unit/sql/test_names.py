@@ -274,9 +274,17 @@ def test_the_object_that_a_statement_creates_or_drops_is_found(statement: str, n
 
 def test_properties_are_read_however_they_are_written() -> None:
     said = "ALTER TABLE t SET TBLPROPERTIES (delta.enableRowTracking = false, 'x' 'y', 'b' = 'c', a.b true, 'd' = ')')"
-    assert names.properties(said) == {"delta.enableRowTracking": "false", "x": "y", "b": "c", "a.b": "true", "d": ")"}
+    found = names.properties(said)
+    assert [(one.name, one.value) for one in found] == [
+        ("delta.enableRowTracking", "false"),
+        ("x", "y"),
+        ("b", "c"),
+        ("a.b", "true"),
+        ("d", ")"),
+    ]
+    assert [said[one.start : one.end] for one in found[:2]] == ["delta.enableRowTracking = false", "'x' 'y'"]
     unset = "ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('delta.enableRowTracking', a.b)"
-    assert [*names.properties(unset)] == ["delta.enableRowTracking", "a.b"]
+    assert [(one.name, one.value) for one in names.properties(unset)] == [("delta.enableRowTracking", None), ("a.b", None)]
 
 
 def test_common_expressions_are_known_where_only_tokens_tell() -> None:

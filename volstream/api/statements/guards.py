@@ -139,8 +139,8 @@ def check_untracked(home: Home, statement: str, words: list[str]) -> None:
     named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
     if named is None or "TBLPROPERTIES" not in words:
         return
-    said = names.properties(statement)
-    check_tracking_stays(home, named.name, dict.fromkeys(said, "false") if "UNSET" in words else said)
+    said = {one.name: one.value or "false" for one in names.properties(statement)}  # those of UNSET have no values
+    check_tracking_stays(home, named.name, said)
 
 
 def check_columns_stay(home: Home, statement: str) -> None:

@@ -32,7 +32,7 @@ from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
 from volstream.changes.streams.definitions import CHANGE_COLUMNS
 from volstream.changes.streams.source import SHORTHANDS, TableSource, check_property
-from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, SqlError
+from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
 from volstream.ingest.ending import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.guard import guarded
@@ -141,11 +141,11 @@ class SparkStatements:
         created = None
         if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
             created = self._created(statement)
-            _check_properties(statement)
-            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
+            statement = _in_deltas_words(statement)
+        elif words[:2] == ["REPLACE", "TABLE"]:
+            statement = _in_deltas_words(statement)
         elif words[:2] == ["ALTER", "TABLE"]:
-            _check_properties(statement)
-            statement = adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)
+            statement = _in_deltas_words(statement)
             check_untracked(self._home, statement, words_of(statement))
             check_columns_stay(self._home, statement)
         elif words[:1] == ["RESTORE"]:
@@ -417,8 +417,14 @@ def _key_of(name: Name, schema: Schema | None, said: Sequence[str]) -> str:
     return json.dumps([columns[column] for column in said])
 
 
-def _check_properties(statement: str) -> None:
-    """Raises InvalidValueError if a statement sets a misspelt property of volstream."""
-    for before, after in pairwise(tokenize(statement)):
-        if before.token_type is TokenType.STRING and after.text == "=":
-            check_property(before.text)
+def _in_deltas_words(statement: str) -> str:
+    """Rewrites a statement that creates or alters a table as :func:`adapt.create_table`.
+
+    Raises:
+        SqlError, InvalidValueError: as there; or it sets a misspelt property of volstream, or unsets one.
+    """
+    for one in names.properties(statement):
+        check_property(one.name, one.value)
+        if one.value is None and one.name.lower() in SHORTHANDS:
+            raise InvalidValueError(f"The property {one.name} cannot be unset.", "Set it to another value.")
+    return adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)

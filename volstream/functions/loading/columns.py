@@ -155,7 +155,8 @@ class ArrowColumn:
             return Fitted(pa.nulls(len(values), kind), {})
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
-        own = of_arrow(values.type, utc=True, lossless=False)
+        local = of_arrow(values.type, lossless=False)  # times without a zone stay so if the column's have none
+        own = kind if local == kind else of_arrow(values.type, utc=True, lossless=False)
         if pa.types.is_nested(values.type) or pa.types.is_duration(values.type):
             if own == kind:
                 with suppress(pa.ArrowException, OverflowError, ValueError):
@@ -163,8 +164,7 @@ class ArrowColumn:
             plain = python_values if "map<" in str(kind) else document_values
             return JsonColumn(self.name, plain(values)).fit(kind)
         if values.type != own:
-            # Nanoseconds are cut, as Spark cuts them.
-            values = values.cast(own, safe=False) if _has_nanoseconds(values.type) else cast_or_null(values, own)
+            values = _without_nanoseconds(values, own) if _has_nanoseconds(values.type) else cast_or_null(values, own)
         lost = _lost(self.values, values)
         if own == kind:
             return Fitted(values, lost)
@@ -423,6 +423,12 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
+def _without_nanoseconds(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Rounds times down to microseconds, as Spark does; a cast rounds those before 1970 up."""
+    instants = values.view(pa.timestamp("ns"))  # to round in a time zone takes ten times as long
+    return pc.floor_temporal(instants, unit="microsecond").view(values.type).cast(kind, safe=False)
 
 
 def with_rescued(ddl: str) -> str:

@@ -221,16 +221,58 @@ def _keep_view(view: View, seen: SeenVersion | None) -> None:
 _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
 
 
+class Newest:
+    """A table, opened at its newest version. For one thread.
+
+    Attributes:
+        handle: deltalake's; None: it is not open.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.handle: DeltaTable | None = None
+        self._location = location
+        self._entry: object = None  # of the handle's version in the log
+
+    @property
+    def opened(self) -> DeltaTable:
+        """The handle after :meth:`look`."""
+        assert self.handle is not None, "opened before"
+        return self.handle
+
+    def look(self) -> bool:
+        """Opens the newest version, and returns whether it is another one than before: a table that was dropped and created again
+        may have the same number. Raises deltalake's exceptions."""
+        log = DeltaLog(self._location)
+        if self.handle is not None:
+            version = self.handle.version()
+            current, following = log.entries(version, version + 1)
+            if current is not None and current == self._entry:
+                if following is not None:
+                    self.advance()
+                return following is not None
+            self.forget()  # another table; or the log was cleaned up
+        self.handle = open_table(self._location)
+        [self._entry] = log.entries(self.handle.version())
+        return True
+
+    def advance(self) -> None:
+        """Reads what was committed on top of the handle's version."""
+        self.opened.update_incremental()
+        [self._entry] = DeltaLog(self._location).entries(self.opened.version())
+
+    def forget(self) -> None:
+        """Closes the handle."""
+        self.handle = None
+
+
 class NativeTable:
     """The writer of a table. For one process at a time, in one thread."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self._handle: DeltaTable | None = None
-        self._entry: object = None  # of the handle's version in the log, which may be that of another table by now
-        self._view: View | None = None
-        # Transactions as of a version; deltalake takes milliseconds to find one.
-        self._known: tuple[int, dict[str, int | None]] = (-1, {})
+        self._newest = Newest(spec.location)
+        self._view: View | None = None  # of that version
+        self._known: dict[str, int | None] = {}  # its transactions; deltalake takes milliseconds to find one
 
     def open(self, *, creates: bool = True) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
@@ -241,40 +283,23 @@ class NativeTable:
             creates: False: raise NotFoundError if the table does not exist.
         """
         with self.spec.mapped():
-            self._refresh(creates)
-            assert self._handle is not None, "opened"
-            if self._view is None or self._view.version != self._handle.version():
+            try:
+                changed = self._newest.look()
+            except TableNotFoundError:
+                if not creates:
+                    raise NotFoundError(f"There is no table at {self.spec.location} any more.") from None
+                self._create()
+                changed = self._newest.look()
+            if changed:
+                self._view, self._known = None, {}
+            if self._view is None:
                 self._view = self._shown()
                 durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
 
-    def _refresh(self, creates: bool) -> None:
-        log = DeltaLog(self.spec.location)
-        if self._handle is not None:
-            version = self._handle.version()
-            current, following = log.entries(version, version + 1)
-            if current is not None and current == self._entry:
-                if following is not None:
-                    self._handle.update_incremental()
-                    [self._entry] = log.entries(self._handle.version())
-                return
-            self._forget()  # the table may have been dropped, and created again; or the log was cleaned up
-        try:
-            self._handle = open_table(self.spec.location)
-        except TableNotFoundError:
-            if not creates:
-                raise NotFoundError(f"There is no table at {self.spec.location} any more.") from None
-            self._handle = self._create()
-        [self._entry] = log.entries(self._handle.version())
-
-    def _forget(self) -> None:
-        self._handle = self._view = None
-        self._known = (-1, {})
-
     def _shown(self) -> View:
         """Returns a view of the handle's version, which readers of this process share."""
-        handle = self._handle
-        assert handle is not None, "opened before"
+        handle = self._newest.opened
         self.spec = self.spec.of(handle)
         seen = None if is_remote(self.spec.location) else SeenVersion.of(self.spec.location, handle.version())
         view = _view(handle, self.spec, {app_id: self.transaction(app_id) for app_id in self.spec.app_ids})
@@ -283,15 +308,11 @@ class NativeTable:
 
     def transaction(self, app_id: str) -> int | None:
         """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
-        assert self._handle is not None, "opened before"
-        version, known = self._known
-        if version != self._handle.version():
-            self._known = _, known = self._handle.version(), {}
-        if app_id not in known:
+        if app_id not in self._known:
             with mapped(self.spec.location):
-                latest = self._handle.transaction_version(app_id)
-            known[app_id] = None if latest is None else int(latest)
-        return known[app_id]
+                latest = self._newest.opened.transaction_version(app_id)
+            self._known[app_id] = None if latest is None else int(latest)
+        return self._known[app_id]
 
     def new_file(self) -> NewFile:
         """Creates a data file for a commit to add."""
@@ -366,8 +387,7 @@ class NativeTable:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
-        handle = self._handle
-        assert handle is not None, "opened before"
+        handle = self._newest.opened
         if handle.version() != view.version:
             raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
         properties = CommitProperties(
@@ -378,47 +398,45 @@ class NativeTable:
             try:
                 write(handle, properties)
             except CommitFailedError as error:
-                self._forget()
+                self._newest.forget()
                 raise FencedError(f"Another process wrote the table at {self.spec.location} meanwhile: {error}.") from error
-            handle.update_incremental()
-            [self._entry] = DeltaLog(self.spec.location).entries(handle.version())
-        filesystem, path = filesystem_of(self.spec.location)
-        known_at, known = self._known
-        if known_at == view.version and handle.version() == view.version + 1:  # nobody else committed
-            self._known = handle.version(), {**known, **transactions}
-        if handle.version() == view.version + 1:
-            make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
-            durable.made(view.table_id, handle.version())
-            self._view = self._shown()
-        else:
+            self._newest.advance()
+        if handle.version() != view.version + 1:  # another process committed meanwhile
+            self._view, self._known = None, {}
             durable.sync(self.spec.location, view.table_id, handle.version())
+            return
+        filesystem, path = filesystem_of(self.spec.location)
+        make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
+        durable.made(view.table_id, handle.version())
+        self._view, self._known = None, {**self._known, **transactions}
+        self._view = self._shown()
 
     def maintain(self) -> None:
         """Keeps the log short after a commit: makes periodic checkpoints, and deletes old entries before them. Failing does not
         affect the commit."""
         often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
         with durable.upkeep(self.spec.location):
-            if self._handle is not None and self._handle.version() - last_checkpoint(self.spec.location)[0] >= often:
-                durable.checkpoint(self.spec.location, self._handle)
+            handle = self._newest.handle
+            if handle is not None and handle.version() - last_checkpoint(self.spec.location)[0] >= often:
+                durable.checkpoint(self.spec.location, handle)
 
     def sweep(self) -> None:
         """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
         with mapped(self.spec.location):
-            if self._handle is not None:
-                self._handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
+            if self._newest.handle is not None:
+                self._newest.handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
 
-    def _create(self) -> DeltaTable:
+    def _create(self) -> None:
         # A second attempt would give the table that another process has just created another id.
         commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)], max_commit_retries=0)
         try:
-            table = create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
+            create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
         except DeltaError as error:
             if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
                 raise
             raise FencedError(f"Another process created the table at {self.spec.location} meanwhile: {error}.") from error
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
-        return table
 
 
 def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | None]) -> View:

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.tables.delta.bounds import bounds_of
 from volstream.tables.delta.datafile import fitted, open_file
-from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.native import NativeTable
+from volstream.tables.delta.native import NativeTable, Newest
 from volstream.tables.delta.places import files_of, mapped, open_table
 from volstream.tables.delta.vectors import deleted_rows
 from volstream.tables.tails import table
@@ -88,7 +86,11 @@ class Lookup:
             if present is None:
                 return None
             self._tail = NativeTable(present[0])
-        return Tail.of(self._tail.open(creates=False))
+        try:
+            return Tail.of(self._tail.open(creates=False))
+        except NotFoundError:
+            self._tail = None
+            return None
 
     def _in_tail(self, tail: Tail, moved: int, values: Sequence[Any]) -> Mapping[str, Any] | None:
         newest: tuple[tuple[int, int], str, int] | None = None
@@ -117,23 +119,25 @@ class _Base:
 
     def __init__(self, location: str, version: int | None) -> None:
         self._location = location
+        self._newest = Newest(location)
         with mapped(location):
-            try:
-                self._handle: DeltaTable = open_table(location, version)
-            except TableNotFoundError:
-                raise NotFoundError(f"There is no table at {location}.") from None
-        self._read()
+            self.look(version)
 
-    def look(self) -> None:
-        """Advances to the newest version."""
-        if DeltaLog(self._location).has_newer(self._handle.version()):
-            self._handle.update_incremental()
-            self._read()
+    def look(self, version: int | None = None) -> None:
+        """Opens a version, or the newest one. Raises NotFoundError if there is no table."""
+        try:
+            if version is not None:
+                self._newest.handle = open_table(self._location, version)
+            elif not self._newest.look():
+                return
+        except TableNotFoundError:
+            raise NotFoundError(f"There is no table at {self._location}.") from None
+        self._read()
 
     def transaction(self, app_id: str) -> int | None:
         """Returns the newest transaction version of an application."""
         if app_id not in self._transactions:
-            self._transactions[app_id] = self._handle.transaction_version(app_id)
+            self._transactions[app_id] = self._newest.opened.transaction_version(app_id)
         return self._transactions[app_id]
 
     def candidates(self, key: Sequence[str], values: Sequence[Any]) -> Iterator[str]:
@@ -147,12 +151,12 @@ class _Base:
     def deleted(self, path: str) -> np.ndarray | None:
         """Returns the positions of a file's deleted rows; None if there are none."""
         if path not in self._deleted:
-            self._deleted[path] = deleted_rows(self._handle, [path]).get(path)
+            self._deleted[path] = deleted_rows(self._newest.opened, [path]).get(path)
         return self._deleted[path]
 
     def _read(self) -> None:
-        self.schema = pa.schema(self._handle.schema().to_arrow())
-        self._files = files_of(self._handle)
+        self.schema = pa.schema(self._newest.opened.schema().to_arrow())
+        self._files = files_of(self._newest.opened)
         self._paths: list[str] = self._files["path"].to_pylist()
         self._transactions: dict[str, int | None] = {}
         self._deleted: dict[str, np.ndarray | None] = {}

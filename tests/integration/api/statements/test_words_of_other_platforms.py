@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
-from volstream.errors import InvalidValueError, NotFoundError, SqlError
+from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, SqlError
 from volstream.tables.delta.log import DeltaLog
 
 
@@ -102,6 +102,19 @@ def test_a_lifecycle_of_data_is_refused_with_what_to_do(home: Home) -> None:
     ):
         with pytest.raises(InvalidValueError, match=r"no property 'data_lifecycle'\. Run DELETE FROM t WHERE"):
             home.sql(statement)
+
+
+def test_properties_of_volstream_are_read_however_they_are_written(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (id INT) TBLPROPERTIES (change_tracking = true, data_retention_days 3)")
+    home.sql("CREATE STREAM s$ ON TABLE t$")
+    with pytest.raises(InvalidStateError, match="needs the change tracking of the table"):
+        home.sql("ALTER TABLE t$ SET TBLPROPERTIES (change_tracking false)")
+    with pytest.raises(InvalidValueError, match=r"no property 'change_trackin' of tables\. Did you mean 'change_tracking'"):
+        home.sql("CREATE TABLE u$ (id INT) TBLPROPERTIES (change_trackin = true)")
+    with pytest.raises(InvalidValueError, match=r"change_tracking cannot be unset\. Set it to another value"):
+        home.sql("ALTER TABLE t$ UNSET TBLPROPERTIES IF EXISTS (change_tracking)")
+    home.sql("CREATE TABLE u$ TBLPROPERTIES ('a' = 'b') AS SELECT 'change_tracking' = 'x' AS same")
+    assert home.rows("SELECT same FROM u$") == [(False,)]
 
 
 def test_jobs_and_volumes_obey_statements_that_begin_with_the_verb(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from volstream.errors import NotFoundError
 from volstream.spark.session import SparkGateway
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct, upkeep
@@ -157,6 +159,21 @@ WRITERS = {
     "large_string": lambda rows: rows.set_column(0, "id", rows["id"].cast(pa.large_string())),
     "dictionary": lambda rows: rows.set_column(0, "id", rows["id"].combine_chunks().dictionary_encode()),
 }
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_lookup_searches_the_table_that_is_there_now(location: str, commits: int) -> None:
+    put(location, 1, {"a": 1})
+    put(location, 2, {"b": 1})
+    lookup = Lookup(location, ["id"])
+    assert lookup.get("b") == {"id": "b", "n": 1}
+    shutil.rmtree(location)
+    with pytest.raises(NotFoundError):
+        lookup.get("b")
+    assert direct.create(location, SCHEMA, {})
+    for number in range(commits):
+        put(location, number + 1, {"c": number})
+    assert [lookup.get(key) for key in ("a", "b", "c")] == [None, None, {"id": "c", "n": commits - 1}]
 
 
 @pytest.mark.parametrize("tracked", [False, True])

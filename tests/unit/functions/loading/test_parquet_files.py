@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -80,6 +80,22 @@ def test_times_that_python_does_not_have_are_rescued_where_they_do_not_fit(files
     }
     assert first["t"] == "10000-01-01 00:00:00.000000Z"
     assert second["s"] == {"x": datetime(1970, 1, 1, tzinfo=UTC), "y": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "zone"),
+    [
+        (column.format(kind), zone)
+        for column in ("t {}", "s STRUCT<t: {}>")
+        for kind, zone in (("TIMESTAMP", "Europe/Berlin"), ("TIMESTAMP", None), ("TIMESTAMP_NTZ", None))
+    ],
+)
+def test_nanoseconds_are_cut_before_1970_too(files: Files, kind: str, zone: str | None) -> None:
+    times = pa.array([-1500, -1, 1999, -(10**18) - 1], pa.timestamp("ns", zone))
+    rows = pa.table({"t": times, "s": pa.StructArray.from_arrays([times], ["t"])})
+    found = [row["t"] if "t" in row else row["s"]["t"] for row in files.rows("x.parquet", rows.select([kind[0]]), kind)]
+    begin = datetime(1970, 1, 1, tzinfo=found[0].tzinfo)
+    assert [(time - begin) // timedelta(microseconds=1) for time in found] == [-2, -1, 1, -(10**15) - 1]
 
 
 def test_a_time_that_no_microseconds_hold_is_rescued(files: Files) -> None:
