@@ -246,7 +246,7 @@ class SparkStatements:
             else self._home.evaluated_moment(text.rstrip().rstrip(";"))
         )
         name = names.references(statement)[0].name
-        source = TableSource(name, metastore.locate(self._home, name))
+        source = TableSource(name, metastore.locate(self._home, name), self._home.warehouse)
         version = source.resolve(f"table {name}", None, moment)
         return f"{statement[: tokens[at + 1].start]}VERSION AS OF {version}"
 

@@ -1,8 +1,7 @@
 """Changes by row tracking: Delta's row ids identify rows, and each row has the version that wrote it.
 
-There are two ways, because neither supports all tables. Spark's own ``CHANGES`` reads the files that each commit touched. It
-fails on tables with column mapping, and where types were changed; and with two different sets of columns of one table in a
-query, it reads one by the other. The difference of two snapshots works on every tracked table, but reads both completely.
+There are two ways. One reads the files that each commit added and removed. Delta cannot read all of them by one schema if columns
+were renamed or got another type in between: then the difference of two snapshots remains, which reads both completely.
 """
 
 from __future__ import annotations
@@ -14,26 +13,28 @@ from volstream.changes.changelog.base import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
-    META,
     NO_TIME,
     SEVERAL_ROWS,
     quoted,
     struct_of,
 )
 from volstream.sql.text import literal, table_at
+from volstream.tables.delta.excerpt import KIND, TIME, VERSION, excerpt
 
 
 @dataclass(frozen=True)
 class TrackedChanges:
-    """Changes of the table at ``location`` from Spark's ``CHANGES``, without any processing.
+    """Changes of the table at ``location`` from the files that its commits added and removed, without any processing.
 
     Attributes:
+        warehouse: where an excerpt of the table is put.
         key: columns that identify a row instead of its row id.
     """
 
     location: str
     columns: Sequence[str]
     compared: Sequence[str]
+    warehouse: str
     key: Sequence[str] = ()
 
     contains_carryover_rows = True
@@ -49,12 +50,12 @@ class TrackedChanges:
         return [quoted(name) for name in self.key] or ["__row_id"]
 
     def scan(self, first: int, last: int) -> str:
-        """See :class:`~volstream.changes.changelog.base.Changelog`."""
+        """See :class:`~volstream.changes.changelog.base.Changelog`. Makes an excerpt of the table, which Spark then reads."""
         columns = ", ".join(map(quoted, self.columns))
         return (
-            f"SELECT {columns}, _metadata.row_id AS __row_id, _metadata.row_commit_version AS __row_version, {META} "
-            f"FROM {table_at(self.location)} CHANGES FROM VERSION {first} TO VERSION {last} "
-            "WITH (deduplicationMode = 'none', computeUpdates = 'false')"
+            f"SELECT {columns}, _metadata.row_id AS __row_id, _metadata.row_commit_version AS __row_version, "
+            f"{KIND} AS {CHANGE_TYPE}, {VERSION} AS {COMMIT_VERSION}, timestamp_millis({TIME}) AS {COMMIT_TIMESTAMP} "
+            f"FROM {excerpt(self.location, first, last, self.warehouse)}"
         )
 
 

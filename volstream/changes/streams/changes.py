@@ -48,7 +48,7 @@ def query(
             raise InvalidValueError("The rows of a directory are files, identified by path: no other identity is possible.")
         source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
     else:
-        source, what = TableSource(of, folders.table_location(warehouse, of)), f"table {of}"
+        source, what = TableSource(of, folders.table_location(warehouse, of), warehouse), f"table {of}"
     head = source.head()
     if head is None:
         raise NotFoundError(f"There is no {what}.")

@@ -103,7 +103,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
     identity = identifying(name, schema, spec.identity) or schema.primary_key
     offset = head[0]
     if spec.at_version is not None or spec.at_timestamp is not None:
-        offset = TableSource(name, log.location).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
+        offset = TableSource(name, log.location, warehouse).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
         then = log.schema(offset)
         if then is None or not tracked(then):
             raise InvalidValueError(

@@ -96,6 +96,7 @@ class TableSource:
 
     name: Name
     location: str
+    warehouse: str
     key: Sequence[str] = ()
 
     noun = "its table"
@@ -208,7 +209,7 @@ class TableSource:
             return _feed(parts, self, ())
         if fed and not restored and (append_only or self.key):
             return _feed(parts, self, self.key)
-        if append_only and fed and not spark_reads(parts[-1].schema):  # as above; restored rows are not new
+        if append_only and fed and len(parts) > 1:  # as above; restored rows are not new
             return _feed(parts, self, self.key, restored)
         if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
             raise StreamSchemaChangedError(
@@ -228,7 +229,7 @@ class TableSource:
             StreamSchemaChangedError: as :meth:`changelog`.
         """
         parts = self._parts(first, last)
-        if _tracks(parts) or (net and not self.key):
+        if len(parts) == 1 or (net and not self.key):
             return self._tracked(parts, first)
         why = f"its columns changed in version {parts[-1].first}"
         if _feeds(parts):
@@ -249,8 +250,8 @@ class TableSource:
 
     def _tracked(self, parts: Sequence[_Part], first: int) -> Changelog:
         after = parts[-1].schema
-        if _tracks(parts):
-            return TrackedChanges(self.location, after.columns, after.comparable, self.key)
+        if len(parts) == 1:
+            return TrackedChanges(self.location, after.columns, after.comparable, self.warehouse, self.key)
         before = self._schema(max(first - 1, 0))
         return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
 
@@ -357,20 +358,9 @@ def _feeds(parts: Sequence[_Part]) -> bool:
     return on and (len(parts) == 1 or all(schema.is_mapped and schemas[-1].has_values_of(schema) for schema in schemas))
 
 
-def _tracks(parts: Sequence[_Part]) -> bool:
-    """True if Spark's ``CHANGES`` can be read."""
-    return len(parts) == 1 and spark_reads(parts[0].schema)
-
-
 def tracked(schema: Schema) -> bool:
     """True if a table's changes can be read."""
     return all(is_on(schema.properties, key) for key in NEEDED)
-
-
-def spark_reads(schema: Schema) -> bool:
-    """True if Spark's ``CHANGES`` works: it fails on mapped columns, and loses partition columns that no file contains."""
-    whole = is_on(schema.properties, "delta.writePartitionColumnsToParquet", default=True)
-    return not (schema.is_mapped or (schema.partitions and not whole))
 
 
 def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume | None = None) -> ChangeSource:
@@ -378,7 +368,7 @@ def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume |
     if stream.source_kind is SourceKind.VOLUME:
         return VolumeSource(catalog, warehouse, stream.source_id, volume)
     location = folders.table_location(warehouse, stream.source_name)
-    return TableSource(stream.source_name, location, tuple(stream.identity))
+    return TableSource(stream.source_name, location, warehouse, tuple(stream.identity))
 
 
 def behind(streams: Iterable[Stream], location: str, horizon: datetime) -> tuple[Stream, datetime] | None:

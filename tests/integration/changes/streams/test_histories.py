@@ -157,7 +157,7 @@ class Table:
 
     def stream(self, first: int, last: int, key: tuple[str, ...], *, append_only: bool) -> list[ImmediateOutput]:
         """What a stream shows of ``(first, last]``."""
-        source = TableSource(Name.parse(self.home.name("t")), self.home.location("t"), key)
+        source = TableSource(Name.parse(self.home.name("t")), self.home.location("t"), self.home.session.home.warehouse, key)
         covered = Range(source, "", first, last, initial=False, append_only=append_only)
         return rows(self.home.session.home.reader.frame(self.home.session.spark, covered).collect())
 
@@ -196,7 +196,7 @@ def test_random_histories_agree_with_a_model(home: Home, seed: int, vectors: boo
         assert table.stream(first, last, ("h", "id"), append_only=False) == model.net(first, last, by_key), (first, last)
         assert table.stream(first, last, (), append_only=True) == model.appended(first, last), (first, last)
         logs: Mapping[str, Changelog] = {
-            "spark": TrackedChanges(location, columns, columns),
+            "files": TrackedChanges(location, columns, columns, home.session.home.warehouse),
             "snapshots": SnapshotDifference(location, columns, columns, {}),
         }
         found = {name: net_of(home, log, first, last) for name, log in logs.items()}

@@ -17,6 +17,6 @@ def test_changes_right_behind_a_log_that_was_cleaned_up_are_no_longer_kept(tmp_p
     for version in range(3):
         (tmp_path / f"_delta_log/{version:020}.json").unlink()
 
-    missing = TableSource(Name("public", "t"), str(tmp_path)).missing(2, 3)
+    missing = TableSource(Name("public", "t"), str(tmp_path), str(tmp_path)).missing(2, 3)
 
     assert missing == "the changes after version 2 are no longer kept"

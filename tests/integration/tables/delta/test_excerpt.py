@@ -1,0 +1,122 @@
+"""Excerpts: the changed files of a table, read as a table of their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Home, home_in
+from volstream.base import config
+from volstream.base.model.names import Name
+from volstream.changes.changelog import process
+from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChanges
+from volstream.changes.streams.source import TableSource
+from volstream.server.daemon.housekeeping import clean
+from volstream.spark.session import SparkGateway
+from volstream.tables.delta import folders
+from volstream.tables.delta.excerpt import excerpt
+from volstream.tables.delta.log import DeltaLog
+
+TRACKED = "'change_tracking' = 'true'"
+
+#: What a table may have: its clauses, by name.
+SHAPES = {
+    "plain": f"TBLPROPERTIES ({TRACKED})",
+    "vectors": f"TBLPROPERTIES ({TRACKED}, 'delta.enableDeletionVectors' = 'true')",
+    "mapped": f"TBLPROPERTIES ({TRACKED}, 'delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')",
+    "partitioned": f"PARTITIONED BY (p) TBLPROPERTIES ({TRACKED})",
+    "prefixed": f"PARTITIONED BY (p) TBLPROPERTIES ({TRACKED}, 'delta.columnMapping.mode' = 'id', "
+    "'delta.enableDeletionVectors' = 'true', 'delta.randomizeFilePrefixes' = 'true')",
+}
+
+STEPS = [
+    "INSERT INTO t$ SELECT id, concat('v', id), CASE id % 3 WHEN 0 THEN 'a b%20/ü' WHEN 1 THEN NULL ELSE 'x=y' END FROM range(12)",
+    "UPDATE t$ SET v = 'A' WHERE id IN (1, 5)",
+    "DELETE FROM t$ WHERE id IN (2, 6)",
+    "MERGE INTO t$ t USING (SELECT 3 AS id UNION ALL SELECT 20) s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET v = 'M' WHEN NOT MATCHED THEN INSERT (id, v, p) VALUES (s.id, 'new', 'q')",
+    "OPTIMIZE t$",
+    "UPDATE t$ SET p = 'q', v = 'A2' WHERE id = 1",
+    "RESTORE t$ TO VERSION AS OF {restored}",
+    "UPDATE t$ SET v = 'late' WHERE id >= 9",
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, gateway: SparkGateway) -> Iterator[Home]:
+    with home_in(config.load(tmp_path / "home of ü"), gateway) as home:
+        yield home
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SHAPES)
+def test_changed_files_show_the_same_changes_as_whole_versions(home: Home, shape: str) -> None:
+    home.sql(f"CREATE TABLE t$ (id BIGINT, v STRING, p STRING) {SHAPES[shape]}")
+    location = home.location("t")
+    log = DeltaLog(location)
+    begin = log.latest_version()
+    assert begin is not None
+    ends = []
+    for step in STEPS:
+        home.sql(step.format(restored=begin + 2))
+        ends.append(log.latest_version() or 0)
+    columns = log.schema().columns  # type: ignore[union-attr]  # there is one
+    tracked = TrackedChanges(location, columns, columns, home.session.home.warehouse)
+    for first, last in [(begin + 1, end) for end in ends] + [(ends[at] + 1, ends[-1]) for at in (0, 2, 4, 5)]:
+        whole = SnapshotDifference(location, columns, columns, {})
+        shown = "old.data, new.data, if(old IS NULL, NULL, old.wrote), if(new IS NULL, NULL, new.wrote)"
+        queries = (f"SELECT {shown} FROM ({process.net(one, first, last)})" for one in (tracked, whole))
+        found, expected = (sorted(map(repr, home.session.spark.sql(query).collect())) for query in queries)
+        assert found == expected, (first, last)
+        assert expected or last - first < 3
+
+
+def test_queries_at_the_same_time_read_their_own_columns(home: Home) -> None:
+    """Spark's ``CHANGES`` does not."""
+    tables = {"t": "id INT, v STRING", "u": "a STRING, b BIGINT, c DOUBLE"}
+    for table, columns in tables.items():
+        home.sql(f"CREATE TABLE {table}$ ({columns}) TBLPROPERTIES ({TRACKED})")
+    home.sql("INSERT INTO t$ VALUES (1, 'a'), (2, 'b'); UPDATE t$ SET v = 'A' WHERE id = 1; DELETE FROM t$ WHERE id = 2")
+    home.sql(
+        "INSERT INTO u$ VALUES ('x', 1, 1.5), ('y', 2, 2.5); UPDATE u$ SET b = 3 WHERE a = 'x'; DELETE FROM u$ WHERE a = 'y'"
+    )
+    expected = {"t": [(1, "A", "insert")], "u": [("x", 3, 1.5, "insert")]}
+
+    def rows(table: str) -> None:
+        first = (DeltaLog(home.location(table)).latest_version() or 0) - 2
+        frame = home.session.changes(home.name(table), startingVersion=first, deduplicationMode="netChanges", computeUpdates=True)
+        for _ in range(3):
+            assert [tuple(row)[:-2] for row in frame.collect()] == expected[table]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(rows, [*tables] * 4))
+
+
+def test_an_excerpt_survives_a_vacuum_and_is_deleted_after_a_day(home: Home) -> None:
+    home.sql(f"CREATE TABLE t$ (id INT) TBLPROPERTIES ({TRACKED}); INSERT INTO t$ VALUES (1), (2); DELETE FROM t$ WHERE id = 1")
+    location, own = home.location("t"), home.session.home
+    last = DeltaLog(location).latest_version() or 0
+    ends = [(last, last), (last - 1, last), (last - 1, last)]
+    _, place, again = (excerpt(location, first, end, own.warehouse) for first, end in ends)
+    assert place == again
+    clean(own.catalog, own.warehouse)
+    home.sql("VACUUM t$")
+    assert {row.id for row in home.session.spark.sql(f"SELECT DISTINCT id FROM {place}").collect()} == {1, 2}
+    [hour] = Path(own.warehouse, folders.STAGING).iterdir()
+    assert len([*hour.iterdir()]) == 2
+    for path in (*hour.rglob("*"), hour):
+        os.utime(path, (time.time() - 86_500,) * 2)
+    clean(own.catalog, own.warehouse)
+    assert not hour.exists()
+
+
+def test_the_source_of_a_stream_reads_changed_files_of_every_table(home: Home) -> None:
+    home.sql(f"CREATE TABLE t$ (id INT, p STRING) {SHAPES['prefixed']}; INSERT INTO t$ VALUES (1, 'a'); DELETE FROM t$")
+    last = DeltaLog(home.location("t")).latest_version() or 0
+    source = TableSource(Name.parse(home.name("t")), home.location("t"), home.session.home.warehouse)
+    assert isinstance(source.changelog(last, last), TrackedChanges)
