@@ -37,8 +37,12 @@ class ChangesClause:
 
 
 def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
-    """Returns the changes that a statement requests of a relation; None if it requests none, or gives expressions as bounds."""
-    return clause_in([token for token in tokenize(statement) if token.start >= reference.end])
+    """Returns the changes that a statement requests of a relation; None if it requests none. Raises SqlError."""
+    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    clause = clause_in(tokens)
+    if clause is None and [token.word for token in tokens[:2]] == ["CHANGES", "FROM"]:
+        raise SqlError("CHANGES FROM must be followed by VERSION and a number, or by TIMESTAMP and a time in quotes.")
+    return clause
 
 
 def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | None:
@@ -62,6 +66,7 @@ def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | N
 
 
 def clause_in(tokens: list[Token]) -> ChangesClause | None:
+    """Returns the clause that tokens begin with; None: it is none, or has expressions as bounds. Raises SqlError."""
     words = [token.word for token in tokens]
     if words[:2] != ["CHANGES", "FROM"] or words[2:3] not in (["VERSION"], ["TIMESTAMP"]):
         return None
