@@ -201,19 +201,21 @@ class TableSource:
             StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
         parts = self._parts(first, last)
+        moved = self._is_moved(parts, first)
         commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         added = all(commit.adds_only or commit.without_data for commit in commits)
         fed = _feeds(parts)
         if fed and not restored and added and (append_only or not self.key):  # added rows may share a key
             return _feed(parts, self, ())
-        if fed and not restored and (append_only or self.key):
+        if fed and not restored and (append_only or (self.key and not moved)):
             return _feed(parts, self, self.key)
-        if append_only and fed and len(parts) > 1:  # as above; restored rows are not new
+        if append_only and fed and (moved or len(parts) > 1):  # as above; restored rows are not new
             return _feed(parts, self, self.key, restored)
         if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
             raise StreamSchemaChangedError(
-                f"Columns of the table {self.name} got another type, or were removed by RESTORE, in version {parts[1].first}.",
+                f"Columns of the table {self.name} got another type, were removed by RESTORE, or became partitions, in version "
+                f"{parts[1].first}.",
                 f"Consume an append-only stream up to version {parts[1].first - 1} first.",
             )
         return self._tracked(parts, first)
@@ -229,10 +231,11 @@ class TableSource:
             StreamSchemaChangedError: as :meth:`changelog`.
         """
         parts = self._parts(first, last)
-        if len(parts) == 1 or (net and not self.key):
+        moved = self._is_moved(parts, first)
+        if (len(parts) == 1 and not moved) or (net and not self.key):
             return self._tracked(parts, first)
         why = f"its columns changed in version {parts[-1].first}"
-        if _feeds(parts):
+        if _feeds(parts) and not moved:
             commits = self._commits(first, last)
             restored = next((commit.version for commit in commits if commit.operation == "RESTORE"), None)
             if restored is None:
@@ -250,10 +253,14 @@ class TableSource:
 
     def _tracked(self, parts: Sequence[_Part], first: int) -> Changelog:
         after = parts[-1].schema
-        if len(parts) == 1:
+        if len(parts) == 1 and not self._is_moved(parts, first):
             return TrackedChanges(self.location, after.columns, after.comparable, self.warehouse, self.key)
         before = self._schema(max(first - 1, 0))
         return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
+
+    def _is_moved(self, parts: Sequence[_Part], first: int) -> bool:
+        """True if the first commit replaced files that have another layout, so that they are not read as those that followed."""
+        return not parts[0].schema.has_layout_of(self._schema(max(first - 1, 0)))
 
     def times(self) -> pa.Table | None:
         """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times.

@@ -139,7 +139,6 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # By default 10,000 tables of the last hour, until the heap is full. Reading one anew takes no longer than a query does.
         "spark.databricks.delta.delta.log.cacheSize": str(max(16, settings.driver_memory // _PER_CACHED_TABLE)),
         "spark.databricks.delta.merge.materializeSource": "none",
-        "spark.databricks.delta.changelogV2.enabled": "true",
         # No commit replaces that of another engine.
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
         **connectors.properties(settings),

@@ -107,7 +107,11 @@ class Schema:
 
     def reads_rows_of(self, older: Schema) -> bool:
         """True if Delta reads rows of an ``older`` schema by this one: columns and fields of structs may have been added."""
-        return shapes.reads(self._row, older._row) and self.is_mapped == older.is_mapped
+        return shapes.reads(self._row, older._row) and self.has_layout_of(older)
+
+    def has_layout_of(self, older: Schema) -> bool:
+        """True if files of an ``older`` schema name columns, and leave them out, as those of this one."""
+        return (self.partitions, self.is_mapped) == (older.partitions, older.is_mapped)
 
     def has_values_of(self, other: Schema) -> bool:
         """True if the columns that this schema shares with another one hold its values."""

@@ -21,7 +21,7 @@ from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoin
 from volstream.tables.delta.places import create_file, filesystem_of, open_table
 
 #: Fields of an action about the ids of a file's rows.
-OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
+_OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
 
 #: One checkpoint per ten commits, as in Delta.
 _CHECKPOINT_COMMITS = 10
@@ -64,7 +64,7 @@ def removal(add: Mapping[str, Any], now: int, *, changes_data: bool = True) -> M
         "extendedFileMetadata": True,
         "partitionValues": add["partitionValues"],
         "size": add["size"],
-        **{name: add[name] for name in OF_ROWS if name in add},
+        **{name: add[name] for name in _OF_ROWS if name in add},
     }
     if add.get("deletionVector"):
         fields["deletionVector"] = add["deletionVector"]
@@ -94,7 +94,7 @@ def adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, d
         listed = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
         asked = pc.is_in(pc.struct_field(listed, "path"), value_set=pa.array(sorted(missing), pa.string()))
         for add in listed.filter(asked).to_pylist():
-            kept = ("path", "size", "modificationTime", "stats", "deletionVector", *OF_ROWS)
+            kept = ("path", "size", "modificationTime", "stats", "deletionVector", *_OF_ROWS)
             present = {key: add[key] for key in kept if add.get(key) is not None}
             if "deletionVector" in present:
                 vector = {part: value for part, value in add["deletionVector"].items() if value is not None}

@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+
+from deltalake import DeltaTable
 
 from volstream.errors import DependencyError
 from volstream.sql.text import table_at
-from volstream.tables.delta import commits
 from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.folders import STAGING
 from volstream.tables.delta.log import DeltaLog, actions, own_file
@@ -42,6 +43,12 @@ _NEEDED = ("delta.columnMapping.", "delta.rowTracking.", "delta.enableRowTrackin
 
 _MAX_ID = "delta.columnMapping.maxColumnId"
 
+_VECTORS = "deletionVectors"
+
+_FIELDS = ("size", "partitionValues", "baseRowId", "defaultRowCommitVersion")
+
+_OF_NULLS = ("nullable", "containsNull", "valueContainsNull")
+
 
 def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
     """Returns SQL for a relation of the rows of the files that versions ``first`` to ``last``, both included, added and removed.
@@ -50,18 +57,12 @@ def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
     together are left out. It can be read for a day; then a daemon deletes it from the staging folder of the warehouse.
 
     Raises:
-        DependencyError: the log no longer has the commits, or they lack what the protocol leaves to the writer.
+        DependencyError: the log no longer has the commits, or they do not say what they removed.
     """
     with mapped(location):
         table = open_table(location, last)
-    schema, said = schema_of(table), table.protocol()
-    features = {"readerFeatures": said.reader_features, "writerFeatures": said.writer_features}
-    protocol = {
-        "minReaderVersion": said.min_reader_version,
-        "minWriterVersion": said.min_writer_version,
-        **{name: sorted(listed) for name, listed in features.items() if listed is not None},
-    }
-    metadata, files = _metadata(schema), [*_files(location, schema, first, last)]
+    schema, files = schema_of(table), [*_files(location, first, last)]
+    metadata, protocol = _metadata(schema), _protocol(table)
     entry = _lines([{"protocol": protocol}, {"metaData": metadata}, *files])
     size = sum(file["add"]["size"] for file in files)
     counts = {"tableSizeBytes": size, "numFiles": len(files), "numMetadata": 1, "numProtocol": 1}
@@ -79,9 +80,31 @@ def _lines(actions: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(action, ensure_ascii=False, sort_keys=True) + "\n" for action in actions).encode()
 
 
+def _protocol(table: DeltaTable) -> Mapping[str, Any]:
+    """Returns the table's protocol, with deletion vectors even if they were given up after the commits."""
+    said = table.protocol()
+    of_writers = {_VECTORS, *(said.writer_features or ())}
+    of_readers = {_VECTORS, *(said.reader_features or of_writers & {"columnMapping"})}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(of_readers),
+        "writerFeatures": sorted(of_writers),
+    }
+
+
+def _nullable(part: Any) -> Any:
+    """Returns a part of a schema in which everything may be NULL, as it may have been in earlier versions."""
+    if isinstance(part, list):
+        return [_nullable(item) for item in part]
+    if not isinstance(part, Mapping):
+        return part
+    return {key: True if key in _OF_NULLS else value if key == "metadata" else _nullable(value) for key, value in part.items()}
+
+
 def _metadata(schema: Schema) -> Mapping[str, Any]:
     properties = {key: value for key, value in schema.properties.items() if key.startswith(_NEEDED)}
-    fields = [*schema.fields]
+    fields = _nullable([*schema.fields])
     for name, kind in _TYPES.items():
         mapping = {}
         if _MAX_ID in properties:
@@ -97,56 +120,51 @@ def _metadata(schema: Schema) -> Mapping[str, Any]:
     }
 
 
-def _files(location: str, schema: Schema, first: int, last: int) -> Iterator[Mapping[str, Any]]:
+def _files(location: str, first: int, last: int) -> Iterator[Mapping[str, Any]]:
     """Yields an ``add`` action for each file that was added or removed."""
-    root = location if is_remote(location) else f"file://{quote(filesystem_of(location)[1])}"
+    scheme, separator, rest = location.partition("://")
+    root = f"{scheme}{separator}{quote(rest)}" if is_remote(location) else f"file://{quote(filesystem_of(location)[1])}"
     seen: dict[str, int] = {}
-    for commit in DeltaLog(location).commits_after(first - 1):
-        if commit.version > last:
-            return
+    commits = [commit for commit in DeltaLog(location).commits_after(first - 1) if commit.version <= last]
+    if [commit.version for commit in commits] != [*range(first, last + 1)]:
+        raise DependencyError(f"The log of the table at {location} no longer has all versions from {first} to {last}.")
+    for commit in commits:
         milliseconds = round(commit.timestamp.timestamp() * 1000)
-        for kind, file in _changes(location, schema, commit.version):
-            own = {KIND: kind, VERSION: str(commit.version), TIME: str(milliseconds)}
-            fields = {key: value for key, value in file.items() if key in ("size", *commits.OF_ROWS)}
-            if file.get("deletionVector"):
-                fields["deletionVector"] = _absolute(root, file["deletionVector"])
-            yield {
-                "add": {
-                    "path": _spelled(root, file["path"], seen),
-                    "partitionValues": {**(file.get("partitionValues") or {}), **own},
-                    "modificationTime": milliseconds,
-                    "dataChange": True,
-                    **fields,
+        changes = actions(location, commit.version, '"path"')
+        for name, kind in (("remove", "delete"), ("add", "insert")):
+            for file in (action[name] for action in changes if action.get(name, {}).get("dataChange")):
+                if any(file.get(field) is None for field in _FIELDS):  # the protocol leaves them to the writer of a removal
+                    raise DependencyError(
+                        f"Version {commit.version} of the table at {location} does not say what was in {file['path']}, "
+                        "which it removed.",
+                        "Write to the table with Delta 4 or volstream alone.",
+                    )
+                own = {KIND: kind, VERSION: str(commit.version), TIME: str(milliseconds)}
+                vector = file.get("deletionVector")
+                yield {
+                    "add": {
+                        **{field: file[field] for field in _FIELDS},
+                        "path": _spelled(root, file["path"], seen),
+                        "partitionValues": {**file["partitionValues"], **own},
+                        "modificationTime": milliseconds,
+                        "dataChange": True,
+                        **({"deletionVector": _absolute(root, vector)} if vector else {}),
+                    }
                 }
-            }
-
-
-def _changes(location: str, schema: Schema, version: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the files that a commit removed and added, if that changed data."""
-    try:
-        found = actions(location, version, '"path"')
-    except FileNotFoundError:
-        raise DependencyError(f"The log of the table at {location} no longer has version {version}.") from None
-    removed, added = ([action[name] for action in found if action.get(name, {}).get("dataChange")] for name in ("remove", "add"))
-    needed = ["size", "baseRowId", *(["partitionValues"] if schema.partitions else [])]  # the protocol leaves it to the writer
-    vague = {file["path"] for file in removed if any(file.get(key) is None for key in needed)}
-    known = commits.adds(location, version - 1, vague) if vague else {}
-    if lost := vague - {*known}:
-        raise DependencyError(f"Version {version} of the table at {location} does not tell what it removed, such as {min(lost)}.")
-    for file in removed:
-        yield "delete", {**known.get(file["path"], {}), **{key: value for key, value in file.items() if value is not None}}
-    for file in added:
-        yield "insert", file
 
 
 def _spelled(root: str, path: str, seen: dict[str, int]) -> str:
     """Returns a file's URI. A log has each URI once, so a file that changes again is spelled in another way."""
     number = seen[path] = seen.get(path, -1) + 1
     folder, slash, name = path.rpartition("/")
-    places = [at.start() for at in re.finditer("[a-z]", name)]
+    places = [at.start() for at in re.finditer("%..|([a-z])", name) if at[1]]
+    if number >> len(places):
+        raise DependencyError(f"{path} was added and removed too often.", "Read the changes of fewer versions.")
     codes = {at: f"%{ord(name[at]):02X}" for bit, at in enumerate(places) if number >> bit & 1}
     spelled = "".join(codes.get(at, character) for at, character in enumerate(name))
-    return f"{folder}{slash}{spelled}" if own_file(path) is None else f"{root}/{folder}{slash}{spelled}"
+    if own_file(path) is not None:
+        return f"{root}/{folder}{slash}{spelled}"
+    return f"{'' if urlsplit(path).scheme else 'file://'}{folder}{slash}{spelled}"
 
 
 def _absolute(root: str, vector: Mapping[str, Any]) -> Mapping[str, Any]:

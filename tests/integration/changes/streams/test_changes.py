@@ -43,6 +43,7 @@ def ours(home: Home, first: int, last: int | None, mode: str, updates: bool) -> 
 
 
 def sparks(home: Home, first: int, last: int, mode: str, updates: bool) -> list[tuple[Any, ...]]:
+    home.session.spark.conf.set("spark.databricks.delta.changelogV2.enabled", "true")  # wrong beside another such query
     reader = home.session.read.option("startingVersion", first).option("endingVersion", last)
     options = reader.option("deduplicationMode", mode).option("computeUpdates", str(updates).lower())
     frame = options.changes(f"delta.`{home.location('t')}`")

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests.integration.conftest import Home, home_in
 from volstream.base import config
@@ -16,11 +18,14 @@ from volstream.base.model.names import Name
 from volstream.changes.changelog import process
 from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChanges
 from volstream.changes.streams.source import TableSource
+from volstream.errors import DependencyError
 from volstream.server.daemon.housekeeping import clean
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import folders
+from volstream.tables.delta import direct, folders
+from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.excerpt import excerpt
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.marker import Marker
 
 TRACKED = "'change_tracking' = 'true'"
 
@@ -54,6 +59,7 @@ def home(tmp_path: Path, gateway: SparkGateway) -> Iterator[Home]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_changed_files_show_the_same_changes_as_whole_versions(home: Home, shape: str) -> None:
     home.sql(f"CREATE TABLE t$ (id BIGINT, v STRING, p STRING) {SHAPES[shape]}")
@@ -74,6 +80,54 @@ def test_changed_files_show_the_same_changes_as_whole_versions(home: Home, shape
         found, expected = (sorted(map(repr, home.session.spark.sql(query).collect())) for query in queries)
         assert found == expected, (first, last)
         assert expected or last - first < 3
+
+
+#: What changes how files of a table are read: statements before the range, and in it.
+REWRITES = {
+    "vectors are given up": (
+        f"CREATE TABLE t$ (id INT, p BIGINT) TBLPROPERTIES ({TRACKED}, 'delta.enableDeletionVectors' = 'true'); "
+        "INSERT INTO t$ SELECT CAST(id AS INT), id FROM range(0, 9, 1, 1)",
+        "DELETE FROM t$ WHERE id = 1; ALTER TABLE t$ SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'); "
+        "ALTER TABLE t$ DROP FEATURE deletionVectors",
+    ),
+    "NULLs are forbidden": (
+        f"CREATE TABLE t$ (id INT, p BIGINT NOT NULL) TBLPROPERTIES ({TRACKED}); INSERT INTO t$ VALUES (1, 1); "
+        "ALTER TABLE t$ ALTER COLUMN p DROP NOT NULL; INSERT INTO t$ VALUES (2, NULL)",
+        "RESTORE t$ TO VERSION AS OF 1",
+    ),
+    "columns become partitions": (
+        f"CREATE TABLE t$ (id INT, p BIGINT) TBLPROPERTIES ({TRACKED}); INSERT INTO t$ VALUES (1, 1), (2, 2)",
+        f"CREATE OR REPLACE TABLE t$ (id INT, p BIGINT) PARTITIONED BY (p) TBLPROPERTIES ({TRACKED}); INSERT INTO t$ VALUES (3, 3)",
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_files_are_read_as_they_were_written(home: Home, rewrite: str) -> None:
+    before, within = REWRITES[rewrite]
+    home.sql(before)
+    old = set(home.rows("SELECT * FROM t$"))
+    first = (DeltaLog(home.location("t")).latest_version() or 0) + 1
+    home.sql(within)
+    new = set(home.rows("SELECT * FROM t$"))
+    found = home.session.changes(home.name("t"), startingVersion=first, deduplicationMode="netChanges").collect()
+    changes = {(*row[:2], row["_change_type"]) for row in found}
+    assert changes == {(*row, "delete") for row in old - new} | {(*row, "insert") for row in new - old}
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_version_that_the_log_no_longer_has_is_an_error(tmp_path: Path, lost: int) -> None:
+    place = str(tmp_path / "t")
+    assert direct.create(place, pa.schema([("id", pa.string())]), {}, tracked=True)
+    for number in (1, 2, 3):
+        rows = pa.table({"id": [str(number)]})
+        assert direct.commit(place, Marker("app", number, {}), RowChanges([rows], rows.schema, "id", []))
+    DeltaTable(place).create_checkpoint()
+    assert f"{tmp_path}/w/" in excerpt(place, 1, 3, f"{tmp_path}/w")
+    Path(place, "_delta_log", f"{lost:020d}.json").unlink()
+    with pytest.raises(DependencyError, match="no longer has all versions from 1 to 3"):
+        excerpt(place, 1, 3, f"{tmp_path}/w")
 
 
 def test_queries_at_the_same_time_read_their_own_columns(home: Home) -> None:
