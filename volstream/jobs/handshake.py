@@ -105,8 +105,8 @@ def missing_from(session: SparkSession, warehouse: str) -> Iterator[str]:
         yield f"{key} is {present or 'not set'}; without {LOG_STORE_CLASS}, Spark's commits may replace those of other writers."
     if not is_guarding(session):
         yield (
-            f"spark.sql.extensions lacks {EXTENSION_CLASS}: SQL functions can read files and call Java, "
-            "and the console's SQL page does not work."
+            f"spark.sql.extensions lacks {EXTENSION_CLASS}: SQL functions can read files and call Java, rows that a session "
+            "caches stay as they are when their table changes, and the console's SQL page does not work."
         )
 
 

@@ -74,6 +74,12 @@ public final class NoReflection extends AbstractFunction1<SparkSessionExtensions
                 return new TravelTimes();
             }
         });
+        extensions.injectPlanNormalizationRule(new AbstractFunction1<SparkSession, Rule<LogicalPlan>>() {
+            @Override
+            public Rule<LogicalPlan> apply(SparkSession session) {
+                return new FreshCaches(session);
+            }
+        });
         extensions.injectPostHocResolutionRule(new AbstractFunction1<SparkSession, Rule<LogicalPlan>>() {
             @Override
             public Rule<LogicalPlan> apply(SparkSession session) {
