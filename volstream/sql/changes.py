@@ -110,6 +110,9 @@ def _change_options(words: Sequence[str]) -> Mapping[str, str]:
     return options
 
 
+#: Words before the text of a literal.
+_LITERALS = ("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "DATE")
+
 #: Maximum digits of a version; no table has that many versions.
 _MAX_DIGITS = 18
 
@@ -117,9 +120,11 @@ _MAX_DIGITS = 18
 def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, int] | None:
     """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
     None: it is an expression. Raises SqlError."""
+    if [token.word for token in tokens[at : at + 2]] in [["TIMESTAMP", kind] for kind in _LITERALS]:
+        at += 1  # of a literal, as parameters are written
     words = [token.word for token in tokens[at : at + 3]]
     value: int | str
-    if words[0] == "VERSION":
+    if words[:1] == ["VERSION"]:
         if len(words) < 2 or not words[1].isdecimal() or len(words[1]) > _MAX_DIGITS:
             raise SqlError("VERSION must be followed by a number.")
         value = int(words[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -329,7 +329,7 @@ def listed_schema(statement: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One of a list after TBLPROPERTIES, and where it is in the statement; ``value`` is None in that of UNSET."""
+    """One of a table's, and where it is in the statement; ``value`` is None in that of UNSET."""
 
     name: str
     value: str | None
@@ -338,22 +338,33 @@ class Property:
 
 
 def properties(statement: str) -> Sequence[Property]:
-    """Returns the list after TBLPROPERTIES, whose names may be texts or words with dots, and signs may be missing. Raises
-    SqlError."""
+    """Returns the lists after TBLPROPERTIES and OPTIONS, whose names may be texts or words with dots, and signs may be missing.
+    Raises SqlError."""
     tokens = tokenize(statement)
     words = [token.word for token in tokens]
-    start = words.index("TBLPROPERTIES") if "TBLPROPERTIES" in words else len(tokens)
-    start = words.index("(", start) + 1 if "(" in words[start:] else len(tokens)
-    found, key, parts = list[Property](), "", list[Token]()
-    begin = start
+    found, depth = list[Property](), 0
+    for at, word in enumerate(words):
+        if depth == 0 and word == "AS":
+            break  # a query follows
+        begin = at + (3 if words[at + 1 : at + 3] == ["IF", "EXISTS"] else 1)
+        begins = word in ("TBLPROPERTIES", "OPTIONS") and words[at - 1] not in ("TABLE", "EXISTS", ".")
+        if depth == 0 and begins and words[begin : begin + 1] == ["("]:
+            found += _listed(tokens, words, begin + 1)
+        depth += (word == "(") - (word == ")")
+    return found
+
+
+def _listed(tokens: Sequence[Token], words: Sequence[str], start: int) -> Iterator[Property]:
+    """Yields the properties of a list from a token on."""
+    begin, key, parts = start, "", list[Token]()
     for at, word in enumerate([*words[start:], ")"], start):  # one that is not closed is a list, too
         text = "".join(part.text for part in parts)
         if word in (",", ")"):
             if parts or key:
                 name, value = (key, text) if key else (text, None)
-                found.append(Property(name, value, tokens[begin].start, tokens[at - 1].end + 1))
+                yield Property(name, value, tokens[begin].start, tokens[at - 1].end + 1)
             key, parts, begin = "", [], at + 1
-        elif word == "=":
+        elif word in ("=", "=="):
             key, parts = text, []
         else:
             if parts and not key and word != "." and not parts[-1].text.endswith("."):  # without a sign
@@ -361,7 +372,6 @@ def properties(statement: str) -> Sequence[Property]:
             parts.append(tokens[at])
         if word == ")":
             break
-    return found
 
 
 def named(statement: str) -> Name:
@@ -372,7 +382,10 @@ def named(statement: str) -> Name:
     at += 3 * (words[at : at + 3] == ["IF", "NOT", "EXISTS"]) or 2 * (words[at : at + 2] == ["IF", "EXISTS"])
     if at >= len(tokens):
         raise SqlError("The statement names nothing.")
-    return name_of(statement, parts_at(tokens, at))
+    parts = parts_at(tokens, at)
+    if words[at + 2 * len(parts) - 1 :][:1] == ["."]:
+        raise SqlError("A name ends in a dot.")
+    return name_of(statement, parts)
 
 
 #: What precedes the name of an object.

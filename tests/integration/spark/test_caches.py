@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -30,6 +32,26 @@ def test_nobody_reads_cached_rows_of_a_table_that_has_changed(home: Home, query:
     assert found == home.rows(query) == [tuple(row) for row in frame.collect()]
     assert len(found) == 3 or found == [(2,)]
     assert "InMemory" not in _plan(home, query)
+
+
+def test_nobody_reads_cached_rows_of_a_table_that_was_created_anew(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (id STRING); INSERT INTO t$ VALUES ('a'); INSERT INTO t$ VALUES ('b')")
+    view = f"v_{home.schema}"
+    home.session.spark.table(home.name("t")).createOrReplaceTempView(view)
+    frame = home.session.spark.sql(f"SELECT id FROM {view}")
+    frame.cache()
+    assert len(frame.collect()) == 2
+    location = Path(home.location("t"))
+    rows = pa.table({"id": ["c"]})
+    for place in (location, location.with_name("new")):
+        if not place.exists():
+            assert direct.create(str(place), rows.schema, {})
+        assert direct.commit(str(place), Marker("app", 1, {}), RowChanges([rows], rows.schema, "id", []))
+        if place != location:
+            shutil.rmtree(location)
+            place.rename(location)
+        assert [row.id for row in frame.collect()][-1] == "c"
+    assert len(frame.collect()) == 1
 
 
 def _plan(home: Home, query: str) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from volstream.base.model.names import Name
-from volstream.errors import SqlError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import names
 from volstream.sql.changes import Bound, changes_of
 from volstream.sql.tokens import split, words_of
@@ -206,6 +206,8 @@ def test_calls_are_found_by_tokens() -> None:
             {"deduplicationmode": "none", "computeupdates": "true"},
             " AS c",
         ),
+        ("CHANGES FROM TIMESTAMP TIMESTAMP_NTZ'2026-01-01'", (Bound("2026-01-01", 0), None), {}, ""),
+        ("CHANGES FROM VERSION 1 TO TIMESTAMP TIMESTAMP '2026-01-01' u", (Bound(1, 0), Bound("2026-01-01", 0)), {}, " u"),
     ],
 )
 def test_the_versions_of_requested_changes_are_found(
@@ -231,6 +233,7 @@ def test_other_relations_request_no_changes() -> None:
         ("SELECT * FROM t CHANGES FROM VERSION x", "followed by a number"),
         ("SELECT * FROM t CHANGES FROM VERSION " + "9" * 5000, "followed by a number"),
         ("SELECT * FROM t CHANGES FROM TIMESTAMP now()", "a time in quotes"),
+        ("SELECT * FROM t CHANGES FROM TIMESTAMP DATE now()", "a time in quotes"),
         ("SELECT * FROM t CHANGES FROM TIMESTAMP '2026-01-01' TO TIMESTAMP now()", "a time in quotes"),
     ],
 )
@@ -282,6 +285,29 @@ def test_properties_are_read_however_they_are_written() -> None:
     assert [said[one.start : one.end] for one in found[:2]] == ["delta.enableRowTracking = false", "'x' 'y'"]
     unset = "ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('delta.enableRowTracking', a.b)"
     assert [(one.name, one.value) for one in names.properties(unset)] == [("delta.enableRowTracking", None), ("a.b", None)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("CREATE TABLE t (tblproperties DECIMAL(10,2)) TBLPROPERTIES (a == true)", [("a", "true")]),
+        ("CREATE TABLE tblproperties (a INT) TBLPROPERTIES ('b' = 1)", [("b", "1")]),
+        ("CREATE TABLE t USING delta OPTIONS ('a' = 'b') TBLPROPERTIES ('c' 'd')", [("a", "b"), ("c", "d")]),
+        ("CREATE TABLE t AS SELECT tblproperties, f(a = true) FROM v", []),
+        ("CREATE TABLE t AS SELECT a FROM v TBLPROPERTIES (a = true)", []),
+        ("CREATE TABLE t TBLPROPERTIES", []),
+        ("CREATE TABLE t TBLPROPERTIES ('a' =", [("a", "")]),
+        ("CREATE TABLE t TBLPROPERTIES ()", []),
+    ],
+)
+def test_lists_of_properties_are_told_from_columns_and_queries(statement: str, found: list[tuple[str, str | None]]) -> None:
+    assert [(one.name, one.value) for one in names.properties(statement)] == found
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE s.", "DROP TABLE s..t", "DROP TABLE . t", "CREATE SCHEMA x."])
+def test_a_name_with_a_missing_part_names_nothing(statement: str) -> None:
+    with pytest.raises((SqlError, InvalidValueError)):
+        names.named(statement)
 
 
 def test_common_expressions_are_known_where_only_tokens_tell() -> None:

@@ -421,10 +421,11 @@ def _in_deltas_words(statement: str) -> str:
     """Rewrites a statement that creates or alters a table as :func:`adapt.create_table`.
 
     Raises:
-        SqlError, InvalidValueError: as there; or it sets a misspelt property of volstream, or unsets one.
+        SqlError, InvalidValueError: as there; or it sets a misspelt property of volstream, or one to no value.
     """
     for one in names.properties(statement):
-        check_property(one.name, one.value)
-        if one.value is None and one.name.lower() in SHORTHANDS:
-            raise InvalidValueError(f"The property {one.name} cannot be unset.", "Set it to another value.")
+        if one.value is not None:
+            check_property(one.name, one.value)
+        elif one.name.lower() in SHORTHANDS:
+            raise InvalidValueError(f"The property {one.name} must have a value.", "Set it to another one.")
     return adapt.create_table(statement, PRIMARY_KEY, SHORTHANDS)

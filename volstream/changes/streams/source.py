@@ -25,7 +25,7 @@ from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.sql.text import table_at
 from volstream.tables.delta import durable, folders
-from volstream.tables.delta.columns import Schema
+from volstream.tables.delta.columns import PRIMARY_KEY, Schema
 from volstream.tables.delta.history import RETENTION
 from volstream.tables.delta.log import Commit, DeltaLog, is_on, retention
 from volstream.tables.delta.marker import OWNER
@@ -79,7 +79,8 @@ def check_property(name: str, value: str | None = None) -> None:
             "Run DELETE FROM t WHERE ... on a schedule of yours; 'data_retention_days' is for changes and old versions.",
         )
     ours = (*SHORTHANDS, WRITERS, UPKEEP)
-    if name.lower() not in ours and (near := like(name, ours)):
+    foreign = name.lower().startswith("delta.") or name == PRIMARY_KEY
+    if name.lower() not in ours and not foreign and (near := like(name, ours)):
         raise InvalidValueError(f"There is no property {name!r} of tables.", near.rstrip())
     if name.lower() == UPKEEP and value is not None and value.lower() not in ("on", "off"):
         raise InvalidValueError(f"{UPKEEP} cannot be {value!r}.", "Write 'on' or 'off'.")
@@ -200,8 +201,7 @@ class TableSource:
         Raises:
             StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
-        parts = self._parts(first, last)
-        moved = self._is_moved(parts, first)
+        parts, moved = self._parts(first, last)
         commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         added = all(commit.adds_only or commit.without_data for commit in commits)
@@ -218,7 +218,7 @@ class TableSource:
                 f"{parts[1].first}.",
                 f"Consume an append-only stream up to version {parts[1].first - 1} first.",
             )
-        return self._tracked(parts, first)
+        return self._tracked(parts, first, moved=moved)
 
     def every_change(self, first: int, last: int, *, net: bool) -> Changelog:
         """Returns the changelog of all changes, including those that a stream would skip.
@@ -230,10 +230,9 @@ class TableSource:
             InvalidValueError: unless ``net``: Delta has changes of the range, but not one by one.
             StreamSchemaChangedError: as :meth:`changelog`.
         """
-        parts = self._parts(first, last)
-        moved = self._is_moved(parts, first)
+        parts, moved = self._parts(first, last)
         if (len(parts) == 1 and not moved) or (net and not self.key):
-            return self._tracked(parts, first)
+            return self._tracked(parts, first, moved=moved)
         why = f"its columns changed in version {parts[-1].first}"
         if _feeds(parts) and not moved:
             commits = self._commits(first, last)
@@ -242,7 +241,7 @@ class TableSource:
                 return _feed(parts, self, self.key)
             why = f"its columns are mapped, and it was restored in version {restored}"
         if net:
-            return self._tracked(parts, first)
+            return self._tracked(parts, first, moved=moved)
         raise InvalidValueError(
             f"Only the net changes of table {self.name} are known for these versions: {why}.",
             "Ask for deduplicationMode = 'netChanges', or for a smaller range of versions.",
@@ -251,16 +250,12 @@ class TableSource:
     def _commits(self, first: int, last: int) -> Sequence[Commit]:
         return [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
 
-    def _tracked(self, parts: Sequence[_Part], first: int) -> Changelog:
+    def _tracked(self, parts: Sequence[_Part], first: int, *, moved: bool) -> Changelog:
         after = parts[-1].schema
-        if len(parts) == 1 and not self._is_moved(parts, first):
+        if len(parts) == 1 and not moved:
             return TrackedChanges(self.location, after.columns, after.comparable, self.warehouse, self.key)
         before = self._schema(max(first - 1, 0))
         return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
-
-    def _is_moved(self, parts: Sequence[_Part], first: int) -> bool:
-        """True if the first commit replaced files that have another layout, so that they are not read as those that followed."""
-        return not parts[0].schema.has_layout_of(self._schema(max(first - 1, 0)))
 
     def times(self) -> pa.Table | None:
         """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times.
@@ -291,23 +286,26 @@ class TableSource:
         between = DeltaLog(self.location).redefinitions(after, until)
         return {version: self._schema(version) for version in sorted({after, *between, until})}
 
-    def _parts(self, first: int, last: int) -> Sequence[_Part]:
+    def _parts(self, first: int, last: int) -> tuple[Sequence[_Part], bool]:
         """Splits a range of versions where Delta cannot read earlier rows with a later schema.
 
-        A part is read with its last schema.
+        A part is read with its last schema. The second result is true if files from before the range have another layout, so
+        that those that the first commit removed cannot be read as the first part.
 
         Raises:
             StreamSchemaChangedError: earlier rows do not fit the last schema.
         """
         schemas = self._schemas(max(first - 1, 0), last)
-        if not schemas[last].accepts_rows_of(schemas[max(first - 1, 0)]):
+        before = schemas[max(first - 1, 0)]
+        if not schemas[last].accepts_rows_of(before):
             raise self._changed(first, last)
         parts, begin = [], first
         for (_, old), (version, new) in itertools.pairwise(schemas.items()):
             if version > first and not new.reads_rows_of(old):
                 parts.append(_Part(begin, version - 1, old))
                 begin = version
-        return [*parts, _Part(begin, last, schemas[last])]
+        parts.append(_Part(begin, last, schemas[last]))
+        return parts, not parts[0].schema.has_layout_of(before)
 
     def _changed(self, first: int, last: int) -> StreamSchemaChangedError:
         """Returns the error, with the first version whose columns cannot hold earlier rows."""

@@ -427,8 +427,10 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 
 def _without_nanoseconds(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Rounds times down to microseconds, as Spark does; a cast rounds those before 1970 up."""
-    instants = values.view(pa.timestamp("ns"))  # to round in a time zone takes ten times as long
-    return pc.floor_temporal(instants, unit="microsecond").view(values.type).cast(kind, safe=False)
+    nanoseconds = values.view(pa.int64())
+    cut = pc.divide(nanoseconds, 1000)
+    below = pc.less(nanoseconds, pc.multiply(cut, 1000)).cast(pa.int64())
+    return pc.subtract(cut, below).view(kind)
 
 
 def with_rescued(ddl: str) -> str:

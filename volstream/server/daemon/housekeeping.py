@@ -26,6 +26,7 @@ from volstream.jobs import logs, outputs
 from volstream.ops.backup.restore import SCRATCH
 from volstream.spark.jvm import log_file
 from volstream.tables.delta import folders
+from volstream.tables.delta.excerpt import HOUR
 from volstream.tables.delta.places import reached
 
 _log = get("housekeeping")
@@ -106,11 +107,19 @@ def clean(catalog: Catalog, warehouse: str) -> None:
         if name not in needed
     ]
     now = datetime.now(UTC)
-    gone = [location for location in unneeded if now - folders.last_written(location) > _LEFT]
+    gone = [location for location in unneeded if now - (_hour_of(location) or folders.last_written(location)) > _LEFT]
     for location in gone:
         folders.discard(location)
     if gone:
         _log.info("leftovers_removed", folders=len(gone))
+
+
+def _hour_of(location: str) -> datetime | None:
+    """Returns the end of the hour whose excerpts a folder has; they are too many to be listed. None: it is something else."""
+    try:
+        return datetime.strptime(location.rpartition("/")[2], HOUR).replace(tzinfo=UTC) + timedelta(hours=1)
+    except ValueError:
+        return None
 
 
 def _clean_temporary() -> None:

@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from volstream.errors import DependencyError
 from volstream.sql.text import table_at
 from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.folders import STAGING
-from volstream.tables.delta.log import DeltaLog, actions, own_file
+from volstream.tables.delta.log import DeltaLog, own_file
 from volstream.tables.delta.places import (
     can_create,
     create_file,
@@ -32,6 +33,9 @@ from volstream.tables.delta.places import (
     replace_file,
 )
 from volstream.tables.delta.vectors import file_of
+
+#: The folder in the staging folder for the excerpts of an hour.
+HOUR = "changes-%Y%m%d%H"
 
 #: Partition columns that an excerpt has in addition: "insert" or "delete", and the commit's version and time, in milliseconds.
 KIND, VERSION, TIME = "__volstream_kind", "__volstream_version", "__volstream_time"
@@ -58,21 +62,28 @@ def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
 
     Raises:
         DependencyError: the log no longer has the commits, or they do not say what they removed.
+        StorageError, DiskError: the table cannot be read, or the excerpt not be written.
     """
-    with mapped(location):
-        table = open_table(location, last)
-    schema, files = schema_of(table), [*_files(location, first, last)]
-    metadata, protocol = _metadata(schema), _protocol(table)
+    try:
+        with mapped(location):
+            table = open_table(location, last)
+            schema, protocol = schema_of(table), _protocol(table)
+            files = [*_files(location, first, last)]
+    except TableNotFoundError:
+        raise DependencyError(f"There is no table at {location} any more.") from None
+    metadata = _metadata(schema)
     entry = _lines([{"protocol": protocol}, {"metaData": metadata}, *files])
     size = sum(file["add"]["size"] for file in files)
     counts = {"tableSizeBytes": size, "numFiles": len(files), "numMetadata": 1, "numProtocol": 1}
     # Who asks again in the same hour reads the same excerpt, of which Spark knows the files by then.
-    place = f"{warehouse}/{STAGING}/changes-{datetime.now(UTC):%Y%m%d%H}/{hashlib.sha256(entry).hexdigest()[:32]}"
-    make_folder(f"{place}/_delta_log")
-    put = create_file if can_create(place) else replace_file
-    # With a checksum, Spark reads the columns without a job of their own.
-    put(f"{place}/_delta_log/{0:020d}.crc", _lines([{**counts, "metadata": metadata, "protocol": protocol}]))
-    put(f"{place}/_delta_log/{0:020d}.json", entry)
+    hour = f"{datetime.now(UTC):{HOUR}}"
+    place = f"{warehouse}/{STAGING}/{hour}/{hashlib.sha256(entry).hexdigest()[:32]}"
+    with mapped(place):
+        make_folder(f"{place}/_delta_log")
+        put = create_file if can_create(place) else replace_file
+        # With a checksum, Spark reads the columns without a job of their own.
+        put(f"{place}/_delta_log/{0:020d}.crc", _lines([{**counts, "metadata": metadata, "protocol": protocol}]))
+        put(f"{place}/_delta_log/{0:020d}.json", entry)
     return table_at(place)
 
 
@@ -122,21 +133,15 @@ def _metadata(schema: Schema) -> Mapping[str, Any]:
 
 def _files(location: str, first: int, last: int) -> Iterator[Mapping[str, Any]]:
     """Yields an ``add`` action for each file that was added or removed."""
-    scheme, separator, rest = location.partition("://")
-    root = f"{scheme}{separator}{quote(rest)}" if is_remote(location) else f"file://{quote(filesystem_of(location)[1])}"
+    root = quote(location, safe="/:@") if is_remote(location) else f"file://{quote(filesystem_of(location)[1])}"
     seen: dict[str, int] = {}
-    commits = [commit for commit in DeltaLog(location).commits_after(first - 1) if commit.version <= last]
-    if [commit.version for commit in commits] != [*range(first, last + 1)]:
-        raise DependencyError(f"The log of the table at {location} no longer has all versions from {first} to {last}.")
-    for commit in commits:
+    for commit, changes in DeltaLog(location).changes(first, last):
         milliseconds = round(commit.timestamp.timestamp() * 1000)
-        changes = actions(location, commit.version, '"path"')
         for name, kind in (("remove", "delete"), ("add", "insert")):
             for file in (action[name] for action in changes if action.get(name, {}).get("dataChange")):
                 if any(file.get(field) is None for field in _FIELDS):  # the protocol leaves them to the writer of a removal
                     raise DependencyError(
-                        f"Version {commit.version} of the table at {location} does not say what was in {file['path']}, "
-                        "which it removed.",
+                        f"Version {commit.version} of the table at {location} does not say what is in {file['path']}.",
                         "Write to the table with Delta 4 or volstream alone.",
                     )
                 own = {KIND: kind, VERSION: str(commit.version), TIME: str(milliseconds)}

@@ -382,6 +382,24 @@ class DeltaLog:
             info = {"timestamp": file.mtime.timestamp() * 1000, **info}
         return _commit(version, info)
 
+    def changes(self, first: int, last: int) -> Sequence[tuple[Commit, Sequence[Mapping[str, Any]]]]:
+        """Returns the commits of versions ``first`` to ``last``, both included, each with its actions on files, oldest first.
+
+        Raises:
+            DependencyError: the log no longer has all of them, or is damaged.
+        """
+
+        def read(version: int) -> tuple[Commit, Sequence[Mapping[str, Any]]] | None:
+            commit = self._commit(version)
+            with suppress(FileNotFoundError):
+                return None if commit is None else (commit, actions(self.location, version, '"path"'))
+            return None
+
+        found = self._newest(read, last, last - first + 1)
+        if len(found) <= last - first:
+            raise DependencyError(f"The log of the table at {self.location} no longer has all versions from {first} to {last}.")
+        return found[::-1]
+
     def sizes(self, limit: int) -> Mapping[int, int]:
         """Returns the bytes of the table's files at its newest versions, the newest first, as far as the log tells."""
         table = self._open()

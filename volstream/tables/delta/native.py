@@ -289,7 +289,10 @@ class NativeTable:
                 if not creates:
                     raise NotFoundError(f"There is no table at {self.spec.location} any more.") from None
                 self._create()
-                changed = self._newest.look()
+                try:
+                    changed = self._newest.look()
+                except TableNotFoundError:
+                    raise FencedError(f"Another process dropped the table at {self.spec.location} meanwhile.") from None
             if changed:
                 self._view, self._known = None, {}
             if self._view is None:
@@ -394,6 +397,7 @@ class NativeTable:
             custom_metadata=dict(metadata or {}),
             app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
         )
+        known, self._view, self._known = self._known, None, {}  # whatever fails from here on, the next look is a new one
         with mapped(self.spec.location):
             try:
                 write(handle, properties)
@@ -402,13 +406,12 @@ class NativeTable:
                 raise FencedError(f"Another process wrote the table at {self.spec.location} meanwhile: {error}.") from error
             self._newest.advance()
         if handle.version() != view.version + 1:  # another process committed meanwhile
-            self._view, self._known = None, {}
             durable.sync(self.spec.location, view.table_id, handle.version())
             return
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
         durable.made(view.table_id, handle.version())
-        self._view, self._known = None, {**self._known, **transactions}
+        self._known = {**known, **transactions}
         self._view = self._shown()
 
     def maintain(self) -> None:

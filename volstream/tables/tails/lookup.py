@@ -132,7 +132,11 @@ class _Base:
                 return
         except TableNotFoundError:
             raise NotFoundError(f"There is no table at {self._location}.") from None
-        self._read()
+        try:
+            self._read()
+        except BaseException:
+            self._newest.forget()  # the next look reads it again
+            raise
 
     def transaction(self, app_id: str) -> int | None:
         """Returns the newest transaction version of an application."""

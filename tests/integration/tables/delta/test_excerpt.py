@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from volstream.server.daemon.housekeeping import clean
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, folders
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.excerpt import excerpt
+from volstream.tables.delta.excerpt import HOUR, excerpt
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
 
@@ -163,10 +163,11 @@ def test_an_excerpt_survives_a_vacuum_and_is_deleted_after_a_day(home: Home) -> 
     assert {row.id for row in home.session.spark.sql(f"SELECT DISTINCT id FROM {place}").collect()} == {1, 2}
     [hour] = Path(own.warehouse, folders.STAGING).iterdir()
     assert len([*hour.iterdir()]) == 2
-    for path in (*hour.rglob("*"), hour):
-        os.utime(path, (time.time() - 86_500,) * 2)
+    names = [f"{datetime.now(UTC) - timedelta(hours=hours):{HOUR}}" for hours in (24, 26)]
+    for name in names:
+        shutil.copytree(hour, hour.with_name(name))
     clean(own.catalog, own.warehouse)
-    assert not hour.exists()
+    assert {path.name for path in hour.parent.iterdir()} == {hour.name, names[0]}
 
 
 def test_the_source_of_a_stream_reads_changed_files_of_every_table(home: Home) -> None:

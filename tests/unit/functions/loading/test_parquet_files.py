@@ -98,6 +98,11 @@ def test_nanoseconds_are_cut_before_1970_too(files: Files, kind: str, zone: str 
     assert [(time - begin) // timedelta(microseconds=1) for time in found] == [-2, -1, 1, -(10**15) - 1]
 
 
+def test_the_first_nanosecond_is_cut_downwards(files: Files) -> None:
+    rows = pa.table({"t": pa.array([-(2**63) + 1], pa.timestamp("ns"))})
+    assert files.rows("x.parquet", rows, "t TIMESTAMP_NTZ") == [{"t": datetime(1677, 9, 21, 0, 12, 43, 145224)}]
+
+
 def test_a_time_that_no_microseconds_hold_is_rescued(files: Files) -> None:
     rows = pa.table({"t": pa.array([2**60, 0], pa.timestamp("ms"))})
     assert files.rows("x.parquet", rows) == [

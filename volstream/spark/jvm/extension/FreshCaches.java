@@ -4,10 +4,12 @@ import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Consumer;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.delta.SnapshotDescriptor;
 import org.apache.spark.sql.delta.files.TahoeLogFileIndex;
 import org.apache.spark.sql.execution.CacheManager;
 import org.apache.spark.sql.execution.CachedData;
@@ -24,6 +26,9 @@ import scala.runtime.BoxedUnit;
  * every session and job would go on to read the rows that one of them has cached.
  */
 final class FreshCaches extends Rule<LogicalPlan> {
+    /** Spark calls the rule for the plans to drop, too. */
+    private static final ThreadLocal<Boolean> DROPPING = ThreadLocal.withInitial(() -> false);
+
     private final SparkSession session;
 
     FreshCaches(SparkSession session) {
@@ -35,43 +40,51 @@ final class FreshCaches extends Rule<LogicalPlan> {
     public LogicalPlan apply(LogicalPlan plan) {
         var classic = (org.apache.spark.sql.classic.SparkSession) session;
         CacheManager cache = classic.sharedState().cacheManager();
-        if (cache.isEmpty()) {
+        if (cache.isEmpty() || DROPPING.get()) {
             return plan;
         }
-        Map<Path, Long> read = versions(plan);
+        Map<Path, SnapshotDescriptor> present = new HashMap<>();
+        note(plan, index -> present.computeIfAbsent(index.path(), path -> index.getSnapshot()));
         Set<LogicalPlan> stale = new LinkedHashSet<>();
         cache.useCachedData(plan, new AbstractFunction1<CachedData, Object>() {
             @Override
             public Object apply(CachedData cached) {
-                Map<Path, Long> then = versions(cached.plan());
-                if (then.entrySet().stream().anyMatch(table -> table.getValue() < read.getOrDefault(table.getKey(), 0L))) {
-                    stale.add(cached.plan());
-                }
+                note(cached.plan(), index -> {
+                    SnapshotDescriptor now = present.get(index.path());
+                    SnapshotDescriptor then = index.snapshotAtAnalysis();
+                    boolean same = now == null || now.metadata().id().equals(then.metadata().id());
+                    if (!same || now != null && then.version() < now.version()) {
+                        stale.add(cached.plan());
+                    }
+                });
                 return false;
             }
         });
-        stale.forEach(cached -> cache.uncacheQuery(classic, cached, true, false));
+        DROPPING.set(true);
+        try {
+            stale.forEach(cached -> cache.uncacheQuery(classic, cached, true, false));
+        } finally {
+            DROPPING.set(false);
+        }
         return plan;
     }
 
-    /** Returns the versions of the tables that a plan reads, except those it names. */
-    private static Map<Path, Long> versions(LogicalPlan plan) {
-        Map<Path, Long> found = new HashMap<>();
-        note(plan, found);
+    /** Passes on the files of each table that a plan reads, except those with a version. */
+    private static void note(LogicalPlan plan, Consumer<TahoeLogFileIndex> found) {
+        noteOne(plan, found);
         Seq<LogicalPlan> inside = (Seq<LogicalPlan>) (Seq<?>) plan.subqueriesAll();
         for (int at = 0; at < inside.length(); at++) {
-            note(inside.apply(at), found);
+            noteOne(inside.apply(at), found);
         }
-        return found;
     }
 
-    private static void note(LogicalPlan plan, Map<Path, Long> found) {
+    private static void noteOne(LogicalPlan plan, Consumer<TahoeLogFileIndex> found) {
         plan.foreach(new AbstractFunction1<LogicalPlan, BoxedUnit>() {
             @Override
             public BoxedUnit apply(LogicalPlan part) {
                 TahoeLogFileIndex index = newest(part);
                 if (index != null) {
-                    found.merge(index.path(), index.snapshotAtAnalysis().version(), Math::max);
+                    found.accept(index);
                 }
                 return BoxedUnit.UNIT;
             }
