@@ -93,6 +93,12 @@ def _use(tmp_path: Path, settings: Mapping[str, str]) -> None:
         ok("sql", "INSERT INTO seen SELECT relative_path FROM s")
         assert rows("SELECT path FROM seen") == [("a.txt",), ("below/c.txt",)]
 
+        properties = "TBLPROPERTIES ('change_tracking' = 'true', 'delta.enableDeletionVectors' = 'true')"
+        ok("sql", f"CREATE TABLE n {properties} AS SELECT id, 'a' AS v FROM range(0, 9, 1, 1); CREATE STREAM changed ON TABLE n")
+        ok("sql", "UPDATE n SET v = 'b' WHERE id = 1; DELETE FROM n WHERE id = 2")
+        shown = rows("SELECT v, __change_type FROM changed")
+        assert shown == [("a", "DELETE"), ("a", "UPDATE_BEFORE"), ("b", "UPDATE_AFTER")]
+
         daemon = Daemon(home, **settings)
         try:
             daemon.await_ready()

@@ -163,7 +163,7 @@ def test_the_compose_file_with_spark_reaches_its_own_server_and_publishes_no_por
         assert {volume.split(":")[0] for volume in services[name]["volumes"]} <= set(volumes)
         assert services[name]["image"] == base["services"]["daemon"]["image"]
     wanted = re.findall(r"^- `(spark\.[\w.]+)=(\S+)`$", (ROOT / "docs" / "operations" / "cluster.md").read_text(), re.M)
-    assert len(wanted) == 5
+    assert len(wanted) == 4
     assert {f"--conf={key}={value}" for key, value in wanted} <= set(command)
 
 
