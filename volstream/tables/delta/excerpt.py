@@ -67,8 +67,8 @@ def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
     try:
         with mapped(location):
             table = open_table(location, last)
-            schema, protocol = schema_of(table), _protocol(table)
-            files = [*_files(location, first, last)]
+            schema, files = schema_of(table), [*_files(location, first, last)]
+            protocol = _protocol(table, files)
     except TableNotFoundError:
         raise DependencyError(f"There is no table at {location} any more.") from None
     metadata = _metadata(schema)
@@ -91,11 +91,12 @@ def _lines(actions: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(action, ensure_ascii=False, sort_keys=True) + "\n" for action in actions).encode()
 
 
-def _protocol(table: DeltaTable) -> Mapping[str, Any]:
-    """Returns the table's protocol, with deletion vectors even if they were given up after the commits."""
+def _protocol(table: DeltaTable, files: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the table's protocol, with deletion vectors if files have some: they may have been given up since."""
     said = table.protocol()
-    of_writers = {_VECTORS, *(said.writer_features or ())}
-    of_readers = {_VECTORS, *(said.reader_features or of_writers & {"columnMapping"})}
+    needed = {_VECTORS for file in files if "deletionVector" in file["add"]}
+    of_writers = needed.union(said.writer_features or ())
+    of_readers = needed.union(said.reader_features or of_writers & {"columnMapping"})
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
