@@ -41,17 +41,20 @@ def test_nobody_reads_cached_rows_of_a_table_that_was_created_anew(home: Home) -
     frame = home.session.spark.sql(f"SELECT id FROM {view}")
     frame.cache()
     assert len(frame.collect()) == 2
-    location = Path(home.location("t"))
-    rows = pa.table({"id": ["c"]})
-    for place in (location, location.with_name("new")):
-        if not place.exists():
-            assert direct.create(str(place), rows.schema, {})
-        assert direct.commit(str(place), Marker("app", 1, {}), RowChanges([rows], rows.schema, "id", []))
-        if place != location:
-            shutil.rmtree(location)
-            place.rename(location)
-        assert [row.id for row in frame.collect()][-1] == "c"
-    assert len(frame.collect()) == 1
+    try:
+        location = Path(home.location("t"))
+        rows = pa.table({"id": ["c"]})
+        for place in (location, location.with_name("new")):
+            if not place.exists():
+                assert direct.create(str(place), rows.schema, {})
+            assert direct.commit(str(place), Marker("app", 1, {}), RowChanges([rows], rows.schema, "id", []))
+            if place != location:
+                shutil.rmtree(location)
+                place.rename(location)
+            assert [row.id for row in frame.collect()][-1] == "c"
+        assert len(frame.collect()) == 1
+    finally:
+        home.session.spark.catalog.dropTempView(view)  # other tests share the session
 
 
 def _plan(home: Home, query: str) -> str:
