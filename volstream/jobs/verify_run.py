@@ -85,8 +85,8 @@ class VerifyRun(Run):
         return found if self.ended else self._noted(found, comparison.version)
 
     def _stop_attempt(self, damage: Damage) -> None:
-        """Gives up an attempt that a dead run left open if the log with its outcome is gone. The outcome survives damage to a
-        ledger or checkpoint."""
+        """Abandons the attempt that a dead run left open if the log that recorded its outcome is lost. Damage to a ledger or a
+        checkpoint leaves that log intact."""
         intent = self.services.catalog.consumptions.open_intent(self.job.stream_id)
         of_table = damage.location == self.services.table_of(self.job)
         if intent is not None and damage.log and of_table and not DeltaLog(damage.location).exists():

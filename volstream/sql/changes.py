@@ -110,7 +110,7 @@ def _change_options(words: Sequence[str]) -> Mapping[str, str]:
     return options
 
 
-#: Words before the text of a literal.
+#: Types that a literal may begin with.
 _LITERALS = ("TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "DATE")
 
 #: Maximum digits of a version; no table has that many versions.
@@ -121,7 +121,7 @@ def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, i
     """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
     None: it is an expression. Raises SqlError."""
     if [token.word for token in tokens[at : at + 2]] in [["TIMESTAMP", kind] for kind in _LITERALS]:
-        at += 1  # of a literal, as parameters are written
+        at += 1  # a typed literal, as bound parameters are written
     words = [token.word for token in tokens[at : at + 3]]
     value: int | str
     if words[:1] == ["VERSION"]:

@@ -201,7 +201,8 @@ class TableSource:
         Raises:
             StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
-        parts, moved = self._parts(first, last)
+        parts, before = self._parts(first, last)
+        moved = not parts[0].schema.has_layout_of(before)
         commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         added = all(commit.adds_only or commit.without_data for commit in commits)
@@ -218,7 +219,7 @@ class TableSource:
                 f"{parts[1].first}.",
                 f"Consume an append-only stream up to version {parts[1].first - 1} first.",
             )
-        return self._tracked(parts, first, moved=moved)
+        return self._tracked(parts, before)
 
     def every_change(self, first: int, last: int, *, net: bool) -> Changelog:
         """Returns the changelog of all changes, including those that a stream would skip.
@@ -230,9 +231,10 @@ class TableSource:
             InvalidValueError: unless ``net``: Delta has changes of the range, but not one by one.
             StreamSchemaChangedError: as :meth:`changelog`.
         """
-        parts, moved = self._parts(first, last)
+        parts, before = self._parts(first, last)
+        moved = not parts[0].schema.has_layout_of(before)
         if (len(parts) == 1 and not moved) or (net and not self.key):
-            return self._tracked(parts, first, moved=moved)
+            return self._tracked(parts, before)
         why = f"its columns changed in version {parts[-1].first}"
         if _feeds(parts) and not moved:
             commits = self._commits(first, last)
@@ -241,7 +243,7 @@ class TableSource:
                 return _feed(parts, self, self.key)
             why = f"its columns are mapped, and it was restored in version {restored}"
         if net:
-            return self._tracked(parts, first, moved=moved)
+            return self._tracked(parts, before)
         raise InvalidValueError(
             f"Only the net changes of table {self.name} are known for these versions: {why}.",
             "Ask for deduplicationMode = 'netChanges', or for a smaller range of versions.",
@@ -250,11 +252,10 @@ class TableSource:
     def _commits(self, first: int, last: int) -> Sequence[Commit]:
         return [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
 
-    def _tracked(self, parts: Sequence[_Part], first: int, *, moved: bool) -> Changelog:
+    def _tracked(self, parts: Sequence[_Part], before: Schema) -> Changelog:
         after = parts[-1].schema
-        if len(parts) == 1 and not moved:
+        if len(parts) == 1 and after.has_layout_of(before):
             return TrackedChanges(self.location, after.columns, after.comparable, self.warehouse, self.key)
-        before = self._schema(max(first - 1, 0))
         return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
 
     def times(self) -> pa.Table | None:
@@ -286,11 +287,11 @@ class TableSource:
         between = DeltaLog(self.location).redefinitions(after, until)
         return {version: self._schema(version) for version in sorted({after, *between, until})}
 
-    def _parts(self, first: int, last: int) -> tuple[Sequence[_Part], bool]:
-        """Splits a range of versions where Delta cannot read earlier rows with a later schema.
+    def _parts(self, first: int, last: int) -> tuple[Sequence[_Part], Schema]:
+        """Splits a range of versions where Delta cannot read earlier rows with a later schema; also returns the schema before it.
 
-        A part is read with its last schema. The second result is true if files from before the range have another layout, so
-        that those that the first commit removed cannot be read as the first part.
+        A part is read with its last schema. The first part cannot read the files that its first commit removed if the schema
+        before the range has another layout.
 
         Raises:
             StreamSchemaChangedError: earlier rows do not fit the last schema.
@@ -305,7 +306,7 @@ class TableSource:
                 parts.append(_Part(begin, version - 1, old))
                 begin = version
         parts.append(_Part(begin, last, schemas[last]))
-        return parts, not parts[0].schema.has_layout_of(before)
+        return parts, before
 
     def _changed(self, first: int, last: int) -> StreamSchemaChangedError:
         """Returns the error, with the first version whose columns cannot hold earlier rows."""

@@ -115,7 +115,7 @@ def clean(catalog: Catalog, warehouse: str) -> None:
 
 
 def _hour_of(location: str) -> datetime | None:
-    """Returns the end of the hour whose excerpts a folder has; they are too many to be listed. None: it is something else."""
+    """Returns the end of the hour whose excerpts a folder holds: there are too many to list. None: it holds something else."""
     try:
         return datetime.strptime(location.rpartition("/")[2], HOUR).replace(tzinfo=UTC) + timedelta(hours=1)
     except ValueError:

@@ -110,7 +110,7 @@ class Schema:
         return shapes.reads(self._row, older._row) and self.has_layout_of(older)
 
     def has_layout_of(self, older: Schema) -> bool:
-        """True if files of an ``older`` schema name columns, and leave them out, as those of this one."""
+        """True if data files of an ``older`` schema are laid out alike: the same partition columns, and columns mapped or not."""
         return (self.partitions, self.is_mapped) == (older.partitions, older.is_mapped)
 
     def has_values_of(self, other: Schema) -> bool:

@@ -125,5 +125,9 @@ def _checkpoint(location: str, version: int) -> None:
 
 def put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
     """Writes a commit to a table's log under a number; returns False if the number is taken."""
-    content = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions).encode()
-    return create_file(f"{location}/_delta_log/{version:020d}.json", content)
+    return create_file(f"{location}/_delta_log/{version:020d}.json", lines(actions))
+
+
+def lines(actions: Iterable[Mapping[str, Any]], *, in_order: bool = False) -> bytes:
+    """Returns actions as a log entry has them; ``in_order``: with sorted fields, so that equal actions are equal bytes."""
+    return "".join(json.dumps(action, ensure_ascii=False, sort_keys=in_order) + "\n" for action in actions).encode()

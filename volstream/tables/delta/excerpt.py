@@ -19,6 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from volstream.errors import DependencyError
 from volstream.sql.text import table_at
+from volstream.tables.delta import commits
 from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.folders import STAGING
 from volstream.tables.delta.log import DeltaLog, own_file
@@ -34,7 +35,7 @@ from volstream.tables.delta.places import (
 )
 from volstream.tables.delta.vectors import file_of
 
-#: The folder in the staging folder for the excerpts of an hour.
+#: Name of the folder in the staging folder that holds the excerpts of one hour.
 HOUR = "changes-%Y%m%d%H"
 
 #: Partition columns that an excerpt has in addition: "insert" or "delete", and the commit's version and time, in milliseconds.
@@ -72,23 +73,20 @@ def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
     except TableNotFoundError:
         raise DependencyError(f"There is no table at {location} any more.") from None
     metadata = _metadata(schema)
-    entry = _lines([{"protocol": protocol}, {"metaData": metadata}, *files])
+    entry = commits.lines([{"protocol": protocol}, {"metaData": metadata}, *files], in_order=True)
     size = sum(file["add"]["size"] for file in files)
     counts = {"tableSizeBytes": size, "numFiles": len(files), "numMetadata": 1, "numProtocol": 1}
-    # Who asks again in the same hour reads the same excerpt, of which Spark knows the files by then.
+    checksum = commits.lines([{**counts, "metadata": metadata, "protocol": protocol}], in_order=True)
+    # The path depends on the content: a query repeated within the hour reuses the excerpt, whose file list Spark has cached.
     hour = f"{datetime.now(UTC):{HOUR}}"
     place = f"{warehouse}/{STAGING}/{hour}/{hashlib.sha256(entry).hexdigest()[:32]}"
     with mapped(place):
         make_folder(f"{place}/_delta_log")
         put = create_file if can_create(place) else replace_file
         # With a checksum, Spark reads the columns without a job of their own.
-        put(f"{place}/_delta_log/{0:020d}.crc", _lines([{**counts, "metadata": metadata, "protocol": protocol}]))
+        put(f"{place}/_delta_log/{0:020d}.crc", checksum)
         put(f"{place}/_delta_log/{0:020d}.json", entry)
     return table_at(place)
-
-
-def _lines(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(action, ensure_ascii=False, sort_keys=True) + "\n" for action in actions).encode()
 
 
 def _protocol(table: DeltaTable, files: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -372,9 +372,12 @@ class DeltaLog:
     def _commit(self, version: int) -> Commit | None:
         """Returns a commit; None: the log no longer has it."""
         try:
-            entries = actions(self.location, version, '"commitInfo"')
+            return self._described(version, actions(self.location, version, '"commitInfo"'))
         except FileNotFoundError:
             return None
+
+    def _described(self, version: int, entries: Iterable[Mapping[str, Any]]) -> Commit:
+        """Returns a commit, given its actions."""
         info = commit_info(entries)
         if "timestamp" not in info:  # the protocol leaves it to the writer
             filesystem, path = filesystem_of(self.location)
@@ -383,17 +386,18 @@ class DeltaLog:
         return _commit(version, info)
 
     def changes(self, first: int, last: int) -> Sequence[tuple[Commit, Sequence[Mapping[str, Any]]]]:
-        """Returns the commits of versions ``first`` to ``last``, both included, each with its actions on files, oldest first.
+        """Returns the commits of versions ``first`` to ``last``, both included, each with its actions, oldest first.
 
         Raises:
             DependencyError: the log no longer has all of them, or is damaged.
         """
 
         def read(version: int) -> tuple[Commit, Sequence[Mapping[str, Any]]] | None:
-            commit = self._commit(version)
-            with suppress(FileNotFoundError):
-                return None if commit is None else (commit, actions(self.location, version, '"path"'))
-            return None
+            try:
+                entries = actions(self.location, version, "")
+                return self._described(version, entries), entries
+            except FileNotFoundError:
+                return None
 
         found = self._newest(read, last, last - first + 1)
         if len(found) <= last - first:

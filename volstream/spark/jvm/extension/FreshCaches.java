@@ -15,7 +15,6 @@ import org.apache.spark.sql.execution.CacheManager;
 import org.apache.spark.sql.execution.CachedData;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -52,8 +51,8 @@ final class FreshCaches extends Rule<LogicalPlan> {
                 note(cached.plan(), index -> {
                     SnapshotDescriptor now = present.get(index.path());
                     SnapshotDescriptor then = index.snapshotAtAnalysis();
-                    boolean same = now == null || now.metadata().id().equals(then.metadata().id());
-                    if (!same || now != null && then.version() < now.version()) {
+                    if (now != null
+                            && (then.version() < now.version() || !then.metadata().id().equals(now.metadata().id()))) {
                         stale.add(cached.plan());
                     }
                 });
@@ -71,15 +70,7 @@ final class FreshCaches extends Rule<LogicalPlan> {
 
     /** Passes on the files of each table that a plan reads, except those with a version. */
     private static void note(LogicalPlan plan, Consumer<TahoeLogFileIndex> found) {
-        noteOne(plan, found);
-        Seq<LogicalPlan> inside = (Seq<LogicalPlan>) (Seq<?>) plan.subqueriesAll();
-        for (int at = 0; at < inside.length(); at++) {
-            noteOne(inside.apply(at), found);
-        }
-    }
-
-    private static void noteOne(LogicalPlan plan, Consumer<TahoeLogFileIndex> found) {
-        plan.foreach(new AbstractFunction1<LogicalPlan, BoxedUnit>() {
+        plan.foreachWithSubqueries(new AbstractFunction1<LogicalPlan, BoxedUnit>() {
             @Override
             public BoxedUnit apply(LogicalPlan part) {
                 TahoeLogFileIndex index = newest(part);
