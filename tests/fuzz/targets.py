@@ -72,7 +72,6 @@ def _for_spark(text: str) -> None:
     for one in split(text):
         for reference in names.references(one):
             changes_of(one, reference)
-            names.alias_after(one, reference.end)
         names.calls(one)
         names.targets(one)
         names.writes(one)
@@ -83,7 +82,7 @@ def _for_spark(text: str) -> None:
         adapt.as_insert(one)
         match words_of(one)[:1]:
             case ["MERGE"]:
-                adapt.merge_filter(one, "moves", ["id", "__change_type"], ["id"])
+                adapt.filtered_merge(one, lambda _: ["id", "__change_type"], ["id"])
             case ["SELECT" | "WITH"]:
                 incremental.group_key(one, {"id": "int"})
                 incremental.is_row_by_row(one, {"id": "int"})

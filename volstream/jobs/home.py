@@ -52,6 +52,8 @@ class Home(Closeable):
         self._local = threading.local()
         #: Names of temporary views that read streams.
         self.stream_views: set[str] = set()
+        #: Names of variables that statements have declared, in lower case.
+        self.variables: set[str] = set()
         #: Set by the daemon.
         self.residents: Residents | None = None
 

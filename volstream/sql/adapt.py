@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
+from volstream.base.model.names import quote
 from volstream.errors import SqlError
 from volstream.sql import names, types
+from volstream.sql.scanning import is_alias, parts_at
+from volstream.sql.stable import StableColumns
 from volstream.sql.text import literal, tree_of
-from volstream.sql.tokens import tokenize
+from volstream.sql.tokens import Token, tokenize
 
 #: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
@@ -79,68 +82,115 @@ def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
     return text
 
 
-def merge_filter(statement: str, stream: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str | None:
-    """Returns SQL on a stream's own columns for the rows that can match a clause of a MERGE; None: every row can.
+def filtered_merge(merge: str, columns_of: Callable[[str], Sequence[str]], target_columns: Sequence[str]) -> str:
+    """Returns a MERGE without the source rows that no clause can match, where its conditions show which these are.
 
-    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. Rows that
-    cannot match any clause have no effect and are left out.
+    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. The filter
+    consists of slices of the conditions, because another spelling of a function may have another meaning.
 
     Args:
-        stream: the stream's alias in the statement, or its name.
+        columns_of: returns the columns of a relation, which is given as it is written after USING.
     """
-    from sqlglot import expressions as exp
+    tokens = tokenize(merge)
+    words, depths = [token.word for token in tokens], _depths(tokens)
+    using, on, when = (_next(words, depths, word) for word in ("USING", "ON", "WHEN"))
+    if words[:1] != ["MERGE"] or not using < on < when < len(words):
+        return merge
+    start, end = tokens[using].end + 1, tokens[on].start
+    alias = _alias(tokens[using + 1 : on]) if using + 1 < on else None
+    conditions = _conditions(merge, tokens[when:], words[when:], depths[when:])
+    if alias is None or conditions is None:
+        return merge
+    source = merge[tokens[using + 1].start : tokens[on - 1].end + 1]
+    columns = columns_of(source)
+    stable = StableColumns(alias, columns)
+    own = {name.lower() for name in columns} - {name.lower() for name in target_columns}
+    kept = []
+    for parts in conditions:
+        mine = [text for text, tree in parts if _is_of_source(tree, stable, own)]
+        if not mine:
+            return merge
+        kept.append(f"({' AND '.join(f'({text})' for text in mine)})")
+    return f"{merge[:start]} (SELECT * FROM {source} WHERE {' OR '.join(kept)}) AS {quote(alias)} {merge[end:]}"
+
+
+def _is_of_source(condition: Any, stable: StableColumns, own: Collection[str]) -> bool:
+    """True if a condition has one value for each row of the source, whose columns ``own`` are not the target's."""
+    from sqlglot import exp
+
+    columns = list(condition.find_all(exp.Column))
+    return bool(columns) and stable.are_stable(condition) and all(one.table or one.name.lower() in own for one in columns)
+
+
+def _conditions(
+    merge: str, tokens: Sequence[Token], words: Sequence[str], depths: Sequence[int]
+) -> list[list[tuple[str, Any]]] | None:
+    """Returns the conjuncts of each clause's condition, as they are written and as trees; None: some clause has none, applies
+    to rows that are not in the source, or cannot be parsed."""
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    starts = [at for at, word in enumerate(words) if word == "WHEN" and depths[at] == 0]
+    try:
+        whens = tree_of(f"MERGE INTO t USING s ON true {merge[tokens[0].start :]}").args["whens"].expressions
+    except (SqlglotError, AttributeError, KeyError):
+        return None  # Spark reports the error
+    if len(whens) != len(starts):
+        return None
+    found = []
+    for at, when in zip(starts, whens, strict=True):
+        first, then = _next(words, depths, "AND", at), _next(words, depths, "THEN", at)
+        condition = when.args.get("condition")
+        if condition is None or when.args.get("source") or not first < then < len(words):
+            return None
+        ends = [_next(words, depths, "AND", first + 1)]
+        while ends[-1] < then:
+            ends.append(_next(words, depths, "AND", ends[-1] + 1))
+        # An AND may also belong to BETWEEN: slices are joined until each is one of the tree's conjuncts.
+        conjuncts = [part.unnest() for part in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
+        parts, begin = list[tuple[str, Any]](), first + 1
+        for end in (min(end, then) for end in ends):
+            text = merge[tokens[begin].start : tokens[end - 1].end + 1] if begin < end else ""
+            if len(parts) < len(conjuncts) and _tree_of_condition(text) == conjuncts[len(parts)]:
+                parts.append((text, conjuncts[len(parts)]))
+                begin = end + 1
+        if len(parts) != len(conjuncts) or begin != then + 1:
+            return None
+        found.append(parts)
+    return found
+
+
+def _tree_of_condition(text: str) -> Any:
+    """Returns the tree of a condition; None: it cannot be parsed."""
     from sqlglot.errors import SqlglotError
 
     try:
-        merge = tree_of(statement)
-    except SqlglotError:
-        return None  # Spark reports the error
-    whens = merge.args.get("whens") if isinstance(merge, exp.Merge) else None
-    if whens is None:
+        return tree_of(f"SELECT 1 WHERE ({text})").args["where"].this.unnest()
+    except (SqlglotError, AttributeError, KeyError):
         return None
-    own = {name.lower() for name in stream_columns} - {name.lower() for name in target_columns}
-
-    def of_stream(column: Any) -> bool:
-        if column.table:
-            return bool(column.table.lower() == stream.lower())
-        return column.name.lower() in own
-
-    kept = []
-    for when in whens.expressions:
-        condition = when.args.get("condition")
-        if when.args.get("source") or condition is None:
-            return None
-        parts = [part.unnest() for part in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
-        mine = [
-            part
-            for part in parts
-            if not part.find(exp.Subquery, exp.Select)
-            and part.find(exp.Column)
-            and all(map(of_stream, part.find_all(exp.Column)))
-        ]
-        if not mine:
-            return None
-        for part in mine:
-            for column in part.find_all(exp.Column):
-                column.set("table", None)
-        kept.append(" AND ".join(f"({part.sql(dialect='databricks')})" for part in mine))
-    return " OR ".join(f"({part})" for part in kept)
 
 
-def filter_query(statement: str, stream_columns: Sequence[str], target_columns: Sequence[str]) -> str:
-    """Returns a MERGE on a query on a stream, without source rows that cannot match a clause; see :func:`merge_filter`."""
-    tokens = tokenize(statement)
-    words = [token.word for token in tokens]
-    using = next((at for at in range(len(words) - 1) if words[at : at + 2] == ["USING", "("]), None)
-    close = None if using is None else _closing(words, using + 1)
-    if using is None or close is None:
-        return statement
-    first, last = tokens[using + 1].start, tokens[close].end + 1
-    alias = names.alias_after(statement, last)
-    wanted = None if alias is None else merge_filter(statement, alias, stream_columns, target_columns)
-    if wanted is None:
-        return statement
-    return f"{statement[:first]}(SELECT * FROM {statement[first:last]} WHERE {wanted}){statement[last:]}"
+def _alias(source: Sequence[Token]) -> str | None:
+    """Returns the name by which a MERGE qualifies the columns of its source; None: it has none."""
+    words = [token.word for token in source]
+    after = (_closing(words, 0) or len(words)) + 1 if words[:1] == ["("] else 2 * len(parts_at(source, 0)) - 1
+    after += words[after : after + 1] == ["AS"]
+    return source[after].text if is_alias(source, after) else None
+
+
+def _depths(tokens: Sequence[Token]) -> list[int]:
+    """Returns for each token in how many parentheses and CASE expressions it is."""
+    depths, depth = list[int](), 0
+    for token in tokens:
+        depth -= token.word in (")", "END")
+        depths.append(depth)
+        depth += token.word in ("(", "CASE")
+    return depths
+
+
+def _next(words: Sequence[str], depths: Sequence[int], word: str, start: int = 0) -> int:
+    """Returns the position of the next such word outside of parentheses, or the end."""
+    return next((at for at in range(start, len(words)) if words[at] == word and depths[at] == 0), len(words))
 
 
 def _closing(words: Sequence[str], opening: int) -> int | None:

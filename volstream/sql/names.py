@@ -24,7 +24,6 @@ from volstream.sql.scanning import (
     by_tokens,
     directory_at,
     index_after,
-    is_alias,
     is_name,
     name_at,
     name_of,
@@ -303,14 +302,6 @@ def cloned(statement: str) -> Reference | None:
 def reference_at(statement: str, tokens: Sequence[Token], position: int) -> Reference | None:
     """Returns the table name that begins at a token, with its position; None if the name is invalid."""
     return name_at(statement, list(tokens), position, columns=True)[0]
-
-
-def alias_after(statement: str, end: int) -> str | None:
-    """Returns the alias of the relation that ends at a position, or None."""
-    after = [token for token in tokenize(statement) if token.start >= end]
-    if after and after[0].word == "AS":
-        after = after[1:]
-    return after[0].text if after and is_alias(after, 0) else None
 
 
 def listed_schema(statement: str) -> str | None:

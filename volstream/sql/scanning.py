@@ -187,7 +187,7 @@ def is_name(token: Token) -> bool:
     return token.token_type is TokenType.IDENTIFIER or token.word.replace("_", "A").isalnum()
 
 
-def is_alias(tokens: list[Token], position: int) -> bool:
+def is_alias(tokens: Sequence[Token], position: int) -> bool:
     kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
     return position < len(tokens) and tokens[position].token_type in kinds
 

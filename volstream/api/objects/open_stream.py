@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from volstream.api.statements import metastore
 from volstream.base.definitions import Stream
@@ -75,7 +75,7 @@ class StreamBatch:
             chosen = frame.select(*(quoted(name) for name in _common(columns, frame.columns)))
             with_retries(lambda: chosen.write.format("delta").mode(mode).save(location))
 
-        return self._write(location, statement, like=None if df is None else df.sparkSession)
+        return self._write(location, statement, self.df if df is None else df)
 
     def merge_into(self, target: str, on: str | Sequence[str], *, df: DataFrame | None = None) -> int | None:
         """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
@@ -109,13 +109,13 @@ class StreamBatch:
             if df is not None:
                 with as_sql_errors():
                     df.write.parquet(staged)
-            return self._write(location, statement)
+            return self._write(location, statement, self.df)
 
-    def _write(self, location: str, statement: Callable[[SparkSession], None], like: Any = None) -> int | None:
+    def _write(self, location: str, statement: Callable[[SparkSession], None], frame: DataFrame) -> int | None:
         if self._taken is None:
             return 0  # on a volume that was never listed
         with as_sql_errors():
-            return self._consumption.write(location, statement, like=like)
+            return self._consumption.write(location, statement, like=frame.sparkSession)
 
     def _rows(self, spark: SparkSession) -> DataFrame:
         if self._taken is None:
@@ -171,22 +171,22 @@ def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:
     return [name for name in columns if name.lower() in lowered]
 
 
+#: Change types of rows whose key may have left the table: an UPDATE may have changed the key itself.
+_GONE = "__change_type IN ('DELETE', 'UPDATE_BEFORE')"
+
+
 def _merge(location: str, rows: str, keys: Sequence[str], columns: Sequence[str], present: Sequence[str]) -> str:
     typed = "__change_type" in present
     versioned = "__commit_version" in present
     partition = ", ".join(map(quoted, keys))
     order = ", ".join(
-        [
-            *(["CASE WHEN __change_type = 'DELETE' THEN 1 ELSE 0 END"] if typed else []),
-            *(["__commit_version DESC"] if versioned else []),
-        ]
+        [*([f"CASE WHEN {_GONE} THEN 1 ELSE 0 END"] if typed else []), *(["__commit_version DESC"] if versioned else [])]
     )
-    kept = " WHERE __change_type <> 'UPDATE_BEFORE'" if typed else ""
     ranked = f"SELECT *, row_number() OVER (PARTITION BY {partition} ORDER BY {order or partition}) AS __rank"
-    source = f"SELECT * FROM ({ranked} FROM ({rows}){kept}) WHERE __rank = 1"
+    source = f"SELECT * FROM ({ranked} FROM ({rows})) WHERE __rank = 1"
     match = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-    deletes = "WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE " if typed else ""
-    fresh = " AND s.__change_type <> 'DELETE'" if typed else ""
+    deletes = f"WHEN MATCHED AND s.{_GONE} THEN DELETE " if typed else ""
+    fresh = f" AND NOT s.{_GONE}" if typed else ""
     assigned = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in columns)
     listed = ", ".join(map(quoted, columns))
     values = ", ".join(f"s.{quoted(name)}" for name in columns)

@@ -6,13 +6,13 @@ Spark's embedded catalog is in memory and dies with the engine, so tables are at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from volstream.api.statements import arrived, facts, files
+from volstream.api.statements.guards import check_not_hidden, is_temporary_view
 from volstream.api.statements.metastore import check_schema, is_taken, shares_schemas
 from volstream.base.model.locations import scheme_of
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
@@ -81,12 +81,8 @@ class Binding:
         self._checked: set[str] = set()  # schemas that are there, in this home's place
         self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`", owns=True)
 
-    def bind(self, statement: str, merged_into: Sequence[str] | None = None) -> str:
-        """Attaches every table that the statement names or lists; returns it with views for streams and directories.
-
-        Args:
-            merged_into: columns of the target of a MERGE, whose source may be a stream.
-        """
+    def bind(self, statement: str) -> str:
+        """Attaches every table that the statement names or lists; returns it with views for streams and directories."""
         listed = names.listed_schema(statement)
         if listed is not None:
             self.attach_all(listed)
@@ -105,14 +101,13 @@ class Binding:
                 at, end = travel_of(statement, reference) or (None, end)
                 replacement = self.views.show(self._directory(reference.name, at))
             elif stream is not None:
+                if not reference.qualified:
+                    check_not_hidden(self.spark, stream.name)
                 replacement = self._stream_view(stream)
-                if merged_into is not None:
-                    alias = names.alias_after(statement, reference.end) or stream.name.name
-                    replacement = self._filtered(replacement, statement, alias, merged_into)
             elif (location := self.attach(reference.name)) is not None:
                 compile_if_large(self.spark, location)
                 unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
-                if unmoved is not None:
+                if unmoved is not None and (reference.qualified or not is_temporary_view(self.spark, reference.name.name)):
                     # A view costs a call to Spark.
                     inline = reference.takes_alias and not self._in_views
                     replacement = f"({unmoved})" if inline else self.views.of(unmoved)
@@ -209,13 +204,6 @@ class Binding:
         if covered is None:
             return self.views.show(reader.unlisted(self.spark))
         return self.views.of(reader.query(self.views, covered))
-
-    def _filtered(self, view: str, statement: str, alias: str, columns: Sequence[str]) -> str:
-        """Creates a view of the rows that can match a clause of a MERGE into a table with the given columns."""
-        wanted = adapt.merge_filter(statement, alias, self.spark.table(view).columns, columns)
-        if wanted is None:
-            return view
-        return self.views.of(f"SELECT * FROM {view} WHERE {wanted}")
 
     def attach(self, name: Name) -> str | None:
         """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it does not exist.

@@ -1,5 +1,6 @@
 """Refuses statements that would take changes of a table away from its streams, hide what they read or write, or create what the
-engine forgets."""
+engine forgets; and keeps track of the views and variables that statements leave in their session.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from volstream.base.model.units import local
 from volstream.changes.streams.source import NEEDED, behind
 from volstream.errors import InvalidStateError, SqlError
 from volstream.spark.errors import map_spark_errors
+from volstream.spark.frames import relation
+from volstream.spark.views import Views
 from volstream.sql import names
+from volstream.sql.scanning import parts_at
+from volstream.sql.text import quote_column, type_of
 from volstream.sql.tokens import tokenize
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog, retention
@@ -23,6 +28,8 @@ from volstream.tables.delta.ownership import check_writable, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.connect.session import SparkSession
 
     from volstream.jobs.home import Home
 
@@ -40,6 +47,11 @@ def check_visible(home: Home, statement: str, words: list[str], streams: Sequenc
         raise SqlError(
             "EXECUTE IMMEDIATE is not supported: it hides which tables are read and written.", "Run the statement itself."
         )
+    if words[:1] in (["CREATE"], ["ALTER"], ["DROP"]) and "VIEW" in words[1:5]:
+        name = names.named(statement)
+        if home.catalog.streams.find(name) is not None:
+            remedy = "Run DROP STREAM." if words[0] == "DROP" else "Choose another name for the view."
+            raise SqlError(f"{name} is a stream, not a view.", remedy)
     if streams and (words[:1] == ["CACHE"] or "FUNCTION" in words[:5]):
         what = "cached table" if words[0] == "CACHE" else "function"
         raise SqlError(f"A {what} cannot read the stream {streams[0].name}: its rows disappear once they are consumed.")
@@ -67,12 +79,56 @@ def note_view(home: Home, statement: str, words: list[str], streams: Sequence[St
         home.stream_views.discard(view.name)
 
 
+def note_variables(home: Home, statement: str, words: list[str]) -> None:
+    """Remembers the names of variables that a statement declares in its session."""
+    if words[:1] != ["DECLARE"]:
+        return
+    tokens = tokenize(statement)
+    at = 1 + 2 * (words[1:3] == ["OR", "REPLACE"])
+    at += words[at : at + 1] in (["VARIABLE"], ["VAR"])
+    while at < len(tokens):  # DECLARE a, session.b INT
+        parts = parts_at(tokens, at)
+        home.variables.add(parts[-1].text.lower())
+        at += 2 * len(parts)
+        if words[at - 1 : at] != [","]:
+            break
+
+
+def copy_variables(home: Home, statement: str, copy: SparkSession) -> None:
+    """Declares the variables of the user's session that a statement may read in a copy of the session: Spark copies settings,
+    views and functions only.
+    """
+    from pyspark.errors import AnalysisException
+
+    for name in sorted({token.text.lower() for token in tokenize(statement)} & home.variables):
+        try:
+            value = home.spark.sql(f"SELECT session.{quote_column(name)} AS value")
+            kind = type_of(value.schema["value"].dataType.jsonValue())
+        except AnalysisException:
+            continue  # it was dropped, or belongs to the session of another thread
+        views = Views(copy)
+        view = views.show(relation(copy, value.toArrow()))
+        copy.sql(f"DECLARE OR REPLACE VARIABLE {quote_column(name)} {kind}").collect()
+        copy.sql(f"SET VARIABLE {quote_column(name)} = (SELECT value FROM {view})").collect()
+
+
+def check_not_hidden(spark: SparkSession, name: Name) -> None:
+    """Raises SqlError if a temporary view has the name by which a statement means a stream."""
+    if is_temporary_view(spark, name.name):
+        what = f"{name.name} is both a stream and a temporary view of this session."
+        raise SqlError(what, f"Write {name.qualified} for the stream.")
+
+
+def is_temporary_view(spark: SparkSession, name: str) -> bool:
+    """True if an unqualified name denotes a temporary view of a session: Spark prefers it to a table."""
+    with map_spark_errors():
+        return spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
+
+
 def check_no_view(home: Home, written: Name) -> None:
     """Raises SqlError if DML names a temporary view instead of the table that it shows."""
-    with map_spark_errors():
-        catalog = home.spark.catalog
-        if catalog.tableExists(written.name) and catalog.getTable(written.name).isTemporary:
-            raise SqlError(f"{written.name} is a temporary view.", "Name the table that it shows.")
+    if is_temporary_view(home.spark, written.name):
+        raise SqlError(f"{written.name} is a temporary view.", "Name the table that it shows.")
 
 
 def check_durable(home: Home, words: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -22,6 +22,8 @@ from volstream.api.statements.guards import (
     check_untracked,
     check_vacuum,
     check_visible,
+    copy_variables,
+    note_variables,
     note_view,
 )
 from volstream.api.statements.result import Result
@@ -30,7 +32,6 @@ from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.base.model.text import nearest
 from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
-from volstream.changes.streams.definitions import CHANGE_COLUMNS
 from volstream.changes.streams.source import SHORTHANDS, TableSource, check_property
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
 from volstream.ingest.ending import end
@@ -181,6 +182,7 @@ class SparkStatements:
             run = partial(binding.spark.sql, text)
             frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
         note_view(self._home, statement, words, streams)
+        note_variables(self._home, statement, words)
         if words[:2] in _LISTING:
             frame = without_views(frame)
         if words[:1] == ["RESET"] and (len(words) == 1 or words[-1] == "TIMEZONE"):
@@ -284,7 +286,8 @@ class SparkStatements:
         return Result(["num_affected_rows"], [{"num_affected_rows": count}])
 
     def _create_empty(self, statement: str) -> None:
-        with self._home.gateway.fresh() as spark:
+        with self._session() as spark:
+            copy_variables(self._home, statement, spark)
             binding = Binding(self._home, spark, None)
             spark.sql(binding.bind(statement)).collect()
 
@@ -300,19 +303,27 @@ class SparkStatements:
             taken = consumption.take(*streams)
 
             def dml(spark: SparkSession) -> None:
+                if watch is None:
+                    copy_variables(self._home, statement, spark)
                 binding = Binding(self._home, spark, consumption, with_arrived=watch is None)
-                columns = list(DeltaLog(location).columns()) if words[:1] == ["MERGE"] else None
-                text = binding.bind(statement, columns)
-                if columns is not None:
-                    text = adapt.filter_query(adapt.insert_all_columns(text, columns), CHANGE_COLUMNS, columns)
+                text = binding.bind(statement)
+                if words[:1] == ["MERGE"]:
+                    columns = list(DeltaLog(location).columns())
+                    text = adapt.insert_all_columns(text, columns)
+                    text = adapt.filtered_merge(text, lambda source: spark.sql(f"SELECT * FROM {source}").columns, columns)
                 with nullcontext() if watch is None else watch.over(spark):
                     with_retries(lambda: spark.sql(text).collect())
 
             if not taken:  # only streams on volumes that were never listed
-                with map_spark_errors(), self._home.gateway.fresh() as spark:
+                with map_spark_errors(), self._session(watch) as spark:
                     dml(spark)
                 return None
-            return consumption.write(location, dml, streams=streams)
+            return consumption.write(location, dml, streams=streams, like=self._home.spark if watch is None else None)
+
+    def _session(self, watch: JobWatch | None = None) -> AbstractContextManager[SparkSession]:
+        """Lends a session for one statement: a copy of the user's, or a new one for a job's, which depends on nobody's."""
+        gateway = self._home.gateway
+        return gateway.fresh() if watch is not None else gateway.copied(self._home.spark)
 
     def _columns_of_target(self, statement: str) -> list[str]:
         targets = names.targets(statement)
