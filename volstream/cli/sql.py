@@ -26,7 +26,14 @@ _CREATES = re.compile(r"\bcreate\b", re.IGNORECASE)
 _SHOWN_ROWS = 1000
 
 
-@click.command("sql")
+class _SqlCommand(click.Command):
+    """A statement may begin with a comment, which would be an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f" {arg}" if re.match(r"--\s", arg) else arg for arg in args])
+
+
+@click.command("sql", cls=_SqlCommand)
 @click.argument("statement", required=False)
 @click.option("-f", "--file", "file", type=click.Path(exists=True, dir_okay=False), help="Run the statements of a file.")
 @with_csv

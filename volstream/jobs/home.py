@@ -118,10 +118,10 @@ class Home(Closeable):
         zone = self._gateway.zone() if moment.tzinfo is None and self._gateway is not None else None
         return in_utc(moment) if zone is None else self.evaluated_moment(literal(text))
 
-    def evaluated_moment(self, expression: str) -> datetime:
-        """Returns the value of a SQL expression as a time. Uses Spark. Raises as :meth:`moment`."""
+    def evaluated_moment(self, expression: str, session: SparkSession | None = None) -> datetime:
+        """Returns the value of a SQL expression as a time, in a session or this thread's. Raises as :meth:`moment`."""
         query = f"SELECT unix_micros(CAST(({expression}) AS TIMESTAMP)) AS moment"
-        micros = self.spark.sql(query).collect()[0]["moment"]
+        micros = (session or self.spark).sql(query).collect()[0]["moment"]
         if micros is None:
             raise InvalidValueError(f"{expression} is not a time.", "Write for example '2026-03-01 12:00:00'.")
         try:

@@ -65,6 +65,32 @@ def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | N
     raise SqlError("For a directory, give the number of a version, or a time in quotes.")
 
 
+@dataclass(frozen=True)
+class TimeClause:
+    """``TIMESTAMP AS OF 'time'`` after a relation: ``statement[start:end]``; ``time`` is SQL."""
+
+    time: str
+    start: int
+    end: int
+
+
+def time_of(statement: str, reference: Reference) -> TimeClause | None:
+    """Returns the time at which a statement reads a relation; None: none, or no literal. Raises SqlError."""
+    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    words = [token.word for token in tokens]
+    at = 1 if words[:1] == ["FOR"] else 0
+    if words[at : at + 1] not in (["TIMESTAMP"], ["SYSTEM_TIME"]) or words[at + 1 : at + 3] != ["AS", "OF"]:
+        return None
+    first = last = at + 3
+    last += words[first : first + 1] in [[kind] for kind in _LITERALS]
+    is_literal = last < len(tokens) and tokens[last].token_type is TokenType.STRING
+    after = words[last + 1 : last + 2]  # a name or a keyword, or what ends a relation, but no operator
+    if not is_literal or not (after in ([], [""], [")"], [","]) or after[0].replace("_", "A").replace(" ", "").isalnum()):
+        return None
+    begin, end = tokens[0].start, tokens[last].end + 1
+    return TimeClause(statement[tokens[first].start : end], begin, end)
+
+
 def clause_in(tokens: list[Token]) -> ChangesClause | None:
     """Returns the clause that tokens begin with; None: it is none, or has expressions as bounds. Raises SqlError."""
     words = [token.word for token in tokens]

@@ -72,3 +72,8 @@ def test_the_statement_of_a_script_that_failed_is_named(home: str, tmp_path: Pat
     script.write_text("SHOW STREAMS;\n\nDROP STREAM s;\nSHOW JOBS;\n")
     assert run(["sql", "--home", home, "-f", str(script)]) == 3
     assert "Statement 2 of 3, at line 3:" in capsys.readouterr().err
+
+
+def test_a_statement_may_begin_with_a_comment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["--home", str(tmp_path / "home"), "sql", "-- only a comment"]) != 0
+    assert "The input has no statement." in capsys.readouterr().err

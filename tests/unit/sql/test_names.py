@@ -7,7 +7,7 @@ import pytest
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import names
-from volstream.sql.changes import Bound, changes_of
+from volstream.sql.changes import Bound, changes_of, time_of
 from volstream.sql.tokens import split, words_of
 from volstream.tables.delta.folders import named_by
 
@@ -332,3 +332,26 @@ def test_a_path_is_the_name_of_its_table_however_it_is_written() -> None:
 def test_a_delete_without_from_names_its_table() -> None:
     statement = "DELETE ROM s"
     assert [str(reference.name) for reference in names.references(statement)] == ["rom"]
+
+
+@pytest.mark.parametrize(
+    ("clause", "time"),
+    [
+        ("TIMESTAMP AS OF '2026-01-01'", "'2026-01-01'"),
+        ("FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-01' AS x", "TIMESTAMP '2026-01-01'"),
+        ("TIMESTAMP AS OF '2026-01-01' JOIN u", "'2026-01-01'"),
+        ("TIMESTAMP AS OF '2026-01-01' `x y`", "'2026-01-01'"),
+        ("TIMESTAMP AS OF '2026-01-01', u", "'2026-01-01'"),
+        ("TIMESTAMP AS OF '2026-01-01' || ' 02:00'", None),
+        ("TIMESTAMP AS OF '2026-01-01'::DATE", None),
+        ("TIMESTAMP AS OF '2026-01-01' - INTERVAL 1 HOUR", None),
+        ("TIMESTAMP AS OF date_sub(now(), 1)", None),
+        ("VERSION AS OF 3", None),
+        ("TIMESTAMP AS OF", None),
+    ],
+)
+def test_a_time_of_a_relation_is_a_literal(clause: str, time: str | None) -> None:
+    statement = f"SELECT * FROM t {clause}"
+    found = time_of(statement, names.references(statement)[0])
+    assert (found and found.time) == time
+    assert found is None or statement[found.start : found.end].endswith(found.time)

@@ -19,6 +19,7 @@ from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.changes.changelog.base import Deduplication
 from volstream.changes.directory import table as directory
 from volstream.changes.streams.changes import query
+from volstream.changes.streams.source import TableSource
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, SqlError
 from volstream.files.volumes.access import store_of
@@ -30,7 +31,7 @@ from volstream.spark.frames import relation, without_collations
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
 from volstream.sql import adapt, names
-from volstream.sql.changes import Bound, ChangesClause, changes_of, travel_of
+from volstream.sql.changes import Bound, ChangesClause, changes_of, time_of, travel_of
 from volstream.sql.scanning import Reference
 from volstream.sql.text import literal, parquet_at, quote_column
 from volstream.tables.delta import folders
@@ -111,6 +112,9 @@ class Binding:
                     # A view costs a call to Spark.
                     inline = reference.takes_alias and not self._in_views
                     replacement = f"({unmoved})" if inline else self.views.of(unmoved)
+                elif (travel := time_of(statement, reference)) is not None:
+                    version = self._version_at(reference.name, location, travel.time)
+                    text = f"{text[: travel.start]}VERSION AS OF {version}{text[travel.end :]}"
             elif facts.is_fact(reference.name):
                 written = facts.write(self._home, reference.name)
                 self.views.on_release(partial(folders.remove, written))
@@ -154,6 +158,12 @@ class Binding:
             directory=reference.directory,
         )
         return self.views.of(text)
+
+    def _version_at(self, name: Name, location: str, time: str) -> int:
+        """Returns the version of a table at a time: Delta would read the time as text in the session's zone, which may repeat an
+        hour."""
+        moment = self._home.evaluated_moment(time, self.spark)
+        return TableSource(name, location, self._home.warehouse).resolve(f"table {name}", None, moment)
 
     def _end(self, bound: Bound) -> int | datetime:
         if isinstance(bound.at, int):

@@ -172,7 +172,7 @@ class _Refresh:
         result = incremental.ordered(whole, outputs, columns)
         if key is not None:
             difference = incremental.difference_by_key(location, result, columns, key)
-        elif incremental.is_row_by_row(whole, read):
+        elif incremental.is_row_by_row(whole, read) and not self._redefined():
             difference = self._changes(spark, outputs, columns) or incremental.difference(location, result, columns)
         else:
             difference = incremental.difference(location, result, columns)
@@ -187,6 +187,10 @@ class _Refresh:
                     else incremental.merge_by_key(location, changed, columns, key)
                 )
                 with_retries(lambda: spark.sql(merge).collect())
+
+    def _redefined(self) -> bool:
+        """True if the query may yield other rows for rows of its sources that did not change."""
+        return any(covered is not None and covered.redefined for covered in map(self._consumption.pin, self._streams.values()))
 
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
         """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot

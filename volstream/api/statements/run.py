@@ -40,7 +40,7 @@ from volstream.spark.guard import guarded
 from volstream.spark.session import TIME_ZONE, whole_plans
 from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar, names
-from volstream.sql.text import literal, pairs
+from volstream.sql.text import literal, pairs, table_at
 from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import PRIMARY_KEY, Schema
@@ -181,6 +181,8 @@ class SparkStatements:
         with whole, nullcontext() if created is None else creating(self._home, created):
             run = partial(binding.spark.sql, text)
             frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
+        if created is not None or words[:1] == ["REPLACE"]:
+            self._identify_key(binding.spark, created or names.named(statement))
         note_view(self._home, statement, words, streams)
         note_variables(self._home, statement, words)
         if words[:2] in _LISTING:
@@ -274,7 +276,7 @@ class SparkStatements:
             if "EXISTS" in words[:6] and DeltaLog(location).exists():
                 return Result([], [])  # the statement does nothing, so nothing is consumed
             with creating(self._home, target):
-                self._create_empty(insert[0])
+                self._create_empty(insert[0], target)
         else:
             check_exists(self._home, target, location)
         try:
@@ -285,11 +287,22 @@ class SparkStatements:
             raise
         return Result(["num_affected_rows"], [{"num_affected_rows": count}])
 
-    def _create_empty(self, statement: str) -> None:
+    def _create_empty(self, statement: str, target: Name) -> None:
         with self._session() as spark:
             copy_variables(self._home, statement, spark)
             binding = Binding(self._home, spark, None)
             spark.sql(binding.bind(statement)).collect()
+            self._identify_key(spark, target)
+
+    def _identify_key(self, spark: SparkSession, table: Name) -> None:
+        """Has the PRIMARY KEY of a new table name its columns by what stays when they are renamed, which Delta chose."""
+        location = folders.table_location(self._home.warehouse, table)
+        schema = DeltaLog(location).schema()
+        if schema is None or not schema.primary_key:
+            return
+        key = json.dumps(schema.ids_of(schema.primary_key))
+        if schema.properties.get(PRIMARY_KEY) != key:
+            spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs({PRIMARY_KEY: key})})").collect()
 
     def write(
         self, statement: str, words: list[str], streams: list[Stream], location: str, watch: JobWatch | None = None
@@ -425,7 +438,7 @@ def _key_of(name: Name, schema: Schema | None, said: Sequence[str]) -> str:
     if unknown := [column for column in said if column not in columns]:
         raise SqlError(f"The table {name} has no column {unknown[0]}.", nearest(unknown[0], schema.columns))
     adapt.check_partitions(schema.partitions, said)
-    return json.dumps([columns[column] for column in said])
+    return json.dumps(schema.ids_of([columns[column] for column in said]))
 
 
 def _in_deltas_words(statement: str) -> str:

@@ -7,7 +7,7 @@ identifies rows, or if only inserted rows are needed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from volstream.changes.changelog.base import CHANGE_TYPE, COMMIT_VERSION, META, NO_TIME, OLD_KINDS, quoted
 from volstream.sql.text import literal, table_at
@@ -33,6 +33,7 @@ class ChangeFeed:
 
     Attributes:
         key: columns that identify a row; empty if there are none.
+        values_before: SQL for each data column in terms of the columns of the version before the range.
         left_out: versions without their changes.
         former: earlier parts of the range.
     """
@@ -41,6 +42,7 @@ class ChangeFeed:
     columns: Sequence[str]
     compared: Sequence[str]
     key: Sequence[str] = ()
+    values_before: Mapping[str, str] = field(default_factory=dict)
     left_out: Sequence[int] = ()
     former: Sequence[Former] = ()
 
@@ -74,7 +76,7 @@ class ChangeFeed:
         if not self.key or first == 0:
             return f"SELECT {columns}, {self._version('CAST(NULL AS BIGINT)')}, {META} FROM {feed}"
         # An old image from before the range was written by the version that the row had then.
-        keys = ", ".join(self.row_id)
+        keys = ", ".join(f"{self.values_before[name]} AS {quoted(name)}" for name in self.key)
         before = (
             f"SELECT {keys}, _metadata.row_commit_version AS __before FROM {table_at(self.location)} VERSION AS OF {first - 1}"
         )

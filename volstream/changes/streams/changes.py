@@ -37,11 +37,10 @@ def query(
         identity: columns that identify a row; empty: Delta's row ids identify rows.
         directory: ``of`` is the name of a volume, whose directory table is used.
     """
-    try:
-        deduplication = Deduplication(mode)
-    except ValueError:
+    deduplication = next((option for option in Deduplication if option.lower() == mode.lower()), None)
+    if deduplication is None:
         allowed = ", ".join(option.value for option in Deduplication)
-        raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.") from None
+        raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.")
     source: VolumeSource | TableSource
     if directory:
         if identity:
@@ -52,20 +51,28 @@ def query(
     head = source.head()
     if head is None:
         raise NotFoundError(f"There is no {what}.")
-    first = _from(source, what, first) if isinstance(first, datetime) else source.resolve(what, first, None)
+    if isinstance(first, datetime):
+        first = _from(source, what, first)
+    elif first != head[0] + 1:  # after the newest version, the range is empty
+        first = source.resolve(what, first, None)
     if isinstance(last, datetime):
         last = source.resolve(what, None, last)
     else:
         last = head[0] if last is None else source.resolve(what, last, None)
+    empty = last == head[0] < first
+    if empty:
+        first = last
     if last < first:
-        raise InvalidValueError(f"Version {first} to {last} is not a valid range.")
+        raise InvalidValueError(f"The range ends at version {last}, before it begins at version {first}.")
     changelog: Changelog
     if isinstance(source, VolumeSource):
         changelog = source.changelog(first, last)
     else:
-        keyed = replace(source, key=tuple(identifying(of, _tracked(source, first, last), identity)))
+        schema = _tracked(source, first, last)
+        keyed = replace(source, key=tuple(schema.ids_of(identifying(of, schema, identity))))
         changelog = keyed.every_change(first, last, net=deduplication is Deduplication.NET_CHANGES)
-    return process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
+    text = process.read(changelog, first, last, deduplication, compute_updates=compute_updates)
+    return f"SELECT * FROM ({text}) LIMIT 0" if empty else text
 
 
 def _tracked(source: TableSource, first: int, last: int) -> Schema:

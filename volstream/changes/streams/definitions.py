@@ -110,7 +110,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
                 f"The changes of table {name} were not tracked yet at version {offset}.",
                 "Give a later version or time, or omit it: the stream then starts now.",
             )
-    return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity)
+    return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity, schema.ids_of(identity))
 
 
 def _stream(
@@ -121,6 +121,7 @@ def _stream(
     table_id: str | None,
     offset: int | None,
     identity: Sequence[str] = (),
+    identity_ids: Sequence[str] = (),
 ) -> Stream:
     return Stream(
         id=str(uuid.uuid4()),
@@ -137,6 +138,7 @@ def _stream(
         comment=spec.comment,
         created_on=datetime.now(UTC),
         identity=tuple(identity),
+        identity_ids=tuple(identity_ids),
     )
 
 

@@ -66,7 +66,12 @@ class Range:
         """True if the source's columns differ between the start and the end of the range."""
         if self.from_version is None:
             return False
-        return list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
+        return self.redefined or list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
+
+    @property
+    def redefined(self) -> bool:
+        """True if a query may yield another value for rows that did not change in the range."""
+        return self.from_version is not None and self.source.redefined(self.from_version, self.to_version)
 
     def images(self, *, new: bool) -> str:
         """Returns SQL for the rows that were added in the range or, if not ``new``, for those removed; a row as often as that
@@ -221,7 +226,7 @@ _UNLISTED = pa.schema(
 
 
 def _has_data(stream: Stream, source: ChangeSource) -> bool:
-    return (stream.initial and stream.offset is not None) or source.has_newer(stream.offset)
+    return (stream.initial and stream.offset is not None) or source.has_newer(stream.offset, stream.table_id)
 
 
 def _head(stream: Stream, source: ChangeSource) -> tuple[int, str]:

@@ -91,6 +91,7 @@ class TableSource:
     """A Delta table: Delta's row id, or a key, identifies rows. Both sources of streams have its methods, unless these say so.
 
     Attributes:
+        key: ids of the columns that identify rows (:meth:`Schema.ids_of`); empty: Delta's row ids do.
         noun: name for messages.
         row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows have them.
     """
@@ -133,10 +134,15 @@ class TableSource:
         lost = log.lost_file(after, until)
         return f"files needed for its changes were removed (VACUUM) or damaged, such as {lost}" if lost else None
 
-    def has_newer(self, version: int | None) -> bool:
-        """True if something may have changed after a version; None: ever. Does not use Spark."""
+    def has_newer(self, version: int | None, table_id: str | None) -> bool:
+        """True if something may have changed after a version of the table with this id; None: ever. Does not use Spark."""
         log = DeltaLog(self.location)
-        return log.exists() if version is None else log.has_newer(version)
+        return log.exists() if version is None else log.has_newer(version, table_id)
+
+    def redefined(self, after: int, until: int) -> bool:
+        """True if a query may yield another value for a row that is the same at both versions: see :meth:`Schema.redefines`."""
+        schemas = self._schemas(after, until)
+        return schemas[until].redefines(schemas[after])
 
     def only_upkeep(self, after: int, until: int) -> bool:
         """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
@@ -206,13 +212,13 @@ class TableSource:
         commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         added = all(commit.adds_only or commit.without_data for commit in commits)
-        fed = _feeds(parts)
-        if fed and not restored and added and (append_only or not self.key):  # added rows may share a key
-            return _feed(parts, self, ())
-        if fed and not restored and (append_only or (self.key and not moved)):
-            return _feed(parts, self, self.key)
+        fed, key = _feeds(parts), self._key(parts)
+        if fed and not restored and added and (append_only or not key):  # added rows may share a key
+            return _feed(parts, before, self, ())
+        if fed and not restored and (append_only or (key and not moved)):
+            return _feed(parts, before, self, key)
         if append_only and fed and (moved or len(parts) > 1):  # as above; restored rows are not new
-            return _feed(parts, self, self.key, restored)
+            return _feed(parts, before, self, key, restored)
         if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
             raise StreamSchemaChangedError(
                 f"Columns of the table {self.name} got another type, were removed by RESTORE, or became partitions, in version "
@@ -240,7 +246,7 @@ class TableSource:
             commits = self._commits(first, last)
             restored = next((commit.version for commit in commits if commit.operation == "RESTORE"), None)
             if restored is None:
-                return _feed(parts, self, self.key)
+                return _feed(parts, before, self, self._key(parts))
             why = f"its columns are mapped, and it was restored in version {restored}"
         if net:
             return self._tracked(parts, before)
@@ -253,10 +259,20 @@ class TableSource:
         return [commit for commit in DeltaLog(self.location).commits_after(first - 1) if commit.version <= last]
 
     def _tracked(self, parts: Sequence[_Part], before: Schema) -> Changelog:
-        after = parts[-1].schema
+        after, key = parts[-1].schema, self._key(parts)
         if len(parts) == 1 and after.has_layout_of(before):
-            return TrackedChanges(self.location, after.columns, after.comparable, self.warehouse, self.key)
-        return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), self.key)
+            return TrackedChanges(self.location, after.columns, after.comparable, self.warehouse, key)
+        return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), key)
+
+    def _key(self, parts: Sequence[_Part]) -> Sequence[str]:
+        """Returns the names of the columns that identify rows. Raises StreamSchemaChangedError if one was dropped."""
+        schema = parts[-1].schema
+        key = schema.named(self.key)
+        if not set(key) <= set(schema.columns):
+            raise StreamSchemaChangedError(
+                f"A column of the table {self.name} that identifies its rows for the stream was dropped.", "Replace the stream."
+            )
+        return key
 
     def times(self) -> pa.Table | None:
         """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times.
@@ -283,9 +299,16 @@ class TableSource:
         return schema
 
     def _schemas(self, after: int, until: int) -> Mapping[int, Schema]:
-        """Returns the columns and properties at both versions, and at each version in between that set some, in order."""
+        """Returns the columns and properties at both versions, and at each version in between that set some, in order.
+
+        Columns have the numbers that they get if their mapping is switched on in the range.
+        """
         between = DeltaLog(self.location).redefinitions(after, until)
-        return {version: self._schema(version) for version in sorted({after, *between, until})}
+        schemas = {version: self._schema(version) for version in sorted({after, *between, until})}
+        later = schemas[until]
+        for version in reversed(schemas):
+            later = schemas[version] = schemas[version].numbered_as(later)
+        return schemas
 
     def _parts(self, first: int, last: int) -> tuple[Sequence[_Part], Schema]:
         """Splits a range of versions where Delta cannot read earlier rows with a later schema; also returns the schema before it.
@@ -345,16 +368,20 @@ def images(source: ChangeSource, first: int, last: int) -> Changelog:
     return replace(changelog, left_out=()) if isinstance(changelog, ChangeFeed) else changelog
 
 
-def _feed(parts: Sequence[_Part], source: TableSource, key: Sequence[str], left_out: Sequence[int] = ()) -> ChangeFeed:
-    """Returns the change feed of all parts."""
+def _feed(
+    parts: Sequence[_Part], before: Schema, source: TableSource, key: Sequence[str], left_out: Sequence[int] = ()
+) -> ChangeFeed:
+    """Returns the change feed of all parts; ``before`` is the schema before the first one."""
     *former, newest = parts
     after = newest.schema
     earlier = []
     for part in former:
         its = part.schema
-        feed = ChangeFeed(source.location, its.columns, its.comparable, after.names_of(key, its), left_out)
+        names = after.names_of(key, its)
+        feed = ChangeFeed(source.location, its.columns, its.comparable, names, its.values_of(before), left_out)
         earlier.append(Former(feed, part.last, after.values_of(its)))
-    return ChangeFeed(source.location, after.columns, after.comparable, key, left_out, earlier)
+        before = its
+    return ChangeFeed(source.location, after.columns, after.comparable, key, after.values_of(before), left_out, earlier)
 
 
 def _feeds(parts: Sequence[_Part]) -> bool:
@@ -374,7 +401,7 @@ def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume |
     if stream.source_kind is SourceKind.VOLUME:
         return VolumeSource(catalog, warehouse, stream.source_id, volume)
     location = folders.table_location(warehouse, stream.source_name)
-    return TableSource(stream.source_name, location, warehouse, tuple(stream.identity))
+    return TableSource(stream.source_name, location, warehouse, tuple(stream.identity_ids or stream.identity))
 
 
 def behind(streams: Iterable[Stream], location: str, horizon: datetime) -> tuple[Stream, datetime] | None:

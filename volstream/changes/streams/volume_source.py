@@ -54,8 +54,7 @@ class VolumeSource:
 
     def make_durable(self, table_id: str, version: int) -> None:
         """See :class:`~volstream.changes.streams.source.TableSource`. Refreshes in the catalog are durable."""
-        del table_id
-        if self.has_newer(version - 1):
+        if self.has_newer(version - 1, table_id):
             return
         snapshot = self.snapshot()
         for view in (snapshot.base, snapshot.tail):
@@ -69,7 +68,7 @@ class VolumeSource:
         floor = self.snapshot().floor
         return f"the changes after refresh {after} are no longer kept" if after < floor else None
 
-    def has_newer(self, version: int | None) -> bool:
+    def has_newer(self, version: int | None, table_id: str | None) -> bool:  # noqa: ARG002  # a directory lives as its volume
         """True if the catalog has a later refresh."""
         volume = self.volume or self.catalog.volumes.by_id(self.id)
         return volume is not None and volume.refresh_count > (version or 0)
@@ -77,6 +76,10 @@ class VolumeSource:
     def stale_after(self, offset: int) -> datetime | None:  # noqa: ARG002  # what streams need is kept
         """Returns None: unconsumed changes are kept for streams."""
         return None
+
+    def redefined(self, after: int, until: int) -> bool:  # noqa: ARG002  # all directories have the same columns
+        """Returns False."""
+        return False
 
     def only_upkeep(self, after: int, until: int) -> bool:
         """True if there is no refresh in ``(after, until]``: every refresh changes rows."""

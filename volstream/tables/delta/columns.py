@@ -94,7 +94,31 @@ class Schema:
     @property
     def primary_key(self) -> Sequence[str]:
         """Columns of the primary key; empty: none declared."""
-        return [str(column) for column in json.loads(self.properties.get(PRIMARY_KEY, "[]"))]
+        return self.named(json.loads(self.properties.get(PRIMARY_KEY, "[]")))
+
+    def ids_of(self, columns: Collection[str]) -> Sequence[str]:
+        """Returns what identifies columns for good, whatever their names become: their names in data files."""
+        ids = {field["name"]: str((field.get("metadata") or {}).get(shapes.PHYSICAL, field["name"])) for field in self.fields}
+        return [ids.get(column, column) for column in columns]
+
+    def named(self, ids: Sequence[str]) -> Sequence[str]:
+        """Returns the names of columns, given by :meth:`ids_of`; an id that no column has is taken for a name."""
+        names = dict(zip(self.ids_of(self.columns), self.columns, strict=True))
+        return [names.get(id, str(id)) for id in ids]
+
+    def numbered_as(self, newer: Schema) -> Schema:
+        """Returns this schema with the numbers of columns that a newer one has for the same names, if it has none itself."""
+        return replace(self, fields=shapes.numbered(self._row, newer._row)["fields"])
+
+    def redefines(self, older: Schema) -> bool:
+        """True if a query on an ``older`` schema may yield another value for an unchanged row: a column's name is now of another
+        column, or of none, or its type has changed."""
+        now = {field["name"].lower(): field for field in self.fields}
+        for field in older.fields:
+            same = now.get(field["name"].lower())
+            if same is None or shapes.same_field(field, [same]) is None or same["type"] != field["type"]:
+                return True
+        return False
 
     def sql_type(self, column: str) -> str:
         """Returns the SQL type of a column."""

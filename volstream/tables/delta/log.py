@@ -26,7 +26,7 @@ from pyarrow import fs
 from volstream.base.model.names import Name
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.tables.delta.columns import Schema, schema_of
-from volstream.tables.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table
+from volstream.tables.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table, stamp_of
 from volstream.tables.delta.vectors import deleted_rows
 
 T = TypeVar("T")
@@ -167,6 +167,10 @@ def _span(interval: str) -> timedelta:
     return timedelta(seconds=sum(int(number) * _SPANS[unit] for number, unit in parts))
 
 
+#: By location, the newest version when :meth:`DeltaLog.has_newer` looked last: with the table's id, and what tells its log entry.
+_seen: dict[str, tuple[int, str | None, object]] = {}
+
+
 class DeltaLog:
     """The log of the table at ``location`` (a local path or a URI). Every call reads it again."""
 
@@ -279,24 +283,29 @@ class DeltaLog:
             transaction = table.transaction_version(app_id)
             return TableState(int(table.version()), schema_of(table), None if transaction is None else int(transaction))
 
-    def has_newer(self, version: int) -> bool:
-        """True if a commit follows ``version``, or if the log ends before it, as after a restore. Takes a single request; may be
-        true for a commit without data.
+    def has_newer(self, version: int, table_id: str | None) -> bool:
+        """True if a commit follows ``version``, if the log ends before it, as after a restore, or if there is no table of this id
+        any more. May be true for a commit without data.
 
-        A missing ``<version + 1>.json`` proves nothing if ``<version>.json`` is missing too, because the log was cleaned up.
+        The first look in a process opens the table. Later ones take a single request while the log entry stays what it was.
         """
         current, following = self.entries(version, version + 1)
         if following is not None:
             return True
-        if current is not None:
+        if current is not None and _seen.get(self.location) == (version, table_id, current):
             return False
-        newest = self.latest_version()
-        return newest is not None and newest != version
+        if self.head() != (version, table_id):
+            return True
+        _seen[self.location] = (version, table_id, current)
+        return False
 
     def entries(self, *versions: int) -> Sequence[object]:
         """Returns what tells the log entry of each version from one of another table; None: there is none. A request each."""
         filesystem, path = filesystem_of(self.location)
-        found = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json" for version in versions])
+        names = [f"{path}/_delta_log/{version:020d}.json" for version in versions]
+        if isinstance(filesystem, fs.LocalFileSystem):
+            return [*map(stamp_of, names)]
+        found = filesystem.get_file_info(names)
         return [(entry.mtime_ns, entry.size) if entry.type == fs.FileType.File else None for entry in found]
 
     def readable_from(self, version: int) -> bool:

@@ -114,7 +114,7 @@ def read_table(location: str) -> DeltaTable:
     if is_remote(location):
         return open_table(location)
     log = _log_of(location)
-    folder = _stamp(log)  # before the log is read: what changes meanwhile is noticed by the next caller
+    folder = stamp_of(log)  # before the log is read: what changes meanwhile is noticed by the next caller
     with _reading:
         known = _read.get(log)
     if known is not None and known[1].is_newest(folder):
@@ -124,7 +124,7 @@ def read_table(location: str) -> DeltaTable:
         raise DependencyError(f"The table at {location} is damaged: version {emptied} of its log is empty.")
     with _reading:
         _read.pop(log, None)
-        _read[log] = table, SeenVersion(log, table.version(), folder, _stamp(_entry(log, table.version())))
+        _read[log] = table, SeenVersion(log, table.version(), folder, stamp_of(_entry(log, table.version())))
         if len(_read) > _MOST_READ:
             del _read[next(iter(_read))]
     return table
@@ -155,7 +155,7 @@ class SeenVersion:
     def of(cls, location: str, version: int) -> SeenVersion:
         """Returns a version that has just been read, or written."""
         log = _log_of(location)
-        return cls(log, version, _stamp(log), _stamp(_entry(log, version)))
+        return cls(log, version, stamp_of(log), stamp_of(_entry(log, version)))
 
     def is_newest(self, folder: tuple[int, ...] | None = None) -> bool:
         """Returns whether it still is.
@@ -165,15 +165,17 @@ class SeenVersion:
         """
         # The time of a folder is some milliseconds coarse: the next version may have come within them.
         return (
-            (folder or _stamp(self.log)) == self.folder
-            and _stamp(_entry(self.log, self.version)) == self.entry
-            and _stamp(_entry(self.log, self.version + 1)) is None
+            (folder or stamp_of(self.log)) == self.folder
+            and stamp_of(_entry(self.log, self.version)) == self.entry
+            and stamp_of(_entry(self.log, self.version + 1)) is None
         )
 
 
 def _emptied(log: str, version: int) -> int | None:
     """Returns the newest version after a checkpoint of which a log has an empty entry; None: none that it shows."""
-    while (entry := _stamp(_entry(log, version))) is not None and not os.path.exists(f"{log}/{version:020d}.checkpoint.parquet"):
+    while (entry := stamp_of(_entry(log, version))) is not None and not os.path.exists(
+        f"{log}/{version:020d}.checkpoint.parquet"
+    ):
         if not entry[-1]:
             return version
         version -= 1
@@ -184,7 +186,7 @@ def _entry(log: str, version: int) -> str:
     return f"{log}/{version:020d}.json"
 
 
-def _stamp(path: str) -> tuple[int, ...] | None:
+def stamp_of(path: str) -> tuple[int, ...] | None:
     """Returns what changes with a file, or with a folder's list of files; None: there is none."""
     try:
         found = os.stat(path)

@@ -11,6 +11,9 @@ from volstream.sql.text import quote_column, type_of
 #: Metadata of a column or field: the number by which its values stay known under another name.
 ID = "delta.columnMapping.id"
 
+#: Metadata of a column: its name in data files, which stays, too. Where columns are not mapped, it is the column's name.
+PHYSICAL = "delta.columnMapping.physicalName"
+
 #: Types that a type can be widened to; to decimals see :func:`_is_wider`.
 _WIDER = {
     "byte": ("short", "integer", "long", "double"),
@@ -56,6 +59,27 @@ def converted(value: str, new: Any, old: Any) -> str:
             former = f"{value}.{quote_column(before['name'])}"
             fields.append(f"{converted(former, field['type'], before['type'])} AS {name}")
     return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(fields)}) END"
+
+
+def numbered(kind: Any, newer: Any) -> Any:
+    """Returns a type whose fields have the numbers that a newer version gives to fields of these names.
+
+    Columns are numbered when their mapping is switched on. No column is renamed before, or in that commit.
+    """
+    if isinstance(kind, str) or isinstance(newer, str) or kind["type"] != newer["type"]:
+        return kind
+    if kind["type"] != "struct":
+        parts = {part: numbered(kind[part], newer[part]) for part in ("elementType", "keyType", "valueType") if part in kind}
+        return {**kind, **parts}
+    later = {field["name"]: field for field in newer["fields"]}
+    fields = []
+    for field in kind["fields"]:
+        now, own = later.get(field["name"]), field.get("metadata") or {}
+        if now is not None and ID not in own:
+            numbers = {key: value for key, value in (now.get("metadata") or {}).items() if key in (ID, PHYSICAL)}
+            field = {**field, "type": numbered(field["type"], now["type"]), "metadata": {**own, **numbers}}
+        fields.append(field)
+    return {**kind, "fields": fields}
 
 
 def same_field(field: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -70,7 +70,7 @@ def columns_of(target: str) -> pa.Schema:
         with mapped(target):
             opened = read_table(target)
             schema, fields = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
-            key = opened.metadata().configuration.get(delta_columns.PRIMARY_KEY) or "[]"
+            key = json.dumps(delta_columns.schema_of(opened).primary_key)
     except TableNotFoundError:
         raise NotFoundError(f"There is no table at {target}.") from None
     taken = {name.lower() for name in schema.names} & {*OWN}

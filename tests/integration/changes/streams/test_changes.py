@@ -120,6 +120,15 @@ def test_changes_are_read_from_one_time_to_another(changed: Home) -> None:
         changed.session.changes(changed.name("t"))
 
 
+def test_a_range_after_the_newest_version_is_empty(changed: Home) -> None:
+    """So that a reader that polls need not know whether there is a version yet."""
+    newest = max(row["version"] for row in changed.sql("DESCRIBE HISTORY t$"))
+    for clause in (f"FROM VERSION {newest} EXCLUSIVE", f"FROM VERSION {newest + 1} WITH (deduplicationMode = 'NETCHANGES')"):
+        assert changed.rows(f"SELECT * FROM t$ CHANGES {clause}") == []
+    with pytest.raises(InvalidValueError, match=f"ends at version {newest - 1}, before it begins at version {newest}"):
+        changed.sql(f"SELECT * FROM t$ CHANGES FROM VERSION {newest} TO VERSION {newest - 1}")
+
+
 @pytest.mark.long
 def test_columns_can_identify_rows_in_place_of_their_ids(home: Home) -> None:
     home.tracked(columns="id INT, v STRING", stream=None)

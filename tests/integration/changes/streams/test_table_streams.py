@@ -570,6 +570,19 @@ def test_changes_are_read_from_a_table_created_and_overwritten_by_others(home: H
     assert home.rows(KINDS) == [("INSERT", 2, "y", 2)]
 
 
+def test_a_table_created_again_with_as_many_versions_is_noticed_by_jobs(home: Home) -> None:
+    """A job with nothing to do would succeed, with the rows of the table before."""
+    home.tracked(columns="k INT")
+    home.sql(
+        "CREATE TABLE u$ (k INT); CREATE JOB j$ AS INSERT INTO u$ SELECT k FROM s$; CREATE DYNAMIC TABLE d$ AS SELECT k FROM t$"
+    )
+    home.sql("RUN JOB j$; REFRESH DYNAMIC TABLE d$; DROP TABLE t$")
+    home.tracked(columns="k INT", stream=None)
+    for statement in ("RUN JOB j$", "REFRESH DYNAMIC TABLE d$"):
+        with pytest.raises(StreamStaleError, match="re-created"):
+            home.sql(statement)
+
+
 @pytest.mark.long
 def test_a_re_created_table_makes_the_stream_stale(home: Home) -> None:
     """Rule R-23 of docs/streams.md."""
