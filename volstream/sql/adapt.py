@@ -15,7 +15,7 @@ from volstream.errors import SqlError
 from volstream.sql import names, types
 from volstream.sql.scanning import is_alias, parts_at
 from volstream.sql.stable import StableColumns
-from volstream.sql.text import literal, tree_of
+from volstream.sql.text import literal, slices, tree_of
 from volstream.sql.tokens import Token, tokenize
 
 #: Delta refuses columns with a DEFAULT without this table feature.
@@ -143,20 +143,13 @@ def _conditions(
         condition = when.args.get("condition")
         if condition is None or when.args.get("source") or not first < then < len(words):
             return None
-        ends = [_next(words, depths, "AND", first + 1)]
-        while ends[-1] < then:
-            ends.append(_next(words, depths, "AND", ends[-1] + 1))
-        # An AND may also belong to BETWEEN: slices are joined until each is one of the tree's conjuncts.
+        # An AND may also belong to BETWEEN, or be inside of an OR.
+        inside = [at - first - 1 for at in range(first + 1, then) if words[at] == "AND" and depths[at] == 0]
         conjuncts = [part.unnest() for part in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
-        parts, begin = list[tuple[str, Any]](), first + 1
-        for end in (min(end, then) for end in ends):
-            text = merge[tokens[begin].start : tokens[end - 1].end + 1] if begin < end else ""
-            if len(parts) < len(conjuncts) and _tree_of_condition(text) == conjuncts[len(parts)]:
-                parts.append((text, conjuncts[len(parts)]))
-                begin = end + 1
-        if len(parts) != len(conjuncts) or begin != then + 1:
+        texts = slices(merge, tokens[first + 1 : then], inside, conjuncts, _tree_of_condition)
+        if texts is None:
             return None
-        found.append(parts)
+        found.append(list(zip(texts, conjuncts, strict=True)))
     return found
 
 

@@ -6,12 +6,15 @@ No other module puts a path, a key or a user's text into a statement.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from volstream.base.model.names import quote
 from volstream.errors import SqlError
+
+if TYPE_CHECKING:
+    from volstream.sql.tokens import Token
 
 #: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
 #: range.
@@ -134,6 +137,27 @@ def tree_of(text: str) -> Any:
         AssertionError,
     ):  # of sqlglot's own code, which expects more of what is invalid
         raise ParseError("it is not valid") from None
+
+
+def slices(
+    text: str, tokens: Sequence[Token], breaks: Sequence[int], trees: Sequence[Any], parse: Callable[[str], Any]
+) -> list[str] | None:
+    """Splits a text into the slices from which trees were parsed; None: no split yields them.
+
+    What is executed is the user's text: sqlglot writes trees in words that may mean something else.
+
+    Args:
+        tokens: those of the text.
+        breaks: positions of the tokens that separate slices, or are inside of one.
+        parse: returns the tree of a slice, or None if it has none.
+    """
+    found, begin = list[str](), 0
+    for end in (*breaks, len(tokens)):
+        piece = text[tokens[begin].start : tokens[end - 1].end + 1] if begin < end else ""
+        if len(found) < len(trees) and parse(piece) == trees[len(found)]:
+            found.append(piece)
+            begin = end + 1
+    return found if len(found) == len(trees) and begin == len(tokens) + 1 else None
 
 
 def _with_backslashes(text: str) -> str:

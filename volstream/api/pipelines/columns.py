@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from volstream.errors import InvalidValueError
-from volstream.sql.text import tree_of
+from volstream.sql.text import slices, tree_of
+from volstream.sql.tokens import tokenize
 from volstream.tables.delta.columns import Schema, definition_of
 
 
@@ -40,8 +42,13 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
     listed = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not listed:
         raise _not_columns(text)
+    tokens = tokenize(text)
+    commas = [at for at, token in enumerate(tokens) if token.word == ","]
+    texts = slices(text, tokens, commas, listed, _only_column)
+    if texts is None:
+        raise _not_columns(text)
     columns: dict[str, ColumnDefinition] = {}
-    for node in listed:
+    for node, definition in zip(listed, texts, strict=True):
         if isinstance(node, exp.Identifier) or (isinstance(node, exp.ColumnDef) and node.args.get("kind") is None):
             raise _not_columns(text)
         if not isinstance(node, exp.ColumnDef) or node.find(exp.PrimaryKeyColumnConstraint):
@@ -50,9 +57,19 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
             )
         if node.name.lower() in columns:
             raise InvalidValueError(f"The column {node.name!r} is declared twice.")
-        definition = node.sql(dialect="databricks")
         columns[node.name.lower()] = ColumnDefinition(node.name, _spelled(node.args["kind"]), definition)
     return columns
+
+
+def _only_column(text: str) -> Any:
+    """Returns the tree of a column's definition; None: the text is no definition, or several."""
+    from sqlglot.errors import SqlglotError
+
+    try:
+        listed = tree_of(f"CREATE TABLE t ({text})").this.expressions
+    except (SqlglotError, AttributeError):
+        return None
+    return listed[0] if len(listed) == 1 else None
 
 
 def columns_text(schema: Schema) -> str:

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0106"
-down_revision = "0104"
+down_revision = "0105"
 
 
 def upgrade() -> None:
