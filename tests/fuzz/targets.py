@@ -32,9 +32,10 @@ from volstream.files.providers.aws import events as s3_events
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import check_where
 from volstream.jobs.schedule import check_cron, next_due
-from volstream.sql import adapt, dialects, grammar, incremental, names
-from volstream.sql.changes import changes_of
-from volstream.sql.tokens import split, words_of
+from volstream.sql import adapt, dialects, grammar, incremental
+from volstream.sql.changes import changes_of, time_of
+from volstream.sql.statement import SparkStatement
+from volstream.sql.tokens import split
 
 #: Exit codes that the README documents, but for 1: that is a bug.
 _CODES = (0, 2, 3, 4, 5, 6, 130)
@@ -63,29 +64,26 @@ class WrongError(AssertionError):
 
 def _statement(text: str) -> None:
     for one in split(text):
-        words = words_of(one)
-        if grammar.owned(words):
+        if grammar.owned(SparkStatement(one).words):
             grammar.parse(one)
 
 
 def _for_spark(text: str) -> None:
-    for one in split(text):
-        for reference in names.references(one):
+    for one in map(SparkStatement, split(text)):
+        for reference in one.references:
             changes_of(one, reference)
-        names.calls(one)
-        names.targets(one)
-        names.writes(one)
-        names.named(one)
+            time_of(one, reference)
+        assert (one.calls, one.targets, one.writes, one.named) is not None
         adapt.create_table(one, "key", {"change_tracking": lambda value: {"tracked": value}})
-        dialects.found_in(one)
+        dialects.found_in(one.text)
         adapt.insert_all_columns(one, ["a", "b`c"])
         adapt.as_insert(one)
-        match words_of(one)[:1]:
+        match one.words[:1]:
             case ["MERGE"]:
                 adapt.filtered_merge(one, lambda _: ["id", "__change_type"], ["id"])
             case ["SELECT" | "WITH"]:
-                incremental.group_key(one, {"id": "int"})
-                incremental.is_row_by_row(one, {"id": "int"})
+                incremental.group_key(one.text, {"id": "int"})
+                incremental.is_row_by_row(one.text, {"id": "int"})
 
 
 def _body(text: str) -> None:

@@ -29,8 +29,8 @@ from volstream.ingest.local import LocalTables
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeOptionsBuilder
 from volstream.ingest.remote import Client, RemoteTable
 from volstream.ingest.stream import RealtimeStream
-from volstream.sql import names
 from volstream.sql.parameters import in_schema, with_parameters
+from volstream.sql.statement import SparkStatement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -336,7 +336,7 @@ class Cursor(Closeable):
         with _mapped():
             answer = self._run(operation, parameters)
             fields = answer.columns.fields
-            if fields and fields[0].name == "num_affected_rows" and not names.is_query(operation):
+            if fields and fields[0].name == "num_affected_rows" and not SparkStatement(operation).is_query:
                 self.rowcount = sum(int(batch[0][0].as_py() or 0) for batch in answer.batches())
             elif fields:
                 kinds = [(field.name, field.dataType.simpleString()) for field in fields]

@@ -16,6 +16,7 @@ from volstream.compat.leaf import consume
 from volstream.errors import InvalidValueError
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import quote_column
 from volstream.tables.delta.writer import with_retries
 
@@ -97,7 +98,7 @@ class Table(DataFrame):
 
         if not clauses or not all(isinstance(clause, Clause) for clause in clauses):
             raise InvalidValueError("A merge needs clauses.", "Give a list: [when_matched().update({...}), ...].")
-        statement = f"DELETE FROM {self._name.qualified}"  # stands for all that change rows
+        statement = SparkStatement(f"DELETE FROM {self._name.qualified}")  # stands for all that change rows
         with as_sql_errors():
             _, location = target_of(self._home, statement)
             check_exists(self._home, self._name, location)

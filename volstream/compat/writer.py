@@ -12,6 +12,7 @@ from volstream.compat.leaf import Leaf, consume
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import type_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
@@ -66,7 +67,7 @@ class Writer:
         with as_sql_errors():
             name, replaces = target.qualified, self._mode == "overwrite"
             stands_for = f"REPLACE TABLE {name} AS SELECT 1" if replaces else f"INSERT INTO {name} SELECT 1"
-            with arrived.settled(self._home, stands_for):
+            with arrived.settled(self._home, SparkStatement(stands_for)):
                 if self._leaves:
                     self._consume(location, present=present)
                 else:

@@ -52,7 +52,7 @@ class PresignedUrl:
 
 
 def volume_function(name: str, store: ObjectStore) -> Any:
-    """Returns a function of :data:`volstream.sql.names.VOLUME_FUNCTIONS` as Spark registers it.
+    """Returns a function of :data:`volstream.sql.statement.VOLUME_FUNCTIONS` as Spark registers it.
 
     Raises:
         StorageError: the store gives no keys.

@@ -1,4 +1,4 @@
-"""Rewrites SQL before it is passed to Spark. Pure: text in, text out."""
+"""Rewrites statements before they are passed to Spark. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.names import quote
 from volstream.errors import SqlError
-from volstream.sql import names, types
+from volstream.sql import types
 from volstream.sql.scanning import is_alias, parts_at
 from volstream.sql.stable import StableColumns
-from volstream.sql.text import literal, slices, tree_of
-from volstream.sql.tokens import Token, tokenize
+from volstream.sql.statement import SparkStatement
+from volstream.sql.text import literal, pairs, slices, tree_of
+from volstream.sql.tokens import Edit, Token
 
 #: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
 
+#: Words of a clause of MERGE that lists no columns.
+_ALL_COLUMNS = ("INSERT", "VALUES")
+
 _SHOW_LIKE = re.compile(r"\s*SHOW\s+(TABLES|VIEWS|SCHEMAS|DATABASES|FUNCTIONS)\b.*\bLIKE\b", re.IGNORECASE | re.DOTALL)
 
 
-def create_table(statement: str, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]) -> str:
+def create_table(
+    statement: SparkStatement, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]
+) -> SparkStatement:
     """Rewrites CREATE TABLE or ALTER TABLE for Spark: replaces types of other platforms by Spark's, a PRIMARY KEY by a table
     property with the columns' names, and properties like ``change_tracking`` by several Delta properties. A column's
     ``DEFAULT`` in a CREATE TABLE adds the table feature that Delta requires.
@@ -37,52 +43,49 @@ def create_table(statement: str, key_property: str, shorthands: Mapping[str, Cal
             list.
         InvalidValueError: the value of such a property, or the type of a column, is invalid.
     """
-    tokens = tokenize(statement)
+    tokens = statement.tokens
     edits = types.edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
         if token.token_type is TokenType.PRIMARY_KEY:
             if key:
                 raise SqlError("A table can have only one PRIMARY KEY.")
-            key, edit = _key(statement, tokens, position)
+            key, edit = _key(statement, position)
             edits.append(edit)
-    for one in names.properties(statement):
+    for one in statement.properties:
         if one.value is not None and (shorthand := shorthands.get(one.name.lower())) is not None:
-            pairs = ", ".join(f"'{name}' = '{setting}'" for name, setting in shorthand(one.value).items())
-            edits.append((one.start, one.end, pairs))
+            edits.append((one.start, one.end, pairs(shorthand(one.value))))
+    added: dict[str, str] = {}
+    if _has_default(statement) and _DEFAULTS not in {token.text for token in tokens}:
+        added[_DEFAULTS] = "supported"
     if key:
         check_partitions(_partitions(tokens), key)
-    text = statement
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-    if key:
-        text = _with_property(text, key_property, json.dumps(key))
-    if _has_default(tokens) and _DEFAULTS not in {token.text for token in tokens}:
-        text = _with_property(text, _DEFAULTS, "supported")
-    return text
+        added[key_property] = json.dumps(key)
+    return statement.replaced([*edits, *([_with_properties(statement, added)] if added else [])])
 
 
-def in_sparks_words(statement: str) -> str:
+def in_sparks_words(statement: SparkStatement) -> SparkStatement:
     """Rewrites what other platforms write in a statement of any kind: types of casts, and ``%`` in ``SHOW ... LIKE``."""
-    if not _SHOW_LIKE.match(statement):
-        return types.in_casts(statement)
-    pattern = tokenize(statement)[-1]
+    if not _SHOW_LIKE.match(statement.text):
+        return statement.replaced(types.in_casts(statement))
+    pattern = statement.tokens[-1]
     if pattern.token_type is not TokenType.STRING:
         return statement
-    return f"{statement[: pattern.start]}{literal(pattern.text.replace('%', '*'))}{statement[pattern.end + 1 :]}"
+    return statement.replaced([(pattern.start, pattern.end + 1, literal(pattern.text.replace("%", "*")))])
 
 
-def insert_all_columns(statement: str, columns: Sequence[str]) -> str:
+def insert_all_columns(merge: SparkStatement, columns: Sequence[str]) -> SparkStatement:
     """Adds the target's columns to a MERGE whose ``INSERT VALUES (...)`` lists none."""
     listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
-    text = statement
-    for before, after in reversed(list(pairwise(tokenize(statement)))):
-        if before.word == "INSERT" and after.word == "VALUES":
-            text = text[: before.end + 1] + f" ({listed})" + text[before.end + 1 :]
-    return text
+    before = pairwise(merge.tokens)
+    return merge.replaced(
+        (one.end + 1, one.end + 1, f" ({listed})") for one, two in before if (one.word, two.word) == _ALL_COLUMNS
+    )
 
 
-def filtered_merge(merge: str, columns_of: Callable[[str], Sequence[str]], target_columns: Sequence[str]) -> str:
+def filtered_merge(
+    merge: SparkStatement, columns_of: Callable[[str], Sequence[str]], target_columns: Sequence[str]
+) -> SparkStatement:
     """Returns a MERGE without the source rows that no clause can match, where its conditions show which these are.
 
     A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. The filter
@@ -91,17 +94,16 @@ def filtered_merge(merge: str, columns_of: Callable[[str], Sequence[str]], targe
     Args:
         columns_of: returns the columns of a relation, which is given as it is written after USING.
     """
-    tokens = tokenize(merge)
-    words, depths = [token.word for token in tokens], _depths(tokens)
+    tokens, words, depths = merge.tokens, merge.words, _depths(merge.tokens)
     using, on, when = (_next(words, depths, word) for word in ("USING", "ON", "WHEN"))
     if words[:1] != ["MERGE"] or not using < on < when < len(words):
         return merge
-    start, end = tokens[using].end + 1, tokens[on].start
     alias = _alias(tokens[using + 1 : on]) if using + 1 < on else None
-    conditions = _conditions(merge, tokens[when:], words[when:], depths[when:])
+    conditions = _conditions(merge.text, tokens[when:], words[when:], depths[when:])
     if alias is None or conditions is None:
         return merge
-    source = merge[tokens[using + 1].start : tokens[on - 1].end + 1]
+    start, end = tokens[using + 1].start, tokens[on - 1].end + 1
+    source = merge.text[start:end]
     columns = columns_of(source)
     stable = StableColumns(alias, columns)
     own = {name.lower() for name in columns} - {name.lower() for name in target_columns}
@@ -111,7 +113,7 @@ def filtered_merge(merge: str, columns_of: Callable[[str], Sequence[str]], targe
         if not mine:
             return merge
         kept.append(f"({' AND '.join(f'({text})' for text in mine)})")
-    return f"{merge[:start]} (SELECT * FROM {source} WHERE {' OR '.join(kept)}) AS {quote(alias)} {merge[end:]}"
+    return merge.replaced([(start, end, f"(SELECT * FROM {source} WHERE {' OR '.join(kept)}) AS {quote(alias)}")])
 
 
 def _is_of_source(condition: Any, stable: StableColumns, own: Collection[str]) -> bool:
@@ -196,13 +198,11 @@ def _closing(words: Sequence[str], opening: int) -> int | None:
     return None
 
 
-def as_insert(statement: str) -> tuple[str, str, str] | None:
-    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the empty table and one that fills it.
-
-    Also returns the table's name. None for other statements.
+def as_insert(statement: SparkStatement) -> tuple[SparkStatement, SparkStatement] | None:
+    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the empty table and one that fills it. None for other
+    statements.
     """
-    tokens = tokenize(statement)
-    words = [token.word for token in tokens]
+    text, words = statement.text, statement.words
     if words[:1] != ["CREATE"] or "TABLE" not in words[:4]:
         return None
     for position, word in enumerate(words):
@@ -210,19 +210,18 @@ def as_insert(statement: str) -> tuple[str, str, str] | None:
             start = words.index("TABLE") + 1
             if words[start : start + 3] == ["IF", "NOT", "EXISTS"]:
                 start += 3
-            named = names.reference_at(statement, tokens, start)
+            named = statement.reference_at(start)
             if named is None:
                 raise SqlError("CREATE TABLE must be followed by the name of a table.")
-            name = statement[named.start : named.end]
-            query = statement[tokens[position].end + 1 :]
-            create = f"{statement[: tokens[position].end + 1]} SELECT * FROM ({query}\n) LIMIT 0"
-            return create, f"INSERT INTO {name} {query}", name
+            end = statement.tokens[position].end + 1
+            create = f"{text[:end]} SELECT * FROM ({text[end:]}\n) LIMIT 0"
+            return SparkStatement(create), SparkStatement(f"INSERT INTO {text[named.start : named.end]} {text[end:]}")
     return None
 
 
-def _has_default(tokens: Sequence[Any]) -> bool:
+def _has_default(statement: SparkStatement) -> bool:
     """True if a CREATE TABLE has a column with a DEFAULT."""
-    words = [token.word for token in tokens]
+    tokens, words = statement.tokens, statement.words
     opening = words.index("(") if "(" in words else 0
     if words[:1] != ["CREATE"] or not opening or "AS" in words[:opening]:
         return False
@@ -231,22 +230,22 @@ def _has_default(tokens: Sequence[Any]) -> bool:
     return any(tokens[at].token_type is TokenType.DEFAULT and words[at - 1] not in ("(", ",") for at in inside)
 
 
-def _key(statement: str, tokens: Sequence[Any], position: int) -> tuple[list[str], tuple[int, int, str]]:
+def _key(statement: SparkStatement, position: int) -> tuple[list[str], Edit]:
     """Returns the columns of the PRIMARY KEY at a position, and the edit that removes the clause."""
+    tokens, words = statement.tokens, statement.words
     after = position + 1
-    if after < len(tokens) and tokens[after].word == "(":  # a table constraint: with the preceding comma and name
-        end = next((at for at in range(after, len(tokens)) if tokens[at].word == ")"), None)
+    if words[after : after + 1] == ["("]:  # a table constraint: with the preceding comma and name
+        end = next((at for at in range(after, len(tokens)) if words[at] == ")"), None)
         if end is None:
             raise SqlError("The PRIMARY KEY has no closing parenthesis.")
         columns = [_unquoted(statement, token) for token in tokens[after + 1 : end] if token.word != ","]
-        first = position - 2 if tokens[position - 2].word == "CONSTRAINT" else position
-        if tokens[first - 1].word != ",":
+        first = position - 2 if words[position - 2] == "CONSTRAINT" else position
+        if words[first - 1] != ",":
             raise SqlError("A table needs columns before its PRIMARY KEY.")
         return columns, (tokens[first - 1].start, tokens[end].end + 1, "")
     # A column constraint: the column is between the enclosing commas or parentheses.
     at, end = _edge(tokens, position, -1), _edge(tokens, position, 1)
-    column = [token.word for token in tokens[at + 1 : end]]
-    required = any(column[index : index + 2] == ["NOT", "NULL"] for index in range(len(column)))
+    required = ("NOT", "NULL") in pairwise(words[at + 1 : end])
     edit = (tokens[position].start, tokens[position].end + 1, "" if required else "NOT NULL")
     return [_unquoted(statement, tokens[at + 1])], edit
 
@@ -283,18 +282,18 @@ def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
     return at
 
 
-def _with_property(statement: str, key: str, value: str) -> str:
-    tokens = tokenize(statement)
-    pair = f"'{key}' = {literal(value)}"
-    for position, token in enumerate(tokens):
-        if token.word == "TBLPROPERTIES":
-            if position + 1 == len(tokens) or tokens[position + 1].word != "(":
-                raise SqlError("TBLPROPERTIES must be followed by a list.", "TBLPROPERTIES ('key' = 'value')")
-            at = tokens[position + 1].end + 1
-            return f"{statement[:at]}{pair}, {statement[at:]}"
-    return f"{statement} TBLPROPERTIES ({pair})"
+def _with_properties(statement: SparkStatement, properties: Mapping[str, str]) -> Edit:
+    """Returns the edit that adds properties to those of a table. Raises SqlError if these are no list."""
+    words = statement.words
+    at = words.index("TBLPROPERTIES") if "TBLPROPERTIES" in words else None
+    if at is None:
+        return (len(statement.text), len(statement.text), f" TBLPROPERTIES ({pairs(properties)})")
+    if words[at + 1 : at + 2] != ["("]:
+        raise SqlError("TBLPROPERTIES must be followed by a list.", "TBLPROPERTIES ('key' = 'value')")
+    begin = statement.tokens[at + 1].end + 1
+    return (begin, begin, f"{pairs(properties)}, ")
 
 
-def _unquoted(statement: str, token: Any) -> str:
-    text = statement[token.start : token.end + 1]
+def _unquoted(statement: SparkStatement, token: Token) -> str:
+    text = statement.text[token.start : token.end + 1]
     return text[1:-1].replace("``", "`") if text.startswith("`") else text

@@ -10,10 +10,11 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.text import like
 from volstream.errors import SqlError
-from volstream.sql.tokens import Token, tokenize
+from volstream.sql.tokens import Token
 
 if TYPE_CHECKING:
     from volstream.sql.scanning import Reference
+    from volstream.sql.statement import SparkStatement
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,22 @@ class ChangesClause:
     end: int
 
 
-def changes_of(statement: str, reference: Reference) -> ChangesClause | None:
+def changes_of(statement: SparkStatement, reference: Reference) -> ChangesClause | None:
     """Returns the changes that a statement requests of a relation; None if it requests none. Raises SqlError."""
-    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    tokens = statement.tokens_after(reference.end)
     clause = clause_in(tokens)
     if clause is None and [token.word for token in tokens[:2]] == ["CHANGES", "FROM"]:
         raise SqlError("CHANGES FROM must be followed by VERSION and a number, or by TIMESTAMP and a time in quotes.")
     return clause
 
 
-def travel_of(statement: str, reference: Reference) -> tuple[int | str, int] | None:
+def travel_of(statement: SparkStatement, reference: Reference) -> tuple[int | str, int] | None:
     """Returns the version, or the text of the time, in ``VERSION AS OF 3`` after a relation, and its end; None if it has none.
 
     Raises:
         SqlError: it is an expression.
     """
-    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    tokens = statement.tokens_after(reference.end)
     words = [token.word for token in tokens]
     skipped = 1 if words[:1] == ["FOR"] else 0
     kind = words[skipped : skipped + 1]
@@ -74,9 +75,9 @@ class TimeClause:
     end: int
 
 
-def time_of(statement: str, reference: Reference) -> TimeClause | None:
+def time_of(statement: SparkStatement, reference: Reference) -> TimeClause | None:
     """Returns the time at which a statement reads a relation; None: none, or no literal. Raises SqlError."""
-    tokens = [token for token in tokenize(statement) if token.start >= reference.end]
+    tokens = statement.tokens_after(reference.end)
     words = [token.word for token in tokens]
     at = 1 if words[:1] == ["FOR"] else 0
     if words[at : at + 1] not in (["TIMESTAMP"], ["SYSTEM_TIME"]) or words[at + 1 : at + 3] != ["AS", "OF"]:
@@ -88,7 +89,7 @@ def time_of(statement: str, reference: Reference) -> TimeClause | None:
     if not is_literal or not (after in ([], [""], [")"], [","]) or after[0].replace("_", "A").replace(" ", "").isalnum()):
         return None
     begin, end = tokens[0].start, tokens[last].end + 1
-    return TimeClause(statement[tokens[first].start : end], begin, end)
+    return TimeClause(statement.text[tokens[first].start : end], begin, end)
 
 
 def clause_in(tokens: list[Token]) -> ChangesClause | None:

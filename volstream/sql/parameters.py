@@ -15,9 +15,10 @@ from volstream.base.model.files import is_utf8
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError, SqlError
-from volstream.sql import grammar, names
+from volstream.sql import grammar
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal
-from volstream.sql.tokens import Token, only, tokenize, words_of
+from volstream.sql.tokens import Edit, Token, only, tokenize
 
 
 def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> str:
@@ -148,30 +149,28 @@ def _decimal(value: Decimal) -> str:
     return f"CAST({literal(f'{value:f}')} AS DECIMAL({max(1, precision)}, {scale}))"
 
 
-def in_schema(statement: str, schema: str) -> str:
+def in_schema(text: str, schema: str) -> str:
     """Returns a statement with ``schema`` added to each unqualified object name. Raises SqlError if it cannot be parsed."""
     if schema == DEFAULT_SCHEMA:
-        return statement
-    statement = only(statement)
-    words = words_of(statement)
+        return text
+    statement = SparkStatement(only(text))
+    words, tokens, edits = statement.words, statement.tokens, list[Edit]()
     if grammar.owned(words):
-        return grammar.in_schema(statement, schema, lambda query: in_schema(query, schema))
-    if words[:2] == ["SHOW", "TABLES"] and words[2:3] not in (["IN"], ["FROM"]):
-        at = tokenize(statement)[1].end + 1
-        return f"{statement[:at]} IN {quote(schema)}{statement[at:]}"
-    text = statement
-    if words[:2] == ["DROP", "FUNCTION"] and "." not in words:
-        at = tokenize(statement)[-1].start
-        return f"{statement[:at]}{quote(schema)}.{statement[at:]}"
-    for call in reversed(names.volume_calls(statement)):
-        if not call.qualified:
-            text = f"{text[: call.start]}{call.function}(VOLUME {Name(schema, call.volume.name)},{text[call.end :]}"
-    statement = text
-    for reference in reversed(names.references(statement)):
-        if not reference.qualified:
+        return grammar.in_schema(statement.text, schema, lambda query: in_schema(query, schema))
+    if statement.begins("SHOW", "TABLES") and words[2:3] not in (["IN"], ["FROM"]):
+        edits.append((tokens[1].end + 1, tokens[1].end + 1, f" IN {quote(schema)}"))
+    elif statement.begins("DROP", "FUNCTION") and "." not in words:
+        edits.append((tokens[-1].start, tokens[-1].start, f"{quote(schema)}."))
+    else:
+        statement = statement.replaced(
+            (call.start, call.end, f"{call.function}(VOLUME {Name(schema, call.volume.name)},")
+            for call in statement.volume_calls
+            if not call.qualified
+        )
+        for reference in statement.references:
             name = Name(schema, reference.name.name)
             written = f"DIRECTORY(VOLUME {name})" if reference.directory else str(name)
             if reference.files is not None:
-                written = f"VOLUME {name}{statement[reference.files.start : reference.end]}"
-            text = text[: reference.start] + written + text[reference.end :]
-    return text
+                written = f"VOLUME {name}{statement.text[reference.files.start : reference.end]}"
+            edits += [] if reference.qualified else [(reference.start, reference.end, written)]
+    return statement.replaced(edits).text

@@ -10,8 +10,8 @@ import itertools
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
-from volstream.sql.names import references, volume_calls
-from volstream.sql.tokens import only, tokenize, words_of
+from volstream.sql.statement import SparkStatement
+from volstream.sql.tokens import only
 
 #: First words of statements that only read.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
@@ -28,7 +28,7 @@ def one_query(text: str) -> str:
         SqlError: the text has no statement or several, or one that writes or reads files.
     """
     statement = only(text)
-    word = words_of(statement)[0]
+    word = SparkStatement(statement).words[0]
     if word not in _READING:
         raise SqlError(f"{word} is not a query.", "Here only SELECT, SHOW and DESCRIBE run; use volstream sql for the others.")
     check_calls(statement)
@@ -37,13 +37,13 @@ def one_query(text: str) -> str:
 
 def check_calls(text: str) -> None:
     """Raises SqlError if a query or condition calls a function that can call arbitrary code, or that reads files."""
-    tokens = tokenize(text)
-    for token, after in itertools.pairwise(tokens):
+    statement = SparkStatement(text)
+    for token, after in itertools.pairwise(statement.tokens):
         if token.word in _HIDING and after.token_type is TokenType.L_PAREN:
             raise SqlError(f"The function {token.text} is not allowed here.")
-    for call in volume_calls(text):
+    for call in statement.volume_calls:
         raise SqlError(f"The function {call.function} is not allowed here.")
-    for reference in references(text):
+    for reference in statement.references:
         if reference.files is not None:
             raise SqlError(
                 f"Files of the volume {reference.name} cannot be read here.", "Use volstream sql, or load them into a table."

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.errors import SqlError
+
+#: A replacement of ``statement[start:end]``.
+Edit: TypeAlias = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,3 @@ def only(text: str) -> str:
         what = f"These are {len(statements)} statements" if statements else "The statement is empty"
         raise SqlError(f"{what}.", "Run one at a time.")
     return statements[0]
-
-
-def words_of(statement: str) -> list[str]:
-    """Returns all words and signs of a statement in upper case, and what is in quotes in single ones."""
-    return [token.word or f"'{token.text.upper()}'" for token in tokenize(statement)]

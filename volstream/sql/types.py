@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.text import like
 from volstream.errors import InvalidValueError
-from volstream.sql.tokens import Token, tokenize
+from volstream.sql.tokens import Edit, Token, tokenize
+
+if TYPE_CHECKING:
+    from volstream.sql.statement import SparkStatement
 
 #: Types that Spark lacks, and Spark's types for the same values.
 _SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING", "TEXT": "STRING"}
@@ -38,7 +42,7 @@ def in_sparks_words(columns: str) -> str:
     return columns
 
 
-def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, str]]:
+def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[Edit]:
     """Returns the replacements for a CREATE TABLE or ALTER TABLE: positions, and Spark's type.
 
     Args:
@@ -64,24 +68,21 @@ def edits(tokens: Sequence[Token], *, depth: int = 1) -> list[tuple[int, int, st
     return replacements
 
 
-def in_casts(statement: str) -> str:
-    """Converts the types of a statement's CAST, TRY_CAST and ``::`` to Spark's."""
-    if not _CAST.search(statement):
-        return statement
-    tokens, text, around = tokenize(statement), statement, [""]
-    found = []
+def in_casts(statement: SparkStatement) -> list[Edit]:
+    """Returns the replacements of types in a statement's CAST, TRY_CAST and ``::`` by Spark's."""
+    if not _CAST.search(statement.text):
+        return []
+    tokens, around, edits = statement.tokens, [""], list[Edit]()
     for at, token in enumerate(tokens):
         before = tokens[at - 1].word if at else ""
-        if (before == "AS" and around[-1] in ("CAST", "TRY_CAST")) or before == "::":
-            found.append(at)
+        cast = (before == "AS" and around[-1] in ("CAST", "TRY_CAST")) or before == "::"
+        if cast and (sparks := _sparks(tokens, at)) is not None:
+            edits.append((token.start, token.end + 1, sparks))
         if token.word == "(":
             around.append(before)
         elif token.word == ")" and len(around) > 1:
             around.pop()
-    for at in reversed(found):
-        if (sparks := _sparks(tokens, at)) is not None:
-            text = text[: tokens[at].start] + sparks + text[tokens[at].end + 1 :]
-    return text
+    return edits
 
 
 def _sparks(tokens: Sequence[Token], at: int) -> str | None:

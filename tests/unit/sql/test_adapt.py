@@ -5,9 +5,14 @@ import pytest
 from volstream.changes.streams.source import SHORTHANDS
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import adapt
+from volstream.sql.statement import SparkStatement
 
 KEY = "volstream.primary_key"
 DEFAULTS = "delta.feature.allowColumnDefaults"
+
+
+def created(statement: str) -> str:
+    return adapt.create_table(SparkStatement(statement), KEY, SHORTHANDS).text
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ DEFAULTS = "delta.feature.allowColumnDefaults"
 )
 def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> None:
     """Rule R-21 of docs/streams.md."""
-    assert adapt.create_table(written, KEY, SHORTHANDS) == passed
+    assert created(written) == passed
 
 
 @pytest.mark.parametrize(
@@ -87,48 +92,50 @@ def test_a_table_definition_is_adapted_to_spark(written: str, passed: str) -> No
 )
 def test_a_type_that_a_column_cannot_have_is_named_with_another(column: str, said: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        adapt.create_table(f"CREATE TABLE t (a INT, {column})", KEY, SHORTHANDS)
+        created(f"CREATE TABLE t (a INT, {column})")
     assert said in str(caught.value)
 
 
 def test_change_tracking_is_true_or_false() -> None:
     for value in ("'maybe'", ""):
         with pytest.raises(InvalidValueError, match="change_tracking"):
-            adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}", KEY, SHORTHANDS)
+            created(f"CREATE TABLE t (a INT) TBLPROPERTIES ('change_tracking' = {value}")
 
 
 def test_partition_columns_are_part_of_the_key() -> None:
     """Rows of one key would be in several partitions."""
     with pytest.raises(SqlError, match=r"column d is not part of the PRIMARY KEY. Add it to the key: PRIMARY KEY \(a, d\)"):
-        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, d DATE) PARTITIONED BY (A, d)", KEY, SHORTHANDS)
-    adapt.create_table("CREATE TABLE t (a INT, d DATE, PRIMARY KEY (d, a)) PARTITIONED BY (D)", KEY, SHORTHANDS)
-    adapt.create_table("CREATE TABLE t (a INT, d DATE) PARTITIONED BY (d)", KEY, SHORTHANDS)
+        created("CREATE TABLE t (a INT PRIMARY KEY, d DATE) PARTITIONED BY (A, d)")
+    created("CREATE TABLE t (a INT, d DATE, PRIMARY KEY (d, a)) PARTITIONED BY (D)")
+    created("CREATE TABLE t (a INT, d DATE) PARTITIONED BY (d)")
 
 
 @pytest.mark.parametrize("days", ["'0'", "'a week'", "99999"])
 def test_a_retention_is_a_number_of_days(days: str) -> None:
     with pytest.raises(InvalidValueError, match="data_retention_days cannot be"):
-        adapt.create_table(f"CREATE TABLE t (a INT) TBLPROPERTIES ('DATA_RETENTION_DAYS' = {days})", KEY, SHORTHANDS)
+        created(f"CREATE TABLE t (a INT) TBLPROPERTIES ('DATA_RETENTION_DAYS' = {days})")
 
 
 def test_a_table_has_one_primary_key() -> None:
     with pytest.raises(SqlError, match="one PRIMARY KEY"):
-        adapt.create_table("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", KEY, SHORTHANDS)
+        created("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)")
 
 
 def test_an_insert_of_all_columns_names_them() -> None:
     """Rule R-21 of docs/streams.md."""
     text = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT VALUES (s.a, 'INSERT VALUES')"
-    assert adapt.insert_all_columns(text, ["a", "b c"]) == text.replace("THEN INSERT VALUES", "THEN INSERT (`a`, `b c`) VALUES")
+    assert adapt.insert_all_columns(SparkStatement(text), ["a", "b c"]).text == text.replace(
+        "THEN INSERT VALUES", "THEN INSERT (`a`, `b c`) VALUES"
+    )
     named = "MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT (a) VALUES (s.a)"
-    assert adapt.insert_all_columns(named, ["a"]) == named
+    assert adapt.insert_all_columns(SparkStatement(named), ["a"]).text == named
 
 
 COLUMNS = ["__change_type", "__commit_version", "__commit_timestamp", "id", "name"]
 
 
 def filtered(merge: str) -> str:
-    return adapt.filtered_merge(merge, lambda _: COLUMNS, ["id", "name"])
+    return adapt.filtered_merge(SparkStatement(merge), lambda _: COLUMNS, ["id", "name"]).text
 
 
 @pytest.mark.parametrize(
@@ -181,20 +188,20 @@ def test_a_source_without_a_name_is_not_filtered() -> None:
 
 
 def test_a_table_from_a_query_is_created_empty_and_then_filled() -> None:
-    made = adapt.as_insert("CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM s -- all")
-    assert made == (
+    made = adapt.as_insert(SparkStatement("CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM s -- all"))
+    assert made is not None
+    assert [one.text for one in made] == [
         "CREATE TABLE IF NOT EXISTS a.t USING DELTA AS SELECT * FROM ( SELECT * FROM s -- all\n) LIMIT 0",
         "INSERT INTO a.t  SELECT * FROM s -- all",
-        "a.t",
-    )
-    assert adapt.as_insert("CREATE TABLE t (a INT)") is None
-    assert adapt.as_insert("INSERT INTO t SELECT 1 AS x") is None
+    ]
+    assert adapt.as_insert(SparkStatement("CREATE TABLE t (a INT)")) is None
+    assert adapt.as_insert(SparkStatement("INSERT INTO t SELECT 1 AS x")) is None
 
 
 @pytest.mark.parametrize("end", ["TBLPROPERTIES", "TBLPROPERTIES 'a' = 'b'"])
 def test_properties_that_are_not_a_list_are_a_user_error(end: str) -> None:
     with pytest.raises(SqlError, match="followed by a list"):
-        adapt.create_table(f"CREATE TABLE t (a INT PRIMARY KEY) {end}", "key", SHORTHANDS)
+        created(f"CREATE TABLE t (a INT PRIMARY KEY) {end}")
 
 
 @pytest.mark.parametrize(
@@ -212,4 +219,4 @@ def test_properties_that_are_not_a_list_are_a_user_error(end: str) -> None:
     ],
 )
 def test_words_of_other_platforms_are_sparks_in_any_statement(written: str, passed: str) -> None:
-    assert adapt.in_sparks_words(written) == passed
+    assert adapt.in_sparks_words(SparkStatement(written)).text == passed

@@ -7,7 +7,7 @@ import pytest
 from volstream.errors import SqlError
 from volstream.sql import grammar
 from volstream.sql.dialects import FOREIGN, ForeignConstruct, check, found_in
-from volstream.sql.tokens import words_of
+from volstream.sql.statement import SparkStatement
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_words_of_other_platforms_are_answered_with_ours(one: ForeignConstruct, 
     assert caught.value.message == f"volstream has no {one.words.format(word=word.lower())}."
     assert caught.value.remedy == one.remedy.replace("{word}", word.lower())
     if one.ours is not None:
-        assert grammar.owned(words_of(one.ours))
+        assert grammar.owned(SparkStatement(one.ours).words)
         grammar.parse(one.ours)
         assert found_in(one.ours) is None
 

@@ -6,9 +6,10 @@ import pytest
 
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
-from volstream.sql import dialects, names, readonly
+from volstream.sql import dialects, readonly
 from volstream.sql.files import FilesClause
 from volstream.sql.parameters import in_schema
+from volstream.sql.statement import SparkStatement
 
 #: Names that a volume may have behind FROM VOLUME.
 NAMES = ("v", "z2", "orders", "public.orders", "`orders`", "`public`.`my-orders`")
@@ -17,7 +18,7 @@ WHOLE = "VOLUME a.v USING csv OPTIONS ('delimiter' = ';', skip_rows 2, header=fa
 
 
 def clauses(statement: str) -> list[tuple[Name, FilesClause]]:
-    return [(one.name, one.files) for one in names.references(statement) if one.files is not None]
+    return [(one.name, one.files) for one in SparkStatement(statement).references if one.files is not None]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +36,9 @@ def test_files_of_a_volume_are_a_relation_wherever_one_may_be(statement: str) ->
     [(name, clause)] = clauses(statement)
     assert (str(name), clause.format, clause.files) == ("a.v", "csv", ["x.csv", "y z.csv"])
     assert clause.options == {"delimiter": ";", "skip_rows": "2", "header": "false"}
-    [reference] = [one for one in names.references(statement) if one.files is not None]
+    [reference] = [one for one in SparkStatement(statement).references if one.files is not None]
     assert statement[reference.start : reference.end] == WHOLE
-    assert all(str(one.name) in ("t", "t2", "a.v") for one in names.references(statement))
+    assert all(str(one.name) in ("t", "t2", "a.v") for one in SparkStatement(statement).references)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_the_format_the_options_and_the_files_may_be_left_out() -> None:
 )
 def test_a_clause_that_is_wrong_is_an_error_with_an_example(clause: str) -> None:
     with pytest.raises(SqlError, match="Write for example: FROM VOLUME v USING csv"):
-        names.references(f"SELECT * FROM VOLUME v USING csv {clause}")
+        assert SparkStatement(f"SELECT * FROM VOLUME v USING csv {clause}").references
 
 
 def test_the_schema_of_a_session_is_that_of_the_volume_too() -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
 from volstream.sql.grammar import Text, owned, parse
-from volstream.sql.tokens import words_of
+from volstream.sql.statement import SparkStatement
 
 
 def options(text: str) -> dict[str, object]:
-    assert owned(words_of(text))
+    assert owned(SparkStatement(text).words)
     return dict(parse(text).options)
 
 
@@ -51,7 +51,7 @@ def test_a_topic_is_an_external_table_with_the_options_of_sparks_source(text: st
 
 
 def test_external_tables_of_spark_are_sparks() -> None:
-    assert not owned(words_of("CREATE EXTERNAL TABLE t (a INT) USING parquet LOCATION '/x'"))
+    assert not owned(SparkStatement("CREATE EXTERNAL TABLE t (a INT) USING parquet LOCATION '/x'").words)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_wrong_statement_is_shown_with_a_caret(text: str, line: int, column: i
     ],
 )
 def test_other_statements_are_left_to_spark(text: str) -> None:
-    assert not owned(words_of(text))
+    assert not owned(SparkStatement(text).words)
 
 
 def test_a_word_that_is_neither_true_nor_false_is_refused() -> None:

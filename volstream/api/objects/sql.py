@@ -18,9 +18,10 @@ from volstream.functions.types.text import document_values
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sql import dialects, grammar, names
+from volstream.sql import dialects, grammar
 from volstream.sql.readonly import one_query
-from volstream.sql.tokens import only, words_of
+from volstream.sql.statement import SparkStatement
+from volstream.sql.tokens import only
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,7 +55,7 @@ def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[
     Raises:
         SqlError: as :func:`run_statement`; also while rows are fetched.
     """
-    if names.is_query(statement):
+    if SparkStatement(statement).is_query:
         return objects.home.unless_yielded(lambda: _begun(objects, statement))
     return _begun(objects, statement)
 
@@ -105,11 +106,11 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _run(objects: Objects, text: str, *, read_only: bool = False) -> DataFrame | Result:
-    statement = one_query(text) if read_only else only(text)
-    dialects.check(statement)
-    words = words_of(statement)
-    if grammar.owned(words) or _drops_function(objects.home, statement, words):
-        done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement))
+    statement = SparkStatement(one_query(text) if read_only else only(text))
+    dialects.check(statement.text)
+    words = statement.words
+    if grammar.owned(words) or _drops_function(objects.home, statement):
+        done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement.text))
     elif read_only:
         done = SparkStatements(objects.home).read(statement)
     else:
@@ -119,12 +120,12 @@ def _run(objects: Objects, text: str, *, read_only: bool = False) -> DataFrame |
     return done
 
 
-def _drops_function(home: Home, statement: str, words: list[str]) -> bool:
+def _drops_function(home: Home, statement: SparkStatement) -> bool:
     """Returns whether a statement drops a function of the home, rather than one of Spark's."""
-    if words[:2] != ["DROP", "FUNCTION"]:
+    if not statement.begins("DROP", "FUNCTION"):
         return False
     try:
-        name = names.named(statement)
+        name = statement.named
     except InvalidValueError:
         return False
     return home.catalog.functions.find(name) is not None

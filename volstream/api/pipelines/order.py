@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from volstream.api.pipelines.model import Definition, Kind
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
-from volstream.sql import names
+from volstream.sql.statement import SparkStatement
 
 #: A definition's kind and name.
 Identity = tuple[Kind, Name]
@@ -54,7 +54,7 @@ def relations(definition: Definition) -> Sequence[Name]:
             return [values["table"]]
         case Kind.JOB | Kind.DYNAMIC_TABLE:
             named = [name for name in (values.get("stream"), values.get("into")) if name is not None]
-            return [*named, *(reference.name for reference in names.references(_sql(definition)) if not reference.directory)]
+            return [*named, *(reference.name for reference in _sql(definition).references if not reference.directory)]
         case _:
             return []
 
@@ -72,15 +72,15 @@ def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
 def _needed(
     definition: Definition, by_identity: Mapping[Identity, Definition], makers: Mapping[Name, Identity]
 ) -> Iterator[Identity]:
-    text = _sql(definition)
+    statement = _sql(definition)
     wanted: list[Identity] = []
     if definition.values.get("volume"):
         wanted.append((Kind.VOLUME, definition.values["volume"]))
     if definition.values.get("outputs_to"):
         wanted.append((Kind.VOLUME, Name.parse(definition.values["outputs_to"])))
-    wanted += [(Kind.VOLUME, reference.name) for reference in names.references(text) if reference.directory]
-    wanted += [(Kind.VOLUME, call.volume) for call in names.volume_calls(text)]
-    wanted += [(Kind.FUNCTION, call.name) for call in names.calls(text)]
+    wanted += [(Kind.VOLUME, reference.name) for reference in statement.references if reference.directory]
+    wanted += [(Kind.VOLUME, call.volume) for call in statement.volume_calls]
+    wanted += [(Kind.FUNCTION, call.name) for call in statement.calls]
     if definition.values.get("connection"):
         wanted.append((Kind.CONNECTION, definition.values["connection"]))
     wanted += [makers[name] for name in relations(definition) if name in makers]
@@ -89,6 +89,5 @@ def _needed(
             yield identity
 
 
-def _sql(definition: Definition) -> str:
-    text = definition.values.get("statement") or definition.values.get("query") or ""
-    return str(text)
+def _sql(definition: Definition) -> SparkStatement:
+    return SparkStatement(str(definition.values.get("statement") or definition.values.get("query") or ""))

@@ -13,9 +13,7 @@ from volstream.catalog.leases import lease, of_columns
 from volstream.errors import InvalidStateError, ObjectInUseError
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
-from volstream.sql import names
 from volstream.sql.scanning import Reference
-from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.tails import table
 from volstream.tables.tails.commit import commit_tail
@@ -24,6 +22,7 @@ from volstream.tables.tails.writer import TailWriter
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
+    from volstream.sql.statement import SparkStatement
 
 #: Statements that read their relations.
 _READING = (
@@ -35,7 +34,7 @@ _READING = (
 _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
 
 
-def query(views: Views, statement: str, reference: Reference, location: str) -> str | None:
+def query(views: Views, statement: SparkStatement, reference: Reference, location: str) -> str | None:
     """Returns SQL for a table's rows including arrived ones; None: the statement reads the table itself.
 
     The statement contains arrived rows if they are few: Spark would need half a second to find the tail's newest version.
@@ -57,7 +56,7 @@ def query(views: Views, statement: str, reference: Reference, location: str) -> 
     return tailed.query(None if few is None else f"SELECT * FROM {views.show(relation(views.spark, few))}")
 
 
-def commit_before(home: Home, statement: str) -> None:
+def commit_before(home: Home, statement: SparkStatement) -> None:
     """Commits the arrived rows of the table that a statement changes or clones, if the statement must see them.
 
     A statement that only adds rows to tables without a key need not see them.
@@ -66,12 +65,11 @@ def commit_before(home: Home, statement: str) -> None:
         InvalidStateError: the table is immutable.
         VolstreamError: the commit failed; the statement must not run.
     """
-    words = words_of(statement)
-    cloned = names.cloned(statement)
-    if cloned is not None:
+    words = statement.words
+    if (cloned := statement.cloned) is not None:
         _commit(home, cloned.name)
     replaces = any(after in ("WHERE", "USING", "ON") for word, after in pairwise(words) if word == "REPLACE")
-    for name in _changed(statement, words):
+    for name in _changed(statement):
         source = home.catalog.sources.find(name)
         if source is not None and source.immutable and words[0] != "ALTER":
             raise InvalidStateError(
@@ -81,7 +79,7 @@ def commit_before(home: Home, statement: str) -> None:
 
 
 @contextmanager
-def settled(home: Home, statement: str) -> Iterator[None]:
+def settled(home: Home, statement: SparkStatement) -> Iterator[None]:
     """Commits rows as :func:`commit_before`, and then runs the block with the statement. If that may change the columns of a
     table, first ends the table's open real-time streams, whose rows would no longer fit; none can begin before the block ends.
 
@@ -89,8 +87,7 @@ def settled(home: Home, statement: str) -> Iterator[None]:
         ObjectInUseError: another session is changing the columns.
         InvalidStateError, VolstreamError: as :func:`commit_before`; or the streams cannot be ended.
     """
-    words = words_of(statement)
-    name = next(iter(_changed(statement, words)), None) if _changes_columns(words) else None
+    name = next(iter(_changed(statement)), None) if _changes_columns(statement) else None
     location = "" if name is None else folders.table_location(home.warehouse, name)
     if not location or not table.exists(location):
         commit_before(home, statement)
@@ -105,10 +102,10 @@ def settled(home: Home, statement: str) -> Iterator[None]:
         yield
 
 
-def _changes_columns(words: list[str]) -> bool:
-    if words[:2] == ["ALTER", "TABLE"]:
-        return bool({"ADD", "RENAME", "DROP", "TYPE", "REPLACE", "NOT"} & {*words})
-    return words[:1] in (["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]
+def _changes_columns(statement: SparkStatement) -> bool:
+    if statement.begins("ALTER", "TABLE"):
+        return bool({"ADD", "RENAME", "DROP", "TYPE", "REPLACE", "NOT"} & {*statement.words})
+    return statement.words[:1] in (["RESTORE"], ["REPLACE"]) or statement.begins("CREATE", "OR", "REPLACE", "TABLE")
 
 
 def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
@@ -118,26 +115,26 @@ def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
         commit_tail(location, lambda: home.gateway)
 
 
-def _changed(statement: str, words: list[str]) -> Sequence[Name]:
-    targets = names.targets(statement)
-    if targets:
-        return [target.name for target in targets]
+def _changed(statement: SparkStatement) -> Sequence[Name]:
+    words = statement.words
+    if statement.targets:
+        return [target.name for target in statement.targets]
     adds = words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}
     if adds and "." not in words[words.index("ADD") :]:  # else a field of a struct, which rows that arrived before lack
         return []  # restores a column that arrived rows need
     if words[:1] == ["ALTER"] and ("DROP", "CONSTRAINT") in pairwise(words):
         return []  # which arrived rows may violate
     if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
-        return [reference.name for reference in names.references(statement) if not reference.directory][:1]
+        return [reference.name for reference in statement.references if not reference.directory][:1]
     return []
 
 
-def _reads(statement: str, reference: Reference) -> bool:
+def _reads(statement: SparkStatement, reference: Reference) -> bool:
     """True if the statement reads rows of a table's newest version at this reference."""
-    words = words_of(statement)
+    words = statement.words
     if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
         return False
-    if any(target.start == reference.start for target in names.targets(statement)):
+    if any(target.start == reference.start for target in statement.targets):
         return False
-    after = next((token.word for token in tokenize(statement) if token.start >= reference.end), "")
+    after = next((token.word for token in statement.tokens_after(reference.end)), "")
     return after not in ("VERSION", "TIMESTAMP", "FOR", "@")

@@ -6,6 +6,7 @@ Spark's embedded catalog is in memory and dies with the engine, so tables are at
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,10 +31,12 @@ from volstream.spark.errors import condition_of
 from volstream.spark.frames import relation, without_collations
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
-from volstream.sql import adapt, names
+from volstream.sql import adapt
 from volstream.sql.changes import Bound, ChangesClause, changes_of, time_of, travel_of
 from volstream.sql.scanning import Reference
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, parquet_at, quote_column
+from volstream.sql.tokens import Edit
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import is_folder, is_table
@@ -82,54 +85,54 @@ class Binding:
         self._checked: set[str] = set()  # schemas that are there, in this home's place
         self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`", owns=True)
 
-    def bind(self, statement: str) -> str:
+    def bind(self, statement: SparkStatement) -> SparkStatement:
         """Attaches every table that the statement names or lists; returns it with views for streams and directories."""
-        listed = names.listed_schema(statement)
+        listed = statement.listed_schema
         if listed is not None:
             self.attach_all(listed)
-        statement = adapt.in_sparks_words(statement)
-        text = statement = self._with_functions(self._with_volume_functions(statement))
-        for reference in reversed(names.references(statement)):
-            replacement: str | None = None
-            end = reference.end
-            stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
-            changes = None if stream or reference.files else changes_of(statement, reference)
-            if reference.files is not None:
-                replacement = self.views.show(files.frame_of(self._home, self.spark, reference.name, reference.files))
-            elif changes is not None:
-                replacement, end = self._changes_view(reference, changes), changes.end
-            elif reference.directory:
-                at, end = travel_of(statement, reference) or (None, end)
-                replacement = self.views.show(self._directory(reference.name, at))
-            elif stream is not None:
-                if not reference.qualified:
-                    check_not_hidden(self.spark, stream.name)
-                replacement = self._stream_view(stream)
-            elif (location := self.attach(reference.name)) is not None:
-                compile_if_large(self.spark, location)
-                unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
-                if unmoved is not None and (reference.qualified or not is_temporary_view(self.spark, reference.name.name)):
-                    # A view costs a call to Spark.
-                    inline = reference.takes_alias and not self._in_views
-                    replacement = f"({unmoved})" if inline else self.views.of(unmoved)
-                elif (travel := time_of(statement, reference)) is not None:
-                    version = self._version_at(reference.name, location, travel.time)
-                    text = f"{text[: travel.start]}VERSION AS OF {version}{text[travel.end :]}"
-            elif facts.is_fact(reference.name):
-                written = facts.write(self._home, reference.name)
-                self.views.on_release(partial(folders.remove, written))
-                replacement = self.views.of(f"SELECT * FROM {parquet_at(written)}")
-            else:
-                self._check_spelling(statement, reference)
-            if replacement is not None:
-                if reference.takes_alias:  # keeps columns qualified by the relation's name valid
-                    replacement += f" AS {quote(reference.name.name)}"
-                text = text[: reference.start] + replacement + text[end:]
-        return text
+        statement = self._with_functions(self._with_volume_functions(adapt.in_sparks_words(statement)))
+        return statement.replaced(edit for reference in statement.references for edit in self._bound(statement, reference))
 
-    def _check_spelling(self, statement: str, reference: Reference) -> None:
+    def _bound(self, statement: SparkStatement, reference: Reference) -> Iterator[Edit]:
+        """Makes a relation visible to Spark; yields what replaces its name, and a time at which it is read."""
+        replacement: str | None = None
+        end = reference.end
+        stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
+        changes = None if stream or reference.files else changes_of(statement, reference)
+        if reference.files is not None:
+            replacement = self.views.show(files.frame_of(self._home, self.spark, reference.name, reference.files))
+        elif changes is not None:
+            replacement, end = self._changes_view(reference, changes), changes.end
+        elif reference.directory:
+            at, end = travel_of(statement, reference) or (None, end)
+            replacement = self.views.show(self._directory(reference.name, at))
+        elif stream is not None:
+            if not reference.qualified:
+                check_not_hidden(self.spark, stream.name)
+            replacement = self._stream_view(stream)
+        elif (location := self.attach(reference.name)) is not None:
+            compile_if_large(self.spark, location)
+            unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
+            if unmoved is not None and (reference.qualified or not is_temporary_view(self.spark, reference.name.name)):
+                # A view costs a call to Spark.
+                inline = reference.takes_alias and not self._in_views
+                replacement = f"({unmoved})" if inline else self.views.of(unmoved)
+            elif (travel := time_of(statement, reference)) is not None:
+                yield travel.start, travel.end, f"VERSION AS OF {self._version_at(reference.name, location, travel.time)}"
+        elif facts.is_fact(reference.name):
+            written = facts.write(self._home, reference.name)
+            self.views.on_release(partial(folders.remove, written))
+            replacement = self.views.of(f"SELECT * FROM {parquet_at(written)}")
+        else:
+            self._check_spelling(statement, reference)
+        if replacement is not None:
+            if reference.takes_alias:  # keeps columns qualified by the relation's name valid
+                replacement += f" AS {quote(reference.name.name)}"
+            yield reference.start, end, replacement
+
+    def _check_spelling(self, statement: SparkStatement, reference: Reference) -> None:
         """Raises SqlError if a relation does not exist, but one with a similar name does."""
-        if not names.must_exist(statement):
+        if not statement.must_exist:
             return
         streams = (stream.name for stream in self._home.catalog.streams.list())
         near = folders.like_one(self._home.warehouse, reference.name, streams)
@@ -138,7 +141,7 @@ class Binding:
         if job is not None and not DeltaLog(folders.table_location(self._home.warehouse, name)).exists():
             creates = f"The job {job.name} creates it with its first batch."
             raise SqlError(f"The table {name} does not exist yet.", creates)
-        if near and not self.spark.catalog.tableExists(statement[reference.start : reference.end]):
+        if near and not self.spark.catalog.tableExists(statement.text[reference.start : reference.end]):
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
     def _changes_view(self, reference: Reference, changes: ChangesClause) -> str:
@@ -170,10 +173,10 @@ class Binding:
             return bound.at + bound.excluded
         return self._home.moment(bound.at) + timedelta(microseconds=bound.excluded)
 
-    def _with_volume_functions(self, statement: str) -> str:
+    def _with_volume_functions(self, statement: SparkStatement) -> SparkStatement:
         """Replaces the beginnings of calls like ``file_content(VOLUME v, path)`` by functions of these volumes' stores."""
-        text = statement
-        for call in reversed(names.volume_calls(statement)):
+        edits = list[Edit]()
+        for call in statement.volume_calls:
             volume = self._home.catalog.volumes.get(call.volume)
             if call.function == "get_presigned_url" and scheme_of(volume.location) == "file":
                 raise InvalidValueError(
@@ -182,14 +185,14 @@ class Binding:
             name = f"{call.function}.{volume.id}"
             store = store_of(volume, self._home.catalog, self._home.settings)
             self.spark.udf.register(name, volume_function(call.function, store))
-            text = f"{text[: call.start]}`{name}`({text[call.end :]}"
-        return text
+            edits.append((call.start, call.end, f"`{name}`("))
+        return statement.replaced(edits)
 
-    def _with_functions(self, statement: str) -> str:
+    def _with_functions(self, statement: SparkStatement) -> SparkStatement:
         """Renames calls to the home's functions to one-part names, the only ones that Spark's registry allows."""
         functions = {function.name: function for function in self._home.catalog.functions.list()}
-        text = statement
-        for call in reversed(names.calls(statement) if functions else []):
+        edits = list[Edit]()
+        for call in statement.calls if functions else ():
             function = functions.get(call.name)
             # As in Spark, its own functions and those of this session take precedence.
             if function is None or (not call.qualified and self.spark.catalog.functionExists(call.name.name)):
@@ -199,8 +202,8 @@ class Binding:
                 name, call_of(function), without_collations(from_ddl(f"value {function.returns}")).fields[0].dataType
             )
             quoted = name.replace("`", "``")
-            text = f"{text[: call.start]}`{quoted}`{text[call.end :]}"
-        return text
+            edits.append((call.start, call.end, f"`{quoted}`"))
+        return statement.replaced(edits)
 
     def _stream_view(self, stream: Stream) -> str:
         """Creates a view of the stream's rows."""

@@ -21,10 +21,11 @@ from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedErr
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.jvm.codegen import compile_in
 from volstream.spark.views import Views
-from volstream.sql import incremental, names
+from volstream.sql import incremental
 from volstream.sql.scanning import Reference
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
-from volstream.sql.tokens import words_of
+from volstream.sql.tokens import Edit
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 def check_query(home: Home, table: Name, query: str) -> None:
     """Raises SqlError if Spark rejects a query, or no dynamic table can have its columns."""
     with as_sql_errors(), home.gateway.fresh() as spark:
-        _check_columns(spark, table, Binding(home, spark, None).bind(query))
+        _check_columns(spark, table, Binding(home, spark, None).bind(SparkStatement(query)).text)
 
 
 def _check_columns(spark: SparkSession, table: Name, text: str) -> None:
@@ -62,7 +63,7 @@ def make_table(home: Home, job: DynamicJob) -> None:
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
     location = folders.table_location(home.warehouse, job.into)
     with as_sql_errors(), home.gateway.fresh() as spark:
-        text = Binding(home, spark, None).bind(job.query)
+        text = Binding(home, spark, None).bind(SparkStatement(job.query)).text
         _check_columns(spark, job.name, text)
         spark.sql(
             f"CREATE TABLE {job.into.qualified} USING DELTA LOCATION {literal(location)} TBLPROPERTIES ({pairs(properties)}) "
@@ -234,8 +235,8 @@ class _Refresh:
 
     def _over(self, spark: SparkSession, rows: Callable[[Range], str]) -> str:
         """Returns the query with each relation replaced by what ``rows`` returns for it."""
-        text, views = self._job.query, Views(spark)
-        for reference in reversed(names.references(text)):
+        query, views, edits = SparkStatement(self._job.query), Views(spark), list[Edit]()
+        for reference in query.references:
             covered = self._consumption.pin(self._streams[_key(reference)])
             if covered is None:  # a volume that was never listed
                 view = views.show(self._home.reader.unlisted(spark))
@@ -245,15 +246,16 @@ class _Refresh:
                 columns = ", ".join(map(quote, covered.source.columns(covered.to_version)))
                 view = views.of(f"SELECT {columns} FROM {rows(covered)}")
             alias = f" AS {quote(reference.name.name)}" if reference.takes_alias else ""
-            text = f"{text[: reference.start]}{view}{alias}{text[reference.end :]}"
-        return Binding(self._home, spark, None).bind(text)
+            edits.append((reference.start, reference.end, f"{view}{alias}"))
+        return Binding(self._home, spark, None).bind(query.replaced(edits)).text
 
 
 def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
     """Returns a stream for each table and volume that the query reads. Raises SqlError."""
-    if words_of(query)[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or names.writes(query):
+    statement = SparkStatement(query)
+    if statement.words[:1] not in (["SELECT"], ["WITH"], ["FROM"], ["("]) or statement.writes:
         raise SqlError(f"The dynamic table {name} needs a query.", "CREATE DYNAMIC TABLE t AS SELECT ... FROM ...")
-    sources = dict.fromkeys(_key(reference) for reference in names.references(query))
+    sources = dict.fromkeys(_key(reference) for reference in statement.references)
     if not sources:
         raise SqlError(f"The query of the dynamic table {name} reads no table or volume.")
     streams = []

@@ -18,10 +18,8 @@ from volstream.errors import InvalidStateError, SqlError
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
-from volstream.sql import names
 from volstream.sql.scanning import parts_at
 from volstream.sql.text import quote_column, type_of
-from volstream.sql.tokens import tokenize
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog, retention
 from volstream.tables.delta.ownership import check_writable, owner_of
@@ -32,9 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.jobs.home import Home
+    from volstream.sql.statement import SparkStatement
 
 
-def check_visible(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
+def check_visible(home: Home, statement: SparkStatement, streams: Sequence[Stream]) -> None:
     """Refuses a statement whose text hides what it reads or writes: it would bypass streams and the guards of tables.
 
     Args:
@@ -43,20 +42,21 @@ def check_visible(home: Home, statement: str, words: list[str], streams: Sequenc
     Raises:
         SqlError: the message names the remedy.
     """
-    if words[:2] == ["EXECUTE", "IMMEDIATE"]:
+    words = statement.words
+    if statement.begins("EXECUTE", "IMMEDIATE"):
         raise SqlError(
             "EXECUTE IMMEDIATE is not supported: it hides which tables are read and written.", "Run the statement itself."
         )
     if words[:1] in (["CREATE"], ["ALTER"], ["DROP"]) and "VIEW" in words[1:5]:
-        name = names.named(statement)
+        name = statement.named
         if home.catalog.streams.find(name) is not None:
             remedy = "Run DROP STREAM." if words[0] == "DROP" else "Choose another name for the view."
             raise SqlError(f"{name} is a stream, not a view.", remedy)
     if streams and (words[:1] == ["CACHE"] or "FUNCTION" in words[:5]):
         what = "cached table" if words[0] == "CACHE" else "function"
         raise SqlError(f"A {what} cannot read the stream {streams[0].name}: its rows disappear once they are consumed.")
-    if names.writes(statement) and names.temporary_view(statement) is None:
-        for reference in names.references(statement):
+    if statement.writes and statement.temporary_view is None:
+        for reference in statement.references:
             temporary = not reference.qualified or reference.name.schema == "global_temp"
             if temporary and reference.name.name in home.stream_views:
                 raise SqlError(
@@ -65,25 +65,25 @@ def check_visible(home: Home, statement: str, words: list[str], streams: Sequenc
                 )
 
 
-def note_view(home: Home, statement: str, words: list[str], streams: Sequence[Stream]) -> None:
+def note_view(home: Home, statement: SparkStatement, streams: Sequence[Stream]) -> None:
     """Remembers whether a temporary view that a statement has created reads streams, itself or by another view."""
-    view = names.temporary_view(statement)
+    view = statement.temporary_view
     if view is None:
-        if words[:2] == ["DROP", "VIEW"]:
-            home.stream_views.discard(names.named(statement).name)
+        if statement.begins("DROP", "VIEW"):
+            home.stream_views.discard(statement.named.name)
         return
-    read = {reference.name.name for reference in names.references(statement) if not reference.qualified} - {view.name}
+    read = {reference.name.name for reference in statement.references if not reference.qualified} - {view.name}
     if streams or read & home.stream_views:
         home.stream_views.add(view.name)
     else:
         home.stream_views.discard(view.name)
 
 
-def note_variables(home: Home, statement: str, words: list[str]) -> None:
+def note_variables(home: Home, statement: SparkStatement) -> None:
     """Remembers the names of variables that a statement declares in its session."""
-    if words[:1] != ["DECLARE"]:
+    if not statement.begins("DECLARE"):
         return
-    tokens = tokenize(statement)
+    tokens, words = statement.tokens, statement.words
     at = 1 + 2 * (words[1:3] == ["OR", "REPLACE"])
     at += words[at : at + 1] in (["VARIABLE"], ["VAR"])
     while at < len(tokens):  # DECLARE a, session.b INT
@@ -94,13 +94,13 @@ def note_variables(home: Home, statement: str, words: list[str]) -> None:
             break
 
 
-def copy_variables(home: Home, statement: str, copy: SparkSession) -> None:
+def copy_variables(home: Home, statement: SparkStatement, copy: SparkSession) -> None:
     """Declares the variables of the user's session that a statement may read in a copy of the session: Spark copies settings,
     views and functions only.
     """
     from pyspark.errors import AnalysisException
 
-    for name in sorted({token.text.lower() for token in tokenize(statement)} & home.variables):
+    for name in sorted({token.text.lower() for token in statement.tokens} & home.variables):
         try:
             value = home.spark.sql(f"SELECT session.{quote_column(name)} AS value")
             kind = type_of(value.schema["value"].dataType.jsonValue())
@@ -131,13 +131,14 @@ def check_no_view(home: Home, written: Name) -> None:
         raise SqlError(f"{written.name} is a temporary view.", "Name the table that it shows.")
 
 
-def check_durable(home: Home, words: list[str]) -> None:
+def check_durable(home: Home, statement: SparkStatement) -> None:
     """Refuses views and SQL functions that only the engine knows, which forgets them when it ends.
 
     Raises:
         SqlError: Spark has no metastore that keeps them.
     """
-    if words[:1] != ["CREATE"] or names.is_temporary(words) or metastore.is_configured(home.settings):
+    words = statement.words
+    if words[:1] != ["CREATE"] or statement.is_temporary or metastore.is_configured(home.settings):
         return
     if "VIEW" in words[1:4]:
         raise SqlError(
@@ -151,20 +152,20 @@ def check_durable(home: Home, words: list[str]) -> None:
         )
 
 
-def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
+def check_vacuum(home: Home, statement: SparkStatement) -> None:
     """Refuses a VACUUM that would remove files that a stream needs for unconsumed changes.
 
     Raises:
         InvalidStateError: the VACUUM would do so; the message names the stream and the remedy.
     """
-    tokens = tokenize(statement)
+    tokens, words = statement.tokens, statement.words
     position = 2 if words[1:2] == ["TABLE"] else 1
     if position >= len(tokens):
         return
     if tokens[position].token_type is TokenType.STRING:
         name = folders.named_by(home.warehouse, tokens[position].text)
     else:
-        named = names.reference_at(statement, tokens, position)
+        named = statement.reference_at(position)
         name = None if named is None else named.name
     if name is None:
         return
@@ -185,31 +186,29 @@ def check_vacuum(home: Home, statement: str, words: list[str]) -> None:
         )
 
 
-def check_untracked(home: Home, statement: str, words: list[str]) -> None:
+def check_untracked(home: Home, statement: SparkStatement) -> None:
     """Refuses ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` if it ends the change tracking of a stream's source.
 
     Raises:
         InvalidStateError: a stream reads the table; the message names the stream and the remedy.
     """
-    tokens = tokenize(statement)
-    named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
-    if named is None or "TBLPROPERTIES" not in words:
+    named = statement.reference_at(2)
+    if named is None or "TBLPROPERTIES" not in statement.words:
         return
-    said = {one.name: one.value or "false" for one in names.properties(statement)}  # those of UNSET have no values
+    said = {one.name: one.value or "false" for one in statement.properties}  # those of UNSET have no values
     check_tracking_stays(home, named.name, said)
 
 
-def check_columns_stay(home: Home, statement: str) -> None:
+def check_columns_stay(home: Home, statement: SparkStatement) -> None:
     """Refuses ``ALTER TABLE`` if it moves a table, or takes columns away from one that a job maintains.
 
     Raises:
         InvalidStateError: it would do so.
     """
-    tokens = tokenize(statement)
-    named = names.reference_at(statement, tokens, 2) if len(tokens) > 2 else None
+    named = statement.reference_at(2)
     if named is None:
         return
-    after = [token.word for token in tokens if token.start >= named.end]
+    after = [token.word for token in statement.tokens_after(named.end)]
     location = metastore.locate(home, named.name)
     if after[:2] in (["RENAME", "TO"], ["SET", "LOCATION"]) and location.startswith(f"{home.warehouse}/"):
         raise InvalidStateError(

@@ -15,8 +15,7 @@ from volstream.base.tracing import span
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.lease import BatchStoppedError, JobWatch, RunReport, lease, resumable
 from volstream.jobs.progress import Observer
-from volstream.sql import names
-from volstream.sql.tokens import words_of
+from volstream.sql.statement import SparkStatement
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -35,11 +34,12 @@ def spec_of_statement(home: Home, name: Name, statement: str, stream: Name | Non
         SqlError: the statement is not DML that reads a stream and writes to an existing Delta table.
         InvalidValueError: the statement does not read ``stream``, or each run would trigger the next.
     """
-    if words_of(statement)[:1] not in [[word] for word in _DML] or not names.writes(statement):
+    dml = SparkStatement(statement)
+    if dml.words[:1] not in [[word] for word in _DML] or not dml.writes:
         raise SqlError(f"The statement of job {name} writes nothing.", "It can be INSERT, MERGE, UPDATE or DELETE.")
-    target, location = target_of(home, statement)
+    target, location = target_of(home, dml)
     check_exists(home, target, location)
-    streams = streams_of(home, statement)
+    streams = streams_of(home, dml)
     if not streams:
         raise SqlError(f"The statement of job {name} reads no stream.", "A run consumes a stream, so select from one.")
     if stream is not None and stream not in [read.name for read in streams]:
@@ -104,7 +104,7 @@ class StatementRunner:
     def _write(self, job: StatementJob | DynamicJob, watch: JobWatch) -> int:
         if isinstance(job, DynamicJob):
             return refresh(self._home, job, watch)
-        return consume(self._home, job.statement, watch)
+        return consume(self._home, SparkStatement(job.statement), watch)
 
     def _recover(self) -> bool:
         """Settles what an earlier run left open, before checking for work."""

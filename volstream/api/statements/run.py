@@ -39,9 +39,9 @@ from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.guard import guarded
 from volstream.spark.session import TIME_ZONE, whole_plans
 from volstream.spark.views import without_views
-from volstream.sql import adapt, grammar, names
+from volstream.sql import adapt, grammar
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, table_at
-from volstream.sql.tokens import tokenize, words_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import PRIMARY_KEY, Schema
 from volstream.tables.delta.log import DeltaLog
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from volstream.jobs.lease import JobWatch
 
 
-def consume(home: Home, statement: str, watch: JobWatch) -> int:
+def consume(home: Home, statement: SparkStatement, watch: JobWatch) -> int:
     """Runs a job's DML, which consumes the streams it reads; returns the number of rows written, as far as known.
 
     Raises:
@@ -69,27 +69,27 @@ def consume(home: Home, statement: str, watch: JobWatch) -> int:
         check_exists(home, target, location)
         arrived.commit_before(home, statement)
         streams = streams_of(home, statement)
-        return SparkStatements(home).write(statement, words_of(statement), streams, location, watch) or 0
+        return SparkStatements(home).write(statement, streams, location, watch) or 0
 
 
-def streams_of(home: Home, statement: str) -> list[Stream]:
+def streams_of(home: Home, statement: SparkStatement) -> list[Stream]:
     """Returns the streams that a statement reads, each once. Raises SqlError if it cannot be parsed."""
     streams = {
         stream.id: stream
-        for reference in names.references(statement)
+        for reference in statement.references
         if not reference.directory and (stream := home.catalog.streams.find(reference.name)) is not None
     }
     return list(streams.values())
 
 
-def target_of(home: Home, dml: str) -> tuple[Name, str]:
+def target_of(home: Home, dml: SparkStatement) -> tuple[Name, str]:
     """Returns the table that stream-reading DML writes, and its actual or future location.
 
     Raises:
         SqlError: the statement names no table, several, or a stream.
         InvalidStateError: the table belongs to a job.
     """
-    targets = names.targets(dml)
+    targets = dml.targets
     if not targets:
         raise SqlError("DML that reads a stream must name the table that it writes.")
     if len(targets) > 1:
@@ -113,7 +113,7 @@ def check_exists(home: Home, name: Name, location: str) -> None:
 
 
 #: Statements that list relations, volstream's own views among them.
-_LISTING = (["SHOW", "TABLES"], ["SHOW", "VIEWS"])
+_LISTING = (("SHOW", "TABLES"), ("SHOW", "VIEWS"))
 
 
 class SparkStatements:
@@ -123,85 +123,86 @@ class SparkStatements:
         self._home = home
         self._tables = f"{home.warehouse}/tables"
 
-    def run(self, statement: str) -> DataFrame | Result:
+    def run(self, statement: SparkStatement) -> DataFrame | Result:
         """Runs a statement; DML that reads streams consumes them.
 
         Raises:
             SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
         """
-        if not names.is_query(statement):  # what is known of a table is known by its name
-            statement = names.by_names(statement, partial(folders.named_by, self._home.warehouse))
-        words = words_of(statement)
-        names.check_no_identifier(statement)
+        if not statement.is_query:  # what is known of a table is known by its name
+            statement = statement.by_names(partial(folders.named_by, self._home.warehouse))
+        words = statement.words
+        statement.check_no_identifier()
         if words[0] == "USE" and words[-1].strip("'") != DEFAULT_SCHEMA.upper():
             raise SqlError("Each statement begins in the schema public.", "Write the schema before the name: lab.t.")
         streams = streams_of(self._home, statement)
         if not streams:
-            check_durable(self._home, words)
-        check_visible(self._home, statement, words, streams)
+            check_durable(self._home, statement)
+        check_visible(self._home, statement, streams)
         created = None
-        if words[:2] == ["CREATE", "TABLE"] or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
+        if statement.creates_table:
             created = self._created(statement)
             statement = _in_deltas_words(statement)
-        elif words[:2] == ["REPLACE", "TABLE"]:
+        elif statement.begins("REPLACE", "TABLE"):
             statement = _in_deltas_words(statement)
-        elif words[:2] == ["ALTER", "TABLE"]:
+        elif statement.begins("ALTER", "TABLE"):
             statement = _in_deltas_words(statement)
-            check_untracked(self._home, statement, words_of(statement))
+            check_untracked(self._home, statement)
             check_columns_stay(self._home, statement)
-        elif words[:1] == ["RESTORE"]:
+        elif statement.begins("RESTORE"):
             statement = self._at_version(statement)
-        elif words[:4] == ["SET", "TIME", "ZONE", "LOCAL"]:  # of the session, not of the engine
-            statement = f"SET TIME ZONE {literal(local_zone())}"
-        self._check_written(statement, words)
+        elif statement.begins("SET", "TIME", "ZONE", "LOCAL"):  # of the session, not of the engine
+            statement = SparkStatement(f"SET TIME ZONE {literal(local_zone())}")
+        self._check_written(statement)
         with arrived.settled(self._home, statement):
-            return self._run(statement, words, streams, created)
+            return self._run(statement, streams, created)
 
-    def _run(self, statement: str, words: list[str], streams: list[Stream], created: Name | None) -> DataFrame | Result:
-        if streams and names.writes(statement) and not names.is_temporary(words):
-            return self._consume(statement, words, streams)
-        binding = self._binding(self._home.spark)
+    def _run(self, statement: SparkStatement, streams: list[Stream], created: Name | None) -> DataFrame | Result:
+        if streams and statement.writes and not statement.is_temporary:
+            return self._consume(statement, streams)
+        binding, words = self._binding(self._home.spark), statement.words
         if words[0] == "DROP" and words[1:2] in (["SCHEMA"], ["DATABASE"], ["NAMESPACE"]):
-            schema = names.named(statement).name
+            schema = statement.named.name
             self._check_schema(schema)
             binding.attach_all(schema)  # Spark deletes the folder of one that seems empty
-        if words[:1] == ["VACUUM"]:
-            check_vacuum(self._home, statement, words)
-        if words[:2] == ["DROP", "TABLE"] and (damaged := self._damaged(names.named(statement))) is not None:
+        if statement.begins("VACUUM"):
+            check_vacuum(self._home, statement)
+        if statement.begins("DROP", "TABLE") and (damaged := self._damaged(statement.named)) is not None:
             return self._drop_damaged(binding.spark, damaged)
-        text = binding.bind(statement)
+        bound = binding.bind(statement)
+        text = bound.text
         match words[:2]:
             case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
-                text += f" LOCATION {literal(f'{self._tables}/{names.named(statement).name}')}"
+                text += f" LOCATION {literal(f'{self._tables}/{statement.named.name}')}"
             case ["DROP", "TABLE"]:
                 return self._drop(binding.spark, statement, text)
             case ["MERGE", _]:
-                text = adapt.insert_all_columns(text, self._columns_of_target(statement))
-        whole = whole_plans(binding.spark) if words[:1] == ["EXPLAIN"] else nullcontext()
+                text = adapt.insert_all_columns(bound, self._columns_of_target(statement)).text
+        whole = whole_plans(binding.spark) if statement.begins("EXPLAIN") else nullcontext()
         with whole, nullcontext() if created is None else creating(self._home, created):
             run = partial(binding.spark.sql, text)
             frame = with_retries(run) if words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE") else run()
-        if created is not None or words[:1] == ["REPLACE"]:
-            self._identify_key(binding.spark, created or names.named(statement))
-        note_view(self._home, statement, words, streams)
-        note_variables(self._home, statement, words)
-        if words[:2] in _LISTING:
+        if created is not None or statement.begins("REPLACE"):
+            self._identify_key(binding.spark, created or statement.named)
+        note_view(self._home, statement, streams)
+        note_variables(self._home, statement)
+        if (*words[:2],) in _LISTING:
             frame = without_views(frame)
-        if words[:1] == ["RESET"] and (len(words) == 1 or words[-1] == "TIMEZONE"):
+        if statement.begins("RESET") and (len(words) == 1 or words[-1] == "TIMEZONE"):
             binding.spark.conf.set(TIME_ZONE, local_zone())
         # A user's view may read volstream's views for the life of the session.
-        return frame if names.is_temporary(words) else binding.views.release_with(frame)
+        return frame if statement.is_temporary else binding.views.release_with(frame)
 
-    def read(self, statement: str) -> DataFrame:
+    def read(self, statement: SparkStatement) -> DataFrame:
         """Returns the rows of a query, SHOW or DESCRIBE that reads only relations of the home.
 
         Raises:
             SqlError: the statement is invalid, reads something else, or does more than read.
         """
         binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
-        text = binding.bind(statement)
+        text = binding.bind(statement).text
         frame = binding.spark.sql(guarded(text, binding.tables, binding.views.names))
-        if words_of(statement)[:2] in _LISTING:
+        if (*statement.words[:2],) in _LISTING:
             frame = without_views(frame)
         return binding.views.release_with(frame)
 
@@ -232,34 +233,33 @@ class SparkStatements:
             altering = f"ALTER TABLE {statement.target.qualified} SET TBLPROPERTIES ({pairs(changed)})"
             # To add a key also ends real-time streams, which began without it.
             stands_for = altering if said else f"ALTER TABLE {statement.target.qualified} ADD PRIMARY KEY"
-            with arrived.settled(self._home, stands_for):
+            with arrived.settled(self._home, SparkStatement(stands_for)):
                 binding.spark.sql(altering).collect()
         return Result([], [])
 
-    def _at_version(self, statement: str) -> str:
+    def _at_version(self, statement: SparkStatement) -> SparkStatement:
         """Returns ``RESTORE`` with a version instead of a time, which Delta would read in the wrong zone."""
-        tokens = tokenize(statement)
-        texts = [token.word for token in tokens]
-        at = next((at for at in range(len(texts)) if texts[at : at + 4] == ["TO", "TIMESTAMP", "AS", "OF"]), None)
+        tokens, words, whole = statement.tokens, statement.words, statement.text
+        at = next((at for at in range(len(words)) if words[at : at + 4] == ["TO", "TIMESTAMP", "AS", "OF"]), None)
         if at is None or len(tokens) < at + 5:
             return statement
-        text, one = statement[tokens[at + 4].start :], tokens[at + 4 :]
+        text, one = whole[tokens[at + 4].start :], tokens[at + 4 :]
         moment = (
             self._home.moment(one[0].text)
             if len(one) == 1 and one[0].token_type is TokenType.STRING
             else self._home.evaluated_moment(text.rstrip().rstrip(";"))
         )
-        name = names.references(statement)[0].name
+        name = statement.references[0].name
         source = TableSource(name, metastore.locate(self._home, name), self._home.warehouse)
         version = source.resolve(f"table {name}", None, moment)
-        return f"{statement[: tokens[at + 1].start]}VERSION AS OF {version}"
+        return statement.replaced([(tokens[at + 1].start, len(whole), f"VERSION AS OF {version}")])
 
     def _binding(self, spark: SparkSession) -> Binding:
         return Binding(self._home, spark, self._home.open_consumption, with_arrived=True)
 
-    def _consume(self, statement: str, words: list[str], streams: list[Stream]) -> DataFrame | Result:
+    def _consume(self, statement: SparkStatement, streams: list[Stream]) -> DataFrame | Result:
         """Runs DML that reads streams once, and moves the streams' offsets with it."""
-        insert = adapt.as_insert(statement)
+        insert, words = adapt.as_insert(statement), statement.words
         if insert is None and words[0] == "CREATE":
             raise SqlError(
                 "A view of a stream is not possible: its rows disappear once they are consumed.",
@@ -280,18 +280,18 @@ class SparkStatements:
         else:
             check_exists(self._home, target, location)
         try:
-            count = self.write(dml, words, streams, location)
+            count = self.write(dml, streams, location)
         except BaseException:
             if insert is not None and is_unused(self._home.catalog, location, [stream.id for stream in streams]):
                 self._drop_table(self._home.spark, target, f"DROP TABLE {target.qualified}")
             raise
         return Result(["num_affected_rows"], [{"num_affected_rows": count}])
 
-    def _create_empty(self, statement: str, target: Name) -> None:
+    def _create_empty(self, statement: SparkStatement, target: Name) -> None:
         with self._session() as spark:
             copy_variables(self._home, statement, spark)
             binding = Binding(self._home, spark, None)
-            spark.sql(binding.bind(statement)).collect()
+            spark.sql(binding.bind(statement).text).collect()
             self._identify_key(spark, target)
 
     def _identify_key(self, spark: SparkSession, table: Name) -> None:
@@ -304,9 +304,7 @@ class SparkStatements:
         if schema.properties.get(PRIMARY_KEY) != key:
             spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs({PRIMARY_KEY: key})})").collect()
 
-    def write(
-        self, statement: str, words: list[str], streams: list[Stream], location: str, watch: JobWatch | None = None
-    ) -> int | None:
+    def write(self, statement: SparkStatement, streams: list[Stream], location: str, watch: JobWatch | None = None) -> int | None:
         """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if known.
 
         Args:
@@ -319,13 +317,13 @@ class SparkStatements:
                 if watch is None:
                     copy_variables(self._home, statement, spark)
                 binding = Binding(self._home, spark, consumption, with_arrived=watch is None)
-                text = binding.bind(statement)
-                if words[:1] == ["MERGE"]:
+                bound = binding.bind(statement)
+                if statement.begins("MERGE"):
                     columns = list(DeltaLog(location).columns())
-                    text = adapt.insert_all_columns(text, columns)
-                    text = adapt.filtered_merge(text, lambda source: spark.sql(f"SELECT * FROM {source}").columns, columns)
+                    bound = adapt.insert_all_columns(bound, columns)
+                    bound = adapt.filtered_merge(bound, lambda source: spark.sql(f"SELECT * FROM {source}").columns, columns)
                 with nullcontext() if watch is None else watch.over(spark):
-                    with_retries(lambda: spark.sql(text).collect())
+                    with_retries(lambda: spark.sql(bound.text).collect())
 
             if not taken:  # only streams on volumes that were never listed
                 with map_spark_errors(), self._session(watch) as spark:
@@ -338,45 +336,44 @@ class SparkStatements:
         gateway = self._home.gateway
         return gateway.fresh() if watch is not None else gateway.copied(self._home.spark)
 
-    def _columns_of_target(self, statement: str) -> list[str]:
-        targets = names.targets(statement)
-        if not targets:
-            return []
-        return list(DeltaLog(folders.table_location(self._home.warehouse, targets[0].name)).columns())
+    def _columns_of_target(self, statement: SparkStatement) -> list[str]:
+        locations = (folders.table_location(self._home.warehouse, target.name) for target in statement.targets[:1])
+        return [column for location in locations for column in DeltaLog(location).columns()]
 
-    def _created(self, statement: str) -> Name | None:
+    def _created(self, statement: SparkStatement) -> Name | None:
         """Returns the table that a CREATE TABLE names, if volstream manages it.
 
         Raises:
             AlreadyExistsError: a stream has this name; tables and streams share a namespace.
             InvalidValueError: no table can have it.
         """
-        for reference in names.references(statement)[:1]:
+        for reference in statement.references[:1]:
             if self._home.catalog.streams.find(reference.name) is not None:
                 raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
             check_table(reference.name)
-            for before, after in pairwise(tokenize(statement)):
+            for before, after in pairwise(statement.tokens):
                 inside = before.word == "LOCATION" and folders.named_by(self._home.warehouse, after.text)
                 if inside and inside != reference.name:
                     raise InvalidStateError(f"There is the place of the table {inside}.", "Name another LOCATION, or none.")
             return reference.name
         return None
 
-    def _check_written(self, statement: str, words: list[str]) -> None:
+    def _check_written(self, statement: SparkStatement) -> None:
         """Raises InvalidStateError if a statement writes rows to a table that a job maintains, whatever name it gives it."""
-        if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or words[:4] == ["CREATE", "OR", "REPLACE", "TABLE"]:
-            written = names.references(statement)[:1]
+        words = statement.words
+        if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or statement.begins("CREATE", "OR", "REPLACE", "TABLE"):
+            written = statement.references[:1]
         else:
-            written = names.targets(statement) if names.writes(statement) else ()
+            written = statement.targets if statement.writes else ()
         for reference in written:
             location = metastore.locate(self._home, reference.name)
             check_writable(self._home.catalog, reference.name, location, self._home.warehouse)
             if words[0] != "CREATE" and not reference.qualified and not DeltaLog(location).exists():
                 check_no_view(self._home, reference.name)
 
-    def _drop(self, spark: SparkSession, statement: str, text: str) -> DataFrame:
+    def _drop(self, spark: SparkSession, statement: SparkStatement, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
-        name = names.named(statement)
+        name = statement.named
         location = folders.table_location(self._home.warehouse, name)
         self._end_owner(name, owner_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)
@@ -441,13 +438,13 @@ def _key_of(name: Name, schema: Schema | None, said: Sequence[str]) -> str:
     return json.dumps(schema.ids_of([columns[column] for column in said]))
 
 
-def _in_deltas_words(statement: str) -> str:
+def _in_deltas_words(statement: SparkStatement) -> SparkStatement:
     """Rewrites a statement that creates or alters a table as :func:`adapt.create_table`.
 
     Raises:
         SqlError, InvalidValueError: as there; or it sets a misspelt property of volstream, or one to no value.
     """
-    for one in names.properties(statement):
+    for one in statement.properties:
         if one.value is not None:
             check_property(one.name, one.value)
         elif one.name.lower() in SHORTHANDS:

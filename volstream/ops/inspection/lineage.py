@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from volstream.base.definitions import DynamicJob, FileJob, Job, SourceKind, StatementJob, Stream
 from volstream.base.model.names import Name
-from volstream.sql import names
+from volstream.sql.statement import SparkStatement
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -150,11 +150,12 @@ def _of_job(job: Job, streams: Mapping[str, Stream], objects: _Known) -> Iterato
 
 def _mentioned(text: str, objects: _Known) -> Iterator[Node]:
     """Yields relations, volumes and functions that a statement names."""
-    for reference in names.references(text):
+    statement = SparkStatement(text)
+    for reference in statement.references:
         if reference.directory:
             yield Node(NodeKind.VOLUME, str(reference.name))
         else:
             yield objects.relation(reference.name)
-    for call in names.calls(text):
+    for call in statement.calls:
         if call.name in objects.functions:
             yield Node(NodeKind.FUNCTION, str(call.name))

@@ -6,14 +6,14 @@ import pytest
 
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError, SqlError
-from volstream.sql import names
 from volstream.sql.changes import Bound, changes_of, time_of
-from volstream.sql.tokens import split, words_of
+from volstream.sql.statement import SparkStatement
+from volstream.sql.tokens import split
 from volstream.tables.delta.folders import named_by
 
 
 def found(statement: str) -> list[str]:
-    return [str(reference.name) for reference in names.references(statement)]
+    return [str(reference.name) for reference in SparkStatement(statement).references]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_relations_of_a_statement_are_found_by_position(statement: str, rela
 @pytest.mark.parametrize("end", ["", " GROUP BY k", " AS x"])
 @pytest.mark.parametrize("start", ["SELECT k FROM t", "TABLE u UNION SELECT k FROM t", "SELECT k FROM DIRECTORY(VOLUME t)"])
 def test_no_alias_is_inserted_before_a_sample(start: str, end: str) -> None:
-    (*_, sampled) = names.references(f"{start} TABLESAMPLE (10 PERCENT){end}")
+    (*_, sampled) = SparkStatement(f"{start} TABLESAMPLE (10 PERCENT){end}").references
     assert (str(sampled.name), sampled.takes_alias) == ("t", False)
 
 
@@ -72,7 +72,7 @@ def test_no_alias_is_inserted_before_a_sample(start: str, end: str) -> None:
     ],
 )
 def test_the_table_that_a_clone_is_of_is_found(statement: str, source: str | None) -> None:
-    cloned = names.cloned(statement)
+    cloned = SparkStatement(statement).cloned
     assert (None if cloned is None else str(cloned.name)) == source
 
 
@@ -96,7 +96,7 @@ def test_they_are_found_in_statements_that_only_spark_can_parse(statement: str, 
 
 def test_directories_and_changes_are_found_among_other_relations() -> None:
     statement = "SELECT * FROM DIRECTORY(VOLUME a.v) GROUP BY a, s UNION SELECT * FROM t CHANGES FROM VERSION 1 AS c, u"
-    references = names.references(statement)
+    references = SparkStatement(statement).references
     assert [
         (str(reference.name), reference.directory, reference.qualified, reference.takes_alias) for reference in references
     ] == [("a.v", True, True, True), ("t", False, False, False), ("u", False, False, True)]
@@ -107,8 +107,8 @@ def test_directories_and_changes_are_found_among_other_relations() -> None:
     "statement", ["SELECT update FROM t", "FROM t SELECT 'insert' AS a", "WITH c AS (SELECT 1) SELECT `merge` FROM t"]
 )
 def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
-    assert not names.writes(statement)
-    assert not names.targets(statement)
+    assert not SparkStatement(statement).writes
+    assert not SparkStatement(statement).targets
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_a_query_writes_nothing_whatever_words_it_has(statement: str) -> None:
     ],
 )
 def test_the_tables_that_a_statement_writes_are_found(statement: str, tables: str) -> None:
-    assert " ".join(str(target.name) for target in names.targets(statement)) == tables
+    assert " ".join(str(target.name) for target in SparkStatement(statement).targets) == tables
 
 
 @pytest.mark.parametrize("statement", ["INSERT INTO IDENTIFIER('t') SELECT 1", "TRUNCATE TABLE IDENTIFIER ( :t )"])
 def test_statements_that_change_something_name_it(statement: str) -> None:
     with pytest.raises(SqlError, match="only in queries"):
-        names.check_no_identifier(statement)
-    names.check_no_identifier("SELECT * FROM IDENTIFIER('t')")
+        SparkStatement(statement).check_no_identifier()
+    SparkStatement("SELECT * FROM IDENTIFIER('t')").check_no_identifier()
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,18 @@ def test_statements_that_change_something_name_it(statement: str) -> None:
 def test_options_of_changes_are_checked(options: str, message: str) -> None:
     statement = f"SELECT * FROM t CHANGES FROM VERSION 0 WITH ({options})"
     with pytest.raises(SqlError, match=message):
-        changes_of(statement, names.references("SELECT * FROM t")[0])
+        changes_of(SparkStatement(statement), SparkStatement("SELECT * FROM t").references[0])
 
 
 def test_the_schema_of_a_listing_is_a_name() -> None:
-    assert [names.listed_schema(f"SHOW TABLES {rest}") for rest in ("", "IN a", "FROM `b c` LIKE 'x'")] == ["public", "a", "b c"]
+    assert [SparkStatement(f"SHOW TABLES {rest}").listed_schema for rest in ("", "IN a", "FROM `b c` LIKE 'x'")] == [
+        "public",
+        "a",
+        "b c",
+    ]
     for schema in ("`../../etc`", "`/etc`", "`.`"):
         with pytest.raises(SqlError, match="not a schema"):
-            names.listed_schema(f"SHOW TABLES IN {schema}")
+            assert SparkStatement(f"SHOW TABLES IN {schema}").listed_schema
 
 
 def test_statements_are_split_at_semicolons_outside_strings() -> None:
@@ -181,9 +185,9 @@ def test_statements_are_split_at_semicolons_outside_strings() -> None:
 
 def test_calls_are_found_by_tokens() -> None:
     statement = "INSERT INTO f(a) SELECT f(1), public . `g`(x, h (2)), 'k(1)', t.m, n -- o(\n FROM f WHERE lower(a) = 'f('"
-    found = [(str(call.name), call.qualified) for call in names.calls(statement)]
+    found = [(str(call.name), call.qualified) for call in SparkStatement(statement).calls]
     assert found == [("f", False), ("g", True), ("h", False), ("lower", False)]
-    [call] = names.calls("SELECT 1 + a.b(1)")
+    [call] = SparkStatement("SELECT 1 + a.b(1)").calls
     assert (call.start, call.end) == (11, 14)
 
 
@@ -214,14 +218,14 @@ def test_the_versions_of_requested_changes_are_found(
     clause: str, bounds: tuple[Bound, Bound | None], options: dict[str, str], rest: str
 ) -> None:
     statement = f"SELECT * FROM t {clause}"
-    changes = changes_of(statement, names.references(statement)[0])
+    changes = changes_of(SparkStatement(statement), SparkStatement(statement).references[0])
     assert changes is not None
     assert ((changes.first, changes.last), dict(changes.options), statement[changes.end :]) == (bounds, options, rest)
 
 
 def test_other_relations_request_no_changes() -> None:
     for statement in ("SELECT * FROM t", "SELECT * FROM t changes", "SELECT a changes FROM timestamp"):
-        assert changes_of(statement, names.references(statement)[0]) is None
+        assert changes_of(SparkStatement(statement), SparkStatement(statement).references[0]) is None
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_other_relations_request_no_changes() -> None:
 )
 def test_incomplete_requests_for_changes_are_rejected(statement: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
-        changes_of(statement, names.references(statement)[0])
+        changes_of(SparkStatement(statement), SparkStatement(statement).references[0])
 
 
 @pytest.mark.parametrize(
@@ -254,7 +258,7 @@ def test_incomplete_requests_for_changes_are_rejected(statement: str, message: s
     ],
 )
 def test_what_is_temporary_is_said_before_its_kind(statement: str, temporary: bool) -> None:
-    assert names.is_temporary(words_of(statement)) is temporary
+    assert SparkStatement(statement).is_temporary is temporary
 
 
 @pytest.mark.parametrize(
@@ -269,12 +273,12 @@ def test_what_is_temporary_is_said_before_its_kind(statement: str, temporary: bo
     ],
 )
 def test_the_object_that_a_statement_creates_or_drops_is_found(statement: str, name: str) -> None:
-    assert names.named(statement) == Name.parse(name)
+    assert SparkStatement(statement).named == Name.parse(name)
 
 
 def test_properties_are_read_however_they_are_written() -> None:
     said = "ALTER TABLE t SET TBLPROPERTIES (delta.enableRowTracking = false, 'x' 'y', 'b' = 'c', a.b true, 'd' = ')')"
-    found = names.properties(said)
+    found = SparkStatement(said).properties
     assert [(one.name, one.value) for one in found] == [
         ("delta.enableRowTracking", "false"),
         ("x", "y"),
@@ -284,7 +288,10 @@ def test_properties_are_read_however_they_are_written() -> None:
     ]
     assert [said[one.start : one.end] for one in found[:2]] == ["delta.enableRowTracking = false", "'x' 'y'"]
     unset = "ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('delta.enableRowTracking', a.b)"
-    assert [(one.name, one.value) for one in names.properties(unset)] == [("delta.enableRowTracking", None), ("a.b", None)]
+    assert [(one.name, one.value) for one in SparkStatement(unset).properties] == [
+        ("delta.enableRowTracking", None),
+        ("a.b", None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -301,20 +308,20 @@ def test_properties_are_read_however_they_are_written() -> None:
     ],
 )
 def test_lists_of_properties_are_told_from_columns_and_queries(statement: str, found: list[tuple[str, str | None]]) -> None:
-    assert [(one.name, one.value) for one in names.properties(statement)] == found
+    assert [(one.name, one.value) for one in SparkStatement(statement).properties] == found
 
 
 @pytest.mark.parametrize("statement", ["DROP TABLE s.", "DROP TABLE s..t", "DROP TABLE . t", "CREATE SCHEMA x."])
 def test_a_name_with_a_missing_part_names_nothing(statement: str) -> None:
     with pytest.raises((SqlError, InvalidValueError)):
-        names.named(statement)
+        assert SparkStatement(statement).named
 
 
 def test_common_expressions_are_known_where_only_tokens_tell() -> None:
     for with_ in ("zz(id, name) AS (", "zz AS (", "zz (", "zz(id) MAX RECURSION LEVEL 3 AS ("):
         source = f"(WITH {with_}SELECT 1) SELECT * FROM zz)"
         statement = f"MERGE WITH SCHEMA EVOLUTION INTO a USING {source} x ON true WHEN MATCHED THEN DELETE"
-        assert [str(found.name) for found in names.references(statement)] == ["a"]
+        assert [str(found.name) for found in SparkStatement(statement).references] == ["a"]
 
 
 def test_a_path_is_the_name_of_its_table_however_it_is_written() -> None:
@@ -326,12 +333,12 @@ def test_a_path_is_the_name_of_its_table_however_it_is_written() -> None:
         "file:/w/tables/x/t",
     )
     for path in paths:
-        assert names.by_names(f"DELETE FROM delta.`{path}`", partial(named_by, "/w")) == "DELETE FROM `x`.`t`"
+        assert SparkStatement(f"DELETE FROM delta.`{path}`").by_names(partial(named_by, "/w")).text == "DELETE FROM `x`.`t`"
 
 
 def test_a_delete_without_from_names_its_table() -> None:
     statement = "DELETE ROM s"
-    assert [str(reference.name) for reference in names.references(statement)] == ["rom"]
+    assert [str(reference.name) for reference in SparkStatement(statement).references] == ["rom"]
 
 
 @pytest.mark.parametrize(
@@ -352,6 +359,6 @@ def test_a_delete_without_from_names_its_table() -> None:
 )
 def test_a_time_of_a_relation_is_a_literal(clause: str, time: str | None) -> None:
     statement = f"SELECT * FROM t {clause}"
-    found = time_of(statement, names.references(statement)[0])
+    found = time_of(SparkStatement(statement), SparkStatement(statement).references[0])
     assert (found and found.time) == time
     assert found is None or statement[found.start : found.end].endswith(found.time)
