@@ -9,6 +9,7 @@
     │   ├── AlreadyExistsError            the name is taken
     │   ├── ObjectInUseError              something else depends on the object
     │   ├── InvalidStateError             the object is not in a state that allows this
+    │   │   └── JobChangedError               somebody else changed the job meanwhile
     │   ├── FunctionLoadError             a per-file function cannot be imported
     │   ├── SqlError                      a statement is wrong
     │   ├── StreamError
@@ -144,6 +145,10 @@ class ObjectInUseError(UserError):
 
 class InvalidStateError(UserError):
     """The object is not in a state that allows the requested operation."""
+
+
+class JobChangedError(InvalidStateError):
+    """A job was altered, retried or dropped after it was read, so what was found with its earlier definition does not count."""
 
 
 class FunctionLoadError(UserError):

@@ -29,14 +29,14 @@ from sqlalchemy import (
 )
 from sqlalchemy import Connection as Transaction
 
-from volstream.base.definitions import JobState, SourceKind, Stream
+from volstream.base.definitions import Job, JobState, SourceKind, Stream
 from volstream.base.model import counts
 from volstream.base.model.text import counted
 from volstream.base.model.units import local
 from volstream.base.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target, WaitingBatches
 from volstream.catalog.database import Database
-from volstream.catalog.definitions import CHANGE_JOB
-from volstream.catalog.failures import activate, drop_pending
+from volstream.catalog.definitions import CHANGE_JOB, LOCK_JOB, check_current
+from volstream.catalog.failures import activate, drop_pending, make_due
 from volstream.catalog.reports import TOTALS, UNFINISHED, counted_by
 from volstream.catalog.rows import from_row, to_row
 from volstream.catalog.tables import batches, intents, job_counts, job_totals, jobs, plans, streams
@@ -102,14 +102,20 @@ class Consumptions:
         self._database = database
         self.listeners: list[AttemptListener] = []
 
-    def open(self, *opened: tuple[Plan, Sequence[Batch], Stream]) -> None:
+    def open(self, *opened: tuple[Plan, Sequence[Batch], Stream], job: Job | None = None) -> None:
         """Stores plans with their batches; each plan becomes its stream's one open consumption.
 
+        Args:
+            job: for which they were made, with its definition of then.
+
         Raises:
+            JobChangedError: the job was altered since.
             StreamBusyError: another consumption is open.
             FencedError: a stream was moved or dropped since its plan was made.
         """
         with self._database.transaction() as transaction:
+            if job is not None:
+                check_current(transaction, job)
             for plan, slices, stream in opened:
                 row = self._locked(transaction, stream.id)
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
@@ -193,8 +199,11 @@ class Consumptions:
             if others:
                 transaction.execute(insert(batches), others)
 
-    def begin(self, *these: Batch, owner: str, target: Target) -> Intent:
+    def begin(self, *these: Batch, owner: str, target: Target, generation: int | None = None) -> Intent:
         """Writes one INTENT per batch, each with the next number of its stream: a single attempt at all of them.
+
+        Args:
+            generation: see :class:`Intent`.
 
         Returns:
             The first batch's intent; its number marks the attempt's commits.
@@ -206,7 +215,7 @@ class Consumptions:
         with self._database.transaction() as transaction:
             first: Intent | None = None
             for batch in these:
-                intent = self._begin(transaction, batch, first, owner, [target])
+                intent = self._begin(transaction, batch, first, owner, [target], generation)
                 first = intent if first is None else first
             assert first is not None, "there is a batch"
         for listener in self.listeners:
@@ -217,7 +226,7 @@ class Consumptions:
         """Adds batches of other streams to an open attempt. Raises the same errors as :meth:`begin`."""
         with self._database.transaction() as transaction:
             for batch in these:
-                self._begin(transaction, batch, intent, intent.owner, intent.targets)
+                self._begin(transaction, batch, intent, intent.owner, intent.targets, intent.generation)
 
     def add_target(self, intent: Intent, target: Target) -> Intent:
         """Adds another statement's target to an open attempt. Raises FencedError if it is no longer open."""
@@ -228,7 +237,13 @@ class Consumptions:
         return widened
 
     def _begin(
-        self, transaction: Transaction, batch: Batch, first: Intent | None, owner: str, targets: Sequence[Target]
+        self,
+        transaction: Transaction,
+        batch: Batch,
+        first: Intent | None,
+        owner: str,
+        targets: Sequence[Target],
+        generation: int | None,
     ) -> Intent:
         row = self._waiting(transaction, batch)
         if _has(transaction, _OPEN_INTENT, stream=batch.stream_id):
@@ -244,6 +259,7 @@ class Consumptions:
             marker_stream_id=batch.stream_id if first is None else first.marker_stream_id,
             marker_sequence=number if first is None else first.marker_sequence,
             started_on=datetime.now(UTC),
+            generation=generation,
         )
         transaction.execute(_CHANGE_STREAM, {"this": batch.stream_id, "sequence": number})
         transaction.execute(insert(intents), {**to_row(intent), "state": "intent"})
@@ -257,7 +273,8 @@ class Consumptions:
     def commit(self, intent: Intent, outcome: BatchOutcome, read: Collection[str] | None = None) -> None:
         """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the offset.
 
-        Applies to all batches of the attempt at once.
+        Applies to all batches of the attempt at once. If the job was altered since the attempt began, its failures are due
+        again, and say nothing about the job.
 
         Args:
             read: ids of the streams that what was committed has read; batches of others wait again. None: all.
@@ -274,9 +291,14 @@ class Consumptions:
                     own = (intents.c.attempt == intent.attempt) & (intents.c.stream_id == batch.stream_id)
                     transaction.execute(update(intents).where(own).values(state="aborted"))
                     continue
+                job: Row[Any] | None = None
                 if batch.job_id is not None:
+                    job = transaction.execute(LOCK_JOB, {"this": batch.job_id}).one()
+                    if intent.generation not in (None, job.generation):
+                        make_due(transaction, intent.attempt)
+                        job = None
                     activate(transaction, batch.job_id, intent.attempt, outcome.superseded)
-                self._commit_batch(transaction, batch, outcome)
+                self._commit_batch(transaction, batch, outcome, job)
         for listener in self.listeners:
             listener.ended(intent, outcome, "")
 
@@ -379,7 +401,8 @@ class Consumptions:
             raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return ended
 
-    def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
+    def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome, job: Row[Any] | None = None) -> None:
+        """Records a batch's outcome; ``job``: which it may pause."""
         ended = {
             "state": BatchState.COMMITTED,
             "committed_on": datetime.now(UTC),
@@ -404,8 +427,8 @@ class Consumptions:
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=TOTALS)
             self._count(transaction, batch.job_id, outcome.counted)
         plan = from_row(Plan, transaction.execute(_PLAN_BY_ID, {"plan": batch.plan_id}).one()._mapping)
-        if plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say little about the job
-            self._count_failed(transaction, batch, outcome)
+        if job is not None and plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say little about the job
+            self._count_failed(transaction, batch, outcome, job)
         self._finish(transaction, plan)
 
     def _count(self, transaction: Transaction, job_id: str, counted: Mapping[str, float]) -> None:
@@ -422,11 +445,10 @@ class Consumptions:
         ]
         self._database.add_up(transaction, job_counts, ["job_id", "name", "day"], rows, sums=("number",))
 
-    def _count_failed(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome) -> None:
+    def _count_failed(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome, job: Row[Any]) -> None:
         """Counts consecutive batches in which every file failed, and pauses the job at its limit."""
         if not outcome.succeeded + outcome.failed:
             return
-        job = transaction.execute(_PAUSING, {"this": batch.job_id}).one()
         values: dict[str, Any] = {"failed_batches": job.failed_batches + 1 if outcome.succeeded == 0 else 0}
         if job.pause_after and values["failed_batches"] >= job.pause_after:
             reason = f"every file failed in {counted(values['failed_batches'], 'batch', 'batches')} in a row"
@@ -460,7 +482,6 @@ _LOCKED = select(streams).where(streams.c.id == _STREAM).with_for_update()
 _STATE = select(batches.c.state).where(batches.c.id == bindparam("batch"))
 _PLAN_BY_ID = select(plans).where(plans.c.id == _PLAN)
 _THIS: BindParameter[str] = bindparam("this")
-_PAUSING = select(jobs.c.failed_batches, jobs.c.pause_after).where(jobs.c.id == _THIS)
 _CHANGE_BATCH, _CHANGE_PLAN, _CHANGE_STREAM = (update(table).where(table.c.id == _THIS) for table in (batches, plans, streams))
 _BEGIN_BATCH = _CHANGE_BATCH.values(state=BatchState.INTENT, sequence=bindparam("taken"), attempts=batches.c.attempts + 1)
 _ATTEMPT: BindParameter[str] = bindparam("ended")

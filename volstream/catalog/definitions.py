@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Table, bindparam, delete, select, update
+from sqlalchemy import Select, Table, bindparam, delete, select, update
 
 from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
 from volstream.base.model.groups import groups
@@ -16,7 +16,7 @@ from volstream.base.model.names import Name, similar
 from volstream.catalog import conditions, tables
 from volstream.catalog.database import MAX_BOUND, Database, ReadSnapshot
 from volstream.catalog.rows import from_row, to_row
-from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from volstream.errors import AlreadyExistsError, InvalidValueError, JobChangedError, NotFoundError
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
 Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | Source)
@@ -111,10 +111,9 @@ class Definitions(Generic[T]):
     def change(self, value: Changed, **changes: Any) -> Changed:
         """Stores new values of some attributes; returns the object with them."""
         changed = dataclasses.replace(value, **changes)
-        before, after = self._columns(value), self._columns(changed)
-        different = {key: after[key] for key in after if after[key] != before[key]}
-        if different:
-            self._database.write(update(self._table).where(self._table.c.id == value.id).values(**different))
+        if different := self._difference(value, changed):
+            with self._database.transaction() as transaction:
+                self._update(transaction, value, different)
         return changed
 
     def replace(self, value: T, name: str, new: object) -> None:
@@ -159,6 +158,28 @@ class Definitions(Generic[T]):
     def _columns(self, value: Any) -> dict[str, Any]:
         columns = to_row(value)
         return {**columns, "cls": type(value).__name__} if len(self._classes) > 1 else columns
+
+    def _difference(self, value: Any, changed: Any) -> Mapping[str, Any]:
+        before, after = self._columns(value), self._columns(changed)
+        return {key: after[key] for key in after if after[key] != before[key]}
+
+    def _update(self, transaction: Transaction, value: Any, different: Mapping[str, Any]) -> None:
+        transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
+
+
+class Jobs(Definitions[Job]):
+    """Rows of ``jobs``. A change of one that was altered since it was read raises JobChangedError."""
+
+    def alter(self, transaction: Transaction, job: Job, **changes: Any) -> Job:
+        """Changes what decides about files, so that what a run in progress finds with the earlier definition is due again.
+        Returns the job with the changes. Raises JobChangedError."""
+        altered = dataclasses.replace(job, generation=job.generation + 1, **changes)
+        self._update(transaction, job, self._difference(job, altered))
+        return altered
+
+    def _update(self, transaction: Transaction, value: Job, different: Mapping[str, Any]) -> None:
+        check_current(transaction, value)
+        super()._update(transaction, value, different)
 
 
 class DefinitionCache(Generic[T]):
@@ -216,7 +237,7 @@ def streams(database: Database) -> Definitions[Stream]:
     return Definitions(database, "stream", tables.streams, [Stream], dependents)
 
 
-def jobs(database: Database) -> Definitions[Job]:
+def jobs(database: Database) -> Jobs:
     """Rows of ``jobs``; deleting one also deletes its failures, batches, plans and sums, and the intents of its stream."""
     dependents = [
         (table, "job_id")
@@ -225,7 +246,7 @@ def jobs(database: Database) -> Definitions[Job]:
             *(tables.code_versions, tables.forgotten_batches),
         )
     ]
-    return Definitions(database, "job", tables.jobs, [FileJob, StatementJob, DynamicJob], dependents)
+    return Jobs(database, "job", tables.jobs, [FileJob, StatementJob, DynamicJob], dependents)
 
 
 def functions(database: Database) -> Definitions[Function]:
@@ -236,6 +257,21 @@ def functions(database: Database) -> Definitions[Function]:
 def sources(database: Database) -> Definitions[Source]:
     """Rows of ``sources``."""
     return Definitions(database, "source", tables.sources, [Source], replaceable=False)
+
+
+#: Reads a job's row, and keeps others from changing it until the end of the transaction.
+LOCK_JOB: Select[Any] = (
+    select(tables.jobs.c.generation, tables.jobs.c.failed_batches, tables.jobs.c.pause_after)
+    .where(tables.jobs.c.id == bindparam("this"))
+    .with_for_update()
+)
+
+
+def check_current(transaction: Transaction, job: Job) -> None:
+    """Raises JobChangedError if a job was altered since it was read; until the end of the transaction it cannot be."""
+    row = transaction.execute(LOCK_JOB, {"this": job.id}).one_or_none()
+    if row is None or row.generation != job.generation:
+        raise JobChangedError(f"The job {job.name} was changed or dropped by someone else meanwhile.", "Try again.")
 
 
 #: Sets columns of the job ``this``.

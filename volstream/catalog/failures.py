@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, case, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
 
+from volstream.base.definitions import Job
 from volstream.base.model.groups import groups
 from volstream.base.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
 from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.definitions import check_current
 from volstream.catalog.rows import to_row
 from volstream.catalog.tables import digest, failures, intents, writable
 from volstream.errors import FencedError
@@ -172,7 +174,13 @@ class Failures:
         return dict(counts)
 
     def set_state(
-        self, job_id: str, state: FailureState, *, paths: Sequence[str] | None, wanted: FailureFilter = ANY
+        self,
+        transaction: Transaction,
+        job_id: str,
+        state: FailureState,
+        *,
+        paths: Sequence[str] | None,
+        wanted: FailureFilter = ANY,
     ) -> Sequence[str]:
         """Moves active failures to another state: of some paths or all, and by filter; returns the paths found.
 
@@ -183,24 +191,24 @@ class Failures:
         )
         if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
             query = query.where(failures.c.state != FailureState.SKIPPED)  # skipped on purpose: stays
-        with self._database.transaction() as transaction:
-            if paths is None:
-                rows: list[Any] = list(transaction.execute(query))
-            else:
-                rows = [row for chunk in groups(paths, MAX_BOUND) for row in transaction.execute(query.where(_among(chunk)))]
-            for chunk in groups(rows, MAX_BOUND):
-                chosen = failures.c.id.in_([row.id for row in chunk])
-                # What waits for more files, or was asked to wait, has not failed; nor does it because it is looked at again.
-                waits = failures.c.kind.in_(WAITING) & (failures.c.state == FailureState.WAITING)
-                becomes = case((waits, FailureState.WAITING), else_=state) if state is FailureState.RETRYING else state
-                due = failures.c.failed_on if state is FailureState.RETRYING else None
-                transaction.execute(update(failures).where(chosen).values(state=becomes, next_try=due))
+        if paths is None:
+            rows: list[Any] = list(transaction.execute(query))
+        else:
+            rows = [row for chunk in groups(paths, MAX_BOUND) for row in transaction.execute(query.where(_among(chunk)))]
+        for chunk in groups(rows, MAX_BOUND):
+            chosen = failures.c.id.in_([row.id for row in chunk])
+            # What waits for more files, or was asked to wait, has not failed; nor does it because it is looked at again.
+            waits = failures.c.kind.in_(WAITING) & (failures.c.state == FailureState.WAITING)
+            becomes = case((waits, FailureState.WAITING), else_=state) if state is FailureState.RETRYING else state
+            due = failures.c.failed_on if state is FailureState.RETRYING else None
+            transaction.execute(update(failures).where(chosen).values(state=becomes, next_try=due))
         return [row.path for row in rows]
 
-    def forget(self, job_id: str, paths: Sequence[str]) -> None:
-        """Deletes the active failures of files that the job no longer wants."""
-        mine = (failures.c.job_id == job_id, failures.c.state.in_(ACTIVE))
+    def forget(self, job: Job, paths: Sequence[str]) -> None:
+        """Deletes the active failures of files that the job no longer wants. Raises JobChangedError if it was altered since."""
+        mine = (failures.c.job_id == job.id, failures.c.state.in_(ACTIVE))
         with self._database.transaction() as transaction:
+            check_current(transaction, job)
             for chunk in groups(paths, MAX_BOUND):
                 transaction.execute(delete(failures).where(*mine, _among(chunk)))
 
@@ -266,6 +274,11 @@ _ACTIVATE = (
         )
     )
 )
+
+
+def make_due(transaction: Transaction, attempt: str) -> None:
+    """Lets an attempt's pending failures be due once they are active, with all of their retries."""
+    transaction.execute(update(failures).where(_PENDING).values(next_try=failures.c.failed_on, attempts=0), {"ended": attempt})
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:

@@ -197,6 +197,7 @@ jobs = Table(
         Column("state_reason", EscapedText),
         Column("failed_batches", Integer),
         Column("last_outcome", EscapedText),
+        Column("generation", BigInteger, nullable=False, server_default="0"),
         subclasses=[FileJob, StatementJob, DynamicJob],
     ),
     UniqueConstraint("schema_name", "name"),

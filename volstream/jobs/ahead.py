@@ -8,10 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
 
-from volstream.base.definitions import FileJob, JobState
+from volstream.base.definitions import JobState
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import Batch, Plan
-from volstream.errors import FencedError, VolstreamError
+from volstream.errors import FencedError, JobChangedError, VolstreamError
 from volstream.functions.schema import key_column
 from volstream.jobs.lease import LOOK_SECONDS
 from volstream.jobs.needs import most_workers
@@ -37,12 +37,11 @@ class LookAhead:
         """The number of the batch that was begun ahead; 0: none was."""
         return 0 if self._ahead is None else self._ahead.batch.number
 
-    def staged(self, open_plan: Plan, batch: Batch, attempt: str, begins_again: Callable[[], bool]) -> StagedBatch:
+    def staged(self, open_plan: Plan, batch: Batch, attempt: str, look: Callable[[], None]) -> StagedBatch:
         """Runs the function on a batch, unless it was begun ahead, and returns the staged outcomes.
 
         Args:
-            begins_again: asked while the function runs: whether to begin again, with options that have changed. What it raises
-                ends the calls.
+            look: called again and again while the function runs; what it raises ends the calls.
         """
         ahead = self._ahead
         if ahead is None or ahead.batch.id != batch.id:
@@ -50,18 +49,12 @@ class LookAhead:
         else:
             self._ahead = None
             try:
-                done = self._ended(open_plan, ahead, begins_again)
-            except FencedError:
+                return self._ended(open_plan, ahead, look)
+            except (FencedError, JobChangedError):
                 raise
             except VolstreamError:  # the batch's own attempt says why
-                done = None
-            if done is not None:
-                return done
-            folders.discard(f"{self._services.staging}/{batch.id}")
-        while (done := self._ended(open_plan, self._stager.begin(open_plan, batch, attempt), begins_again)) is None:
-            self.forget()
-            folders.discard(f"{self._services.staging}/{batch.id}")
-        return done
+                folders.discard(f"{self._services.staging}/{batch.id}")
+        return self._ended(open_plan, self._stager.begin(open_plan, batch, attempt), look)
 
     def forget(self) -> None:
         """Ends the calls on the next batch, and removes its staged outcomes."""
@@ -88,9 +81,8 @@ class LookAhead:
         if following is None or following.moves:
             return
         current = self._services.catalog.jobs.by_id(self._stager.job.id)
-        if not isinstance(current, FileJob) or current.state is JobState.PAUSED:
+        if current is None or current.state is JobState.PAUSED or current.generation != self._stager.job.generation:
             return
-        self._stager.apply_changes(current)
         if (
             (beside and not self._may_share_slots())
             or self._stager.seconds_to_turn > LONG_WAIT_SECONDS
@@ -100,18 +92,16 @@ class LookAhead:
             return
         self._ahead = self._stager.begin(open_plan, following, "ahead")
 
-    def _ended(self, open_plan: Plan, staging: Staging, begins_again: Callable[[], bool]) -> StagedBatch | None:
-        """Waits for a batch's outcomes; None: it is to begin again. If it leaves slots idle at its end, the next one begins."""
+    def _ended(self, open_plan: Plan, staging: Staging, look: Callable[[], None]) -> StagedBatch:
+        """Waits for a batch's outcomes, and returns them. If it leaves slots idle at its end, the next one begins."""
         try:
             while not staging.changed.wait(LOOK_SECONDS):
-                if begins_again():
-                    return None
+                look()
             if not staging.future.done():
                 with suppress(VolstreamError):  # the catalog may be away for a moment
                     self.begin(open_plan, staging.batch, time.monotonic() - staging.began, beside=True)
             while wait([staging.future], LOOK_SECONDS).not_done:
-                if begins_again():
-                    return None
+                look()
             return staging.future.result()
         finally:
             staging.end()

@@ -20,7 +20,7 @@ from volstream.base.model import counts
 from volstream.base.model.work import Batch, Failure, Intent, Plan
 from volstream.base.tracing import span
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.errors import CatalogError, FencedError, VolstreamError, reason_of
+from volstream.errors import CatalogError, FencedError, JobChangedError, VolstreamError, reason_of
 from volstream.functions.schema import of_job
 from volstream.functions.source import FunctionSource
 from volstream.jobs import ledger
@@ -83,7 +83,9 @@ class BatchExecutor:
     def process(self, open_plan: Plan, batch: Batch) -> None:
         """Runs and commits a batch; at its end, and while it is committed, the function runs on the next one."""
         with span("batch", **about(self.job, batch)):
-            intent = self._services.consumer.begin(batch, owner=self._owner, location=self._location)
+            intent = self._services.consumer.begin(
+                batch, owner=self._owner, location=self._location, generation=self.job.generation
+            )
             try:
                 self._process(open_plan, batch, intent)
             except BaseException as error:
@@ -110,12 +112,12 @@ class BatchExecutor:
     def _process(self, open_plan: Plan, batch: Batch, intent: Intent) -> None:
         if self._outputs is not None:
             self._outputs.sweep()
-        begins_again = partial(self._begins_again, intent)
-        done = self.ahead.staged(open_plan, batch, str(intent.attempt), begins_again)
+        look = partial(self._look, intent)
+        done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
         # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
         while done.totals.new_columns and self._adopts(done.staged.new_columns()):
             self.ahead.forget()
-            done = self.ahead.staged(open_plan, batch, str(intent.attempt), begins_again)
+            done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
         done = self._judged(done)
         if self._outputs is not None:
             faults.point("outputs.written")
@@ -192,23 +194,21 @@ class BatchExecutor:
         self.stager.job = changed
         return True
 
-    def _begins_again(self, intent: Intent) -> bool:
-        """Looks, while the function runs, whether the run may go on: a call without a time limit may never return. Returns
-        whether that limit has changed.
+    def _look(self, intent: Intent) -> None:
+        """Looks, while the function runs, whether the run may go on: a call without a time limit may never return.
 
         Raises:
             FencedError: another process took the batch over.
             FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
+            JobChangedError: the time limit was changed.
         """
         current = self._watch.look()
         if current is None:
-            return False
+            return
         if (overtaken := self._overtaken(intent)) is not None:
             raise overtaken
-        if not isinstance(current, FileJob) or current.timeout == self.job.timeout:
-            return False
-        self.stager.apply_changes(current)
-        return True
+        if isinstance(current, FileJob) and current.timeout != self.job.timeout:
+            raise JobChangedError(f"The time limit of job {self.job.name} was changed.")
 
     def _overtaken(self, intent: Intent) -> FencedError | None:
         """Returns the error if another process settled this attempt; it may work on the next, which must not be settled."""

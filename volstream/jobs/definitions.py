@@ -166,10 +166,12 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
 
     Another function or environment, other columns, or other options of a job that loads make files due again that could only
     fail before, and resume a job that was paused because of its function. Other conditions of sets make those due that are
-    held back. Another condition makes all failed files due; the next run drops failures of files that it excludes.
+    held back. Another condition makes all failed files due; the next run drops failures of files that it excludes. Unless
+    only its trigger, its comment or its alerts change, a run in progress begins again after its batch, whose failures are due.
 
     Raises:
         InvalidStateError: a batch of the job is open.
+        JobChangedError: another process changed the job meanwhile.
         InvalidValueError: a value is invalid, or does not apply to a job of a statement.
     """
     catalog = home.catalog
@@ -220,17 +222,24 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     _check_expected(dataclasses.replace(job, **changes))
     if "after_load" in changes:
         check_after_load(catalog, dataclasses.replace(job, **changes), [stream], job)
-    changed = catalog.jobs.change(job, **changes)
-    retried = FailureFilter(FAILING) if changed.where != job.where else FailureFilter((FailureState.QUARANTINED,), PERMANENT)
+    if not changes.keys() - keys(JobOptions):
+        return catalog.jobs.change(job, **changes)
+    changed = dataclasses.replace(job, **changes)
+    due: list[FailureFilter] = []
     if (changed.group_complete, changed.group_quiet) != (job.group_complete, job.group_quiet):
-        held = FailureFilter((FailureState.WAITING,), (FailureKind.HELD,))
-        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=held)
+        due.append(FailureFilter((FailureState.WAITING,), (FailureKind.HELD,)))
     if changed.expect != job.expect:
-        unexpected = FailureFilter(FAILING, (FailureKind.UNEXPECTED,))
-        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=unexpected)
-    if renewed or changed.where != job.where:
-        catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None, wanted=retried)
-    return changed
+        due.append(FailureFilter(FAILING, (FailureKind.UNEXPECTED,)))
+    if changed.where != job.where:
+        due.append(FailureFilter(FAILING))
+    elif renewed:
+        due.append(FailureFilter((FailureState.QUARANTINED,), PERMANENT))
+    with catalog.database.transaction() as transaction:
+        altered = catalog.jobs.alter(transaction, job, **changes)
+        check_no_plan(catalog, job, changes)  # a run opens none until the end of the transaction
+        for wanted in due:
+            catalog.failures.set_state(transaction, job.id, FailureState.RETRYING, paths=None, wanted=wanted)
+    return altered
 
 
 def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.tracing import span
-from volstream.errors import DependencyError, SqlError, StorageError, VolstreamError
+from volstream.errors import DependencyError, JobChangedError, SqlError, StorageError, VolstreamError
 from volstream.jobs.lease import RunReport, held, lease, resumable
 from volstream.jobs.preview import Preview, preview
 from volstream.jobs.progress import Observer
@@ -166,7 +166,12 @@ class FileRunner:
             span("job", job=str(self._job.name)) as current,
             self._naming_damage(),
         ):
-            act(run)
+            while True:
+                try:
+                    act(run)
+                    break
+                except JobChangedError:
+                    run.renew()
             done = run.report.progress
             current.set(batches=done.batches, files=done.done_files, rows=done.rows, bytes=done.done_bytes)
 

@@ -15,7 +15,7 @@ from volstream.base.log import get
 from volstream.base.model.text import counted
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.base.tracing import span
-from volstream.errors import NotFoundError
+from volstream.errors import JobChangedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
@@ -53,9 +53,18 @@ class Run:
     def ended(self) -> bool:
         return bool(self.stop) or self.report.paused is not None
 
+    def renew(self) -> None:
+        """Takes over the job as it is now, for a run that begins again. Raises FencedError if it was dropped."""
+        current = present(self.services.catalog, self.job)
+        assert isinstance(current, FileJob), "an id belongs to one job"
+        self.job = current
+        self.report.paused = current.paused
+        self._has_table = False
+        self._code = None
+
     def begin(self) -> None:
         """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
-        self.report.recovered = recover(self.services, self.job)
+        self.report.recovered |= recover(self.services, self.job)
         if has_outputs(self.job):
             finish(self.services.catalog, self.services.settings, str(self.job.into))
         environments = self.services.settings.environments_directory
@@ -108,7 +117,7 @@ class Run:
         if not batches:
             folders.discard(open_plan.location)
             return False
-        self.services.catalog.consumptions.open((open_plan, batches, stream))
+        self.services.catalog.consumptions.open((open_plan, batches, stream), job=self.job)
         # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
         current = self.services.catalog.jobs.by_id(self.job.id)
         self.job = replace(self.job, clean=isinstance(current, FileJob) and current.clean)
@@ -128,8 +137,8 @@ class Run:
         self.make_table()
         progress = self.report.progress
         waiting = only or self.services.catalog.reports.waiting(self.job.id)
-        progress.files += waiting.files
-        progress.bytes += waiting.bytes
+        progress.files = progress.done_files + waiting.files
+        progress.bytes = progress.done_bytes + waiting.bytes
         self.observe(progress)
         if self._code is None:
             self._code = self.services.catalog.codes.number_of(version_of(self.services.settings, self.job, self.source))
@@ -175,10 +184,14 @@ class Run:
         self.stop.wait(seconds)
 
     def _look_at_job(self, attempts: BatchExecutor) -> None:
-        """Checks that the job may continue: it may have been dropped or paused, possibly by a batch; or have another rate."""
+        """Checks that the job may continue: it may have been dropped or paused, possibly by a batch.
+
+        Raises:
+            JobChangedError: it was altered, or its failures are to be tried again, so that the run has to begin again.
+        """
         current = present(self.services.catalog, self.job)
+        self.job = attempts.job
         if current.paused is not None:
             self.report.paused = current.paused
-        if isinstance(current, FileJob):
-            attempts.stager.apply_changes(current)
-        self.job = attempts.job
+        elif current.generation != self.job.generation:
+            raise JobChangedError(f"The job {self.job.name} was changed while it ran.")

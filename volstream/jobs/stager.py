@@ -61,9 +61,6 @@ _FEW_FILES = 100
 #: How often unwanted calls are interrupted until they have ended: they may not have begun yet.
 _INTERRUPT_SECONDS = 0.2
 
-#: Options whose changes apply from the next batch.
-_AT_ONCE = ("timeout", "rate", "parallel", "concurrency", "cpus", "memory", "gpus")
-
 
 @dataclass(frozen=True)
 class StagedBatch:
@@ -135,10 +132,6 @@ class Stager:
     def close(self) -> None:
         """Waits for the calls to end."""
         self._pool.shutdown()
-
-    def apply_changes(self, job: FileJob) -> None:
-        """Takes over what a user has changed since the run began and the next batch can follow."""
-        self.job = replace(self.job, **{name: getattr(job, name) for name in _AT_ONCE})
 
     def begin(self, open_plan: Plan, batch: Batch, attempt: str) -> Staging:
         """Begins to run the function on a batch, in another thread with this one's session.
@@ -263,7 +256,8 @@ class Stager:
         logs.trim(location, self._services.settings.log_bytes, self._services.settings.history_begins())
 
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
-        """Pauses the job: its function fails before it receives a file, so it would fail for every file."""
+        """Pauses the job: its function fails before it receives a file, so it would fail for every file. Raises JobChangedError
+        if it was altered since."""
         _log.warning("function_broken", job=str(self.job.name), why=why, traceback=trace)
         reason = f"{FUNCTION_BROKEN}: {why}"
         self._services.catalog.jobs.change(self.job, state=JobState.PAUSED, state_reason=reason[:500])

@@ -71,7 +71,7 @@ class StreamRun(Run):
             open_plan, batches = noted(self.services.planner.of_range(self.services.session, self.job, covered))
         faults.point("plan.written")
         if gone := self.services.planner.unreported(self.job, covered):
-            self.services.catalog.failures.forget(self.job.id, gone)
+            self.services.catalog.failures.forget(self.job, gone)
         if not self.open(open_plan, batches, stream):
             self.services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
         return True  # changes follow even if no initial row is wanted
@@ -87,7 +87,7 @@ class StreamRun(Run):
             return False
         unwanted = self.services.planner.excluded(self.services.session, self.job, covered, due)
         if unwanted:
-            self.services.catalog.failures.forget(self.job.id, unwanted)
+            self.services.catalog.failures.forget(self.job, unwanted)
             due = [failure for failure in due if failure.path not in unwanted]
         if not due:
             return True  # there may be more

@@ -11,10 +11,10 @@ import pytest
 from tests import objects
 from tests.processes import race
 from volstream.base.definitions import Job, JobState, Stream
-from volstream.base.model.work import Batch, BatchState, Load, Plan, PlanKind, PlanState, Target
+from volstream.base.model.work import Batch, BatchState, FailureState, Load, Plan, PlanKind, PlanState, Target
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.errors import FencedError, StreamBusyError
+from volstream.errors import FencedError, JobChangedError, StreamBusyError
 
 TARGET = Target("/warehouse/tables/public/labels", "table", 4)
 DONE = BatchOutcome(succeeded=2, failed=0, rows=2)
@@ -371,3 +371,40 @@ except FencedError:
     with pytest.raises(FencedError):
         catalog.consumptions.abort(intent)
     assert stream_of(catalog, job).offset == 7
+
+
+def altered(catalog: Catalog, job: Job) -> Job:
+    with catalog.database.transaction() as transaction:
+        return catalog.jobs.alter(transaction, job)
+
+
+def test_failures_of_an_attempt_with_an_earlier_definition_are_due_with_all_their_retries(catalog: Catalog, job: Job) -> None:
+    _, (first, second) = objects.store_plan(catalog, job, batches=2)
+    for batch, path in ((first, "old"), (second, "new")):
+        current = catalog.jobs.get(job.name)
+        intent = catalog.consumptions.begin(batch, owner="me", target=TARGET, generation=current.generation)
+        catalog.failures.add_pending([objects.failure(job, path, intent.attempt, attempts=3, next_try=None)])
+        if path == "old":
+            altered(catalog, current)
+        assert intent == catalog.consumptions.open_intent(job.stream_id)  # whoever settles it knows as much
+        catalog.consumptions.commit(intent, ALL_FAILED)
+    new, old = catalog.failures.active(job.id)
+    assert (new.state, new.attempts) == (FailureState.QUARANTINED, 3)
+    assert (old.state, old.attempts, old.next_try) == (FailureState.RETRYING, 0, old.failed_on)
+
+
+def test_a_batch_that_failed_with_an_earlier_definition_does_not_pause_the_job(catalog: Catalog) -> None:
+    _, _, job = objects.store_job(catalog, pause_after=1)
+    _, (batch,) = objects.store_plan(catalog, job)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET, generation=job.generation)
+    altered(catalog, job)
+    catalog.consumptions.commit(intent, ALL_FAILED)
+    assert catalog.jobs.get(job.name).state is JobState.ACTIVE
+
+
+def test_a_plan_for_an_earlier_definition_is_not_opened(catalog: Catalog, job: Job) -> None:
+    made = objects.plan(job)
+    altered(catalog, job)
+    with pytest.raises(JobChangedError, match="was changed or dropped by someone else"):
+        catalog.consumptions.open((made, [objects.batch(made)], stream_of(catalog, job)), job=job)
+    assert catalog.consumptions.open_plan(job.stream_id) is None

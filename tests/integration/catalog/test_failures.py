@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from volstream.catalog import Catalog, tables
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.failures import FailureFilter, cut
 from volstream.cli.main import run
-from volstream.errors import FencedError
+from volstream.errors import FencedError, JobChangedError
 
 TARGET = Target("/t", "table", 0)
 
@@ -34,6 +34,11 @@ def fail(catalog: Catalog, job: Job, *failures: dict[str, object], superseded: t
     found = [objects.failure(job, str(one.pop("path")), intent.attempt, **one) for one in map(dict, failures)]
     catalog.failures.add_pending(found)
     catalog.consumptions.commit(intent, BatchOutcome(0, len(found), 0, superseded))
+
+
+def set_state(catalog: Catalog, job: Job, state: FailureState, **those: Any) -> Sequence[str]:
+    with catalog.database.transaction() as transaction:
+        return catalog.failures.set_state(transaction, job.id, state, **those)
 
 
 def states(catalog: Catalog, job: Job) -> dict[str, FailureState]:
@@ -114,13 +119,13 @@ def test_due_failures_are_ordered_longest_due_first(catalog: Catalog, job: Job) 
 
 def test_skip_and_retry_affect_the_named_files(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b", "next_try": None}, {"path": "c"})
-    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["a", "unknown"])
+    moved = set_state(catalog, job, FailureState.SKIPPED, paths=["a", "unknown"])
     assert moved == ["a"]
     assert catalog.failures.due(job.id, objects.NOW, 10) == [one for one in catalog.failures.active(job.id) if one.path == "c"]
     # All that failed, but for what was given up knowingly; a skipped one is retried when it is named.
-    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=None) == ["b", "c"]
+    assert set_state(catalog, job, FailureState.RETRYING, paths=None) == ["b", "c"]
     assert states(catalog, job)["a"] is FailureState.SKIPPED
-    assert catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"]) == ["a"]
+    assert set_state(catalog, job, FailureState.RETRYING, paths=["a"]) == ["a"]
     assert states(catalog, job) == dict.fromkeys("abc", FailureState.RETRYING)
 
 
@@ -143,7 +148,7 @@ def test_failures_can_be_selected_by_kind_and_sql_pattern(catalog: Catalog, job:
     assert found(like="scans/a\\") == found(like="scans/a\\\\") == []
     assert found(kinds=[FailureKind.TIMED_OUT]) == ["scans/%.pdf"]
     wanted = FailureFilter(like="scans/%.pdf")
-    moved = catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=None, wanted=wanted)
+    moved = set_state(catalog, job, FailureState.SKIPPED, paths=None, wanted=wanted)
     assert sorted(moved) == found(like="scans/%.pdf") == found(states=[FailureState.SKIPPED])
 
 
@@ -160,7 +165,7 @@ def test_a_failure_recorded_while_the_clock_was_ahead_is_due_at_once(catalog: Ca
 def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_right_again(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a", "next_try": None}, {"path": "b"}, {"path": "c"})
     now = datetime.now(UTC)
-    catalog.failures.set_state(job.id, FailureState.RETRYING, paths=["a"])  # whatever time it is
+    set_state(catalog, job, FailureState.RETRYING, paths=["a"])  # whatever time it is
     looked_at = [one for one in catalog.failures.active(job.id) if one.path == "b"]
     catalog.failures.postpone(looked_at, now + timedelta(days=365))
     assert [one.path for one in catalog.failures.due(job.id, now, 10)] == ["a", "c", "b"]
@@ -269,3 +274,14 @@ def test_a_list_of_failures_that_is_cut_says_so_and_json_has_all(tmp_path: Path,
     assert "These are 1000 of 1001 failures." in " ".join((shown.out + shown.err).split())
     assert run(["list", "failures", "--format", "json", *home]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 1001
+
+
+def test_a_run_with_an_earlier_condition_forgets_no_failure(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"})
+    with catalog.database.transaction() as transaction:
+        now = catalog.jobs.alter(transaction, job, where="size > 1")
+    with pytest.raises(JobChangedError):
+        catalog.failures.forget(job, ["a"])
+    assert states(catalog, job) == {"a": FailureState.RETRYING}
+    catalog.failures.forget(now, ["a"])
+    assert states(catalog, job) == {}

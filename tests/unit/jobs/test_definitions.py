@@ -23,6 +23,7 @@ from volstream.errors import (
     FunctionLoadError,
     InvalidStateError,
     InvalidValueError,
+    JobChangedError,
     NotFoundError,
     ObjectInUseError,
 )
@@ -262,7 +263,8 @@ def test_a_new_function_makes_files_due_that_were_bound_to_fail_with_the_old_one
     found.append(objects.failure(job, "skipped", intent.attempt, kind=FailureKind.WRONG_RESULT, next_try=None))
     place.catalog.failures.add_pending(found)
     place.catalog.consumptions.commit(intent, BatchOutcome(0, len(found), 0))
-    place.catalog.failures.set_state(job.id, FailureState.SKIPPED, paths=["skipped"])
+    with place.catalog.database.transaction() as transaction:
+        place.catalog.failures.set_state(transaction, job.id, FailureState.SKIPPED, paths=["skipped"])
     new = {"function": f"{place.code}:g", "returns": "n INT, m INT", "retries": 9, "where": "size > 1"}
     place.alter(**{change: new[change]})
     due = {one.path for one in place.catalog.failures.due(job.id, datetime.now(UTC), 10)}
@@ -298,3 +300,17 @@ def _stream(place: Place, name: str) -> Name:
     with place.catalog.database.transaction() as transaction:
         place.catalog.streams.add(transaction, made)
     return made.name
+
+
+@pytest.mark.parametrize(("change", "decides"), [({"retries": 9}, 1), ({"comment": "c", "every": "5m"}, 0)])
+def test_a_change_of_what_decides_about_files_overrules_what_a_run_decides_meanwhile(
+    place: Place, change: dict[str, Any], decides: int
+) -> None:
+    before = place.create()
+    assert place.alter(**change).generation - before.generation == decides
+    if decides:
+        with pytest.raises(JobChangedError):
+            place.catalog.jobs.change(before, state=JobState.PAUSED)
+    else:
+        place.catalog.jobs.change(before, state=JobState.PAUSED)
+    assert (place.catalog.jobs.get(J).paused is None) == bool(decides)

@@ -636,7 +636,11 @@ class Jobs(Collection[Job]):
 
     def _set_state(self, name: str, state: FailureState, paths: Sequence[str] | None, wanted: FailureFilter) -> Sequence[str]:
         job = self.get(name)
-        changed = self._home.catalog.failures.set_state(job.id, state, paths=paths, wanted=wanted)
+        catalog = self._home.catalog
+        with catalog.database.transaction() as transaction:
+            if state is FailureState.RETRYING:
+                catalog.jobs.alter(transaction, job)  # what a run in progress finds with the code that it has is due, too
+            changed = catalog.failures.set_state(transaction, job.id, state, paths=paths, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*changed})
         if unknown:
             failed = [failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR)]

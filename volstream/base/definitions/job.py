@@ -525,6 +525,8 @@ class Job(JobOptions):
         last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress, and stays so if its
             process died or could not write the catalog.
         last_outcome: a line about the last run that ended well and had work.
+        generation: a number that grows with each change of what decides about files, and each retry. What a run found with
+            an earlier one is due again.
     """
 
     id: str
@@ -539,6 +541,7 @@ class Job(JobOptions):
     last_started: datetime | None = None
     last_ended: datetime | None = None
     last_outcome: str | None = None
+    generation: int = 0
 
     @property
     def stream_ids(self) -> Sequence[str]:

@@ -233,6 +233,7 @@ class Intent:
         marker_stream_id, marker_sequence: the stream and number that mark the attempt's commits: the intent's own, or
             those of another intent of the attempt.
         targets: the tables that the attempt's statements write, in order.
+        generation: the job's, with which the attempt works; None: it is of no job on files.
     """
 
     stream_id: str
@@ -244,6 +245,7 @@ class Intent:
     owner: str
     targets: Sequence[Target]
     started_on: datetime
+    generation: int | None = None
 
     def app_id(self, statement: int = 0) -> str:
         """Returns the ``txnAppId`` of a statement's commit, numbered from 0; its ``txnVersion`` is the marker's number."""

@@ -49,11 +49,14 @@ class Consumer:
         self._catalog = catalog
         self._delta = delta
 
-    def begin(self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = ()) -> Intent:
+    def begin(
+        self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = (), generation: int | None = None
+    ) -> Intent:
         """Writes the INTENT for an attempt at batches whose first statement writes to the table at ``location``.
 
         Args:
             streams: see :class:`Target`.
+            generation: see :class:`Intent`.
 
         Raises:
             StreamBusyError, FencedError: another process uses a stream or took a batch.
@@ -70,7 +73,7 @@ class Consumer:
                     f"catalog only {stream.sequence}: the catalog is older than the table.",
                     "Was it restored from a backup? Restore the newer catalog, or replace the stream and its job.",
                 )
-        intent = self._catalog.consumptions.begin(*batches, owner=owner, target=target)
+        intent = self._catalog.consumptions.begin(*batches, owner=owner, target=target, generation=generation)
         faults.point("batch.intent")
         return intent
 

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0106"
-down_revision = "0105"
+revision = "0107"
+down_revision = "0106"
 
 
 def upgrade() -> None:
