@@ -38,7 +38,14 @@ from volstream.base.model.work import FAILING, PERMANENT, FailureKind, FailureSt
 from volstream.catalog import Catalog
 from volstream.catalog.failures import FailureFilter
 from volstream.changes.streams.definitions import new_stream
-from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
+from volstream.errors import (
+    AlreadyExistsError,
+    InvalidStateError,
+    InvalidValueError,
+    NotFoundError,
+    ObjectInUseError,
+    StreamBusyError,
+)
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
 from volstream.functions.loading.columns import with_rescued
@@ -170,7 +177,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     only its trigger, its comment or its alerts change, a run in progress begins again after its batch, whose failures are due.
 
     Raises:
-        InvalidStateError: a batch of the job is open.
+        StreamBusyError: as :func:`check_no_plan`.
         JobChangedError: another process changed the job meanwhile.
         InvalidValueError: a value is invalid, or does not apply to a job of a statement.
     """
@@ -243,10 +250,10 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
 
 
 def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
-    """Raises InvalidStateError if an unfinished plan of a job depends on what is to be changed."""
+    """Raises StreamBusyError if an unfinished plan of a job depends on what is to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move", "group_complete"}:
-        raise InvalidStateError(
+        raise StreamBusyError(
             f"A run of the job {job.name} is in progress, or was interrupted.",
             f"Try again when it has ended; if none is in progress, run: volstream run-job {job.name}.",
         )

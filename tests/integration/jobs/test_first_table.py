@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ import pytest
 from tests import objects
 from tests.commands import Shell
 from tests.integration.conftest import Home, Place, session_on
+from tests.waiting import eventually
 from volstream.api.objects.jobs import Jobs
 from volstream.base.definitions import JobState
+from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError
 from volstream.ops.inspection import details
@@ -261,6 +264,55 @@ def test_the_table_has_the_files_of_the_last_call(place: Place, monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             taken(folder)
     assert taken(folder, pattern="*.txt") == ["a.txt", "b.txt"]
+
+
+def test_a_call_takes_the_files_that_an_earlier_one_left_out_whatever_became_of_that(place: Place) -> None:
+    into = f"looks_{uuid.uuid4().hex}"
+
+    def taken(pattern: str | None = None) -> list[str]:
+        frame = place.session.run(sized(), place.folder, into, schema="n BIGINT", max_files=1, pattern=pattern)
+        return sorted(row._file_path for row in frame.collect())
+
+    place.put("a.txt", "a")
+    place.put("b.txt", "b")
+    assert taken("*.png") == []
+    assert taken() == ["a.txt", "b.txt"]
+    place.put("c.txt", "c")
+    place.refresh()
+    stop = Stop()
+    place.session.jobs.run(into, stop=stop, observe=lambda _: stop.set())
+    assert place.session.home.catalog.consumptions.open_plans(), "the run was interrupted"
+    assert taken("b*") == ["b.txt"]
+
+
+SLOW_IMPORT = """
+import pathlib, time
+pathlib.Path({0!r}, "importing").touch()
+while not pathlib.Path({0!r}, "go on").exists():
+    time.sleep(0.05)
+def f(file):
+    return {{"n": 2}}
+"""
+
+
+def test_a_run_of_a_daemon_in_the_middle_of_a_call_does_not_keep_the_rows_of_other_files(place: Place, tmp_path: Path) -> None:
+    into, code = f"looks_{uuid.uuid4().hex}", tmp_path / "code.py"
+    place.put("a.txt", "a")
+    place.put("b.txt", "b")
+
+    def taken(pattern: str) -> list[str]:
+        frame = place.session.run(f"{code}:f", place.folder, into, schema="n BIGINT", pattern=pattern)
+        return sorted(row._file_path for row in frame.collect())
+
+    code.write_text("def f(file): return {'n': 1}\n")
+    assert taken("*") == ["a.txt", "b.txt"]
+    code.write_text(SLOW_IMPORT.format(str(tmp_path)))
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(taken, "b*")
+        eventually((tmp_path / "importing").exists, 60)
+        place.session.jobs.run(into)
+        (tmp_path / "go on").touch()
+        assert call.result(120) == ["b.txt"]
 
 
 def test_files_that_are_not_there_are_refused(place: Place) -> None:

@@ -26,6 +26,7 @@ from volstream.errors import (
     JobChangedError,
     NotFoundError,
     ObjectInUseError,
+    StreamBusyError,
 )
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
 from volstream.jobs.home import Home
@@ -193,7 +194,7 @@ def test_the_condition_of_an_open_plan_stays(place: Place) -> None:
     place.create()
     place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
     place.open_plan()
-    with pytest.raises(InvalidStateError, match=r"A run of the job .* is in progress, or was interrupted"):
+    with pytest.raises(StreamBusyError, match=r"A run of the job .* is in progress, or was interrupted"):
         place.alter(where="size > 1")
     assert place.alter(retries=1).retries == 1
 

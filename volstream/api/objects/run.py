@@ -182,17 +182,17 @@ def _renewed(
     code = function_attributes(function)
     recoded = _is_other_code(job, code)
     if recoded:
-        changes["function"] = function
-    has_run = bool(changes) and objects.home.catalog.reports.totals(job.id)["batches"] > 0
-    takes_others = has_run and "where" in changes
+        changes |= code
+    takes_others = "where" in changes
     if takes_others:
-        objects.home.catalog.jobs.change(job, may_have_strays=True)  # the next run removes the rows of files that are left out
-    changed = objects.jobs.alter(str(job.name), tell=tell, **changes) if changes else job
+        changes["may_have_strays"] = True  # the next run with the condition removes the rows of files that it leaves out
+    has_rows = objects.home.catalog.reports.totals(job.id)["batches"] > 0
+    changed = _changed(objects, job, changes, tell) if changes else job
     assert isinstance(changed, FileJob), "a job stays of its kind"
     if takes_others:
         _add_files(objects, job, tell)
     if recoded:
-        if has_run:
+        if has_rows:
             changed = objects.home.catalog.jobs.change(changed, fingerprint=job.fingerprint)
         objects.jobs.retry(str(job.name))
     if changed.paused_itself:
@@ -200,8 +200,24 @@ def _renewed(
     return changed
 
 
+def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: Tell) -> Job:
+    """Changes a job, after the end of a run whose plan depends on what is changed."""
+
+    def change() -> Job:
+        try:
+            return objects.jobs.change(job, changes, tell=tell)
+        except StreamBusyError:
+            objects.jobs.run(str(job.name))  # ends what an interrupted run has left
+            return objects.jobs.change(job, changes, tell=tell)
+
+    return _when_free(change)
+
+
 def _add_files(objects: Objects, before: FileJob, tell: Tell) -> None:
     """Processes the files that a job now takes, and did not before: a condition alone concerns later changes only."""
+    stream = objects.home.catalog.streams.by_id(before.stream_id)
+    if stream is not None and stream.initial:
+        return  # it delivers all files yet
     name = str(before.name)
     try:
         found = _when_free(lambda: objects.jobs.heal(name))

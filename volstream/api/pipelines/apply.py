@@ -44,6 +44,7 @@ def check_plan(objects: Objects, plan: PipelinePlan, *, contact: bool = True) ->
 
     Raises:
         InvalidStateError: an object has something that cannot be altered.
+        StreamBusyError: a run depends on what is to be changed.
         VolstreamError: an operation is not possible.
     """
     check(plan)
