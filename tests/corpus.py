@@ -52,6 +52,13 @@ TEXTS = [
     *PLANES,
 ]
 
+#: What a literal of SQL may be taken for, or end by, if it is written as it is.
+HOSTILE = [
+    *(f"a{chr(code)}b" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)),
+    *("zzz\nVOLSTREAM READS\n.txt", "\nVOLSTREAM READS\n", "\nVOLSTREAM READS\nx'\nVOLSTREAM READS\nx", "\\\n", "\\\\"),
+    *TEXTS,
+]
+
 TIMES = [
     datetime(1, 1, 1),
     datetime(1, 1, 1, 0, 0, 0, 1),

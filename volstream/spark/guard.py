@@ -1,8 +1,8 @@
 """Statements and expressions that may read certain relations only.
 
 To find a relation's columns Spark opens its files, so a look at the plan comes too late. The guard is text that the engine's
-parser (``jvm/extension/GuardedParser.java``) removes and checks before Spark analyses the rest. A server without that parser
-takes it for a syntax error, so nothing runs unguarded.
+parser (``jvm/extension/GuardedParser.java``) removes and checks before Spark analyses the rest: the last line of its words, if
+only names follow. A server without that parser takes it for a syntax error, so nothing runs unguarded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from sqlglot.tokenizer_core import TokenType
 
-from volstream.base.model.files import is_utf8
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.values import plain
 from volstream.errors import InvalidValueError, SqlError
@@ -103,10 +102,6 @@ def literal_of(value: Any) -> str:
             return f"DOUBLE({literal(float.__repr__(value))})"
         case Decimal():
             return _decimal(value)
-        case str() if not is_utf8(value):
-            raise InvalidValueError(
-                f"{value!r:.60} cannot be a parameter.", "It contains a lone surrogate, which UTF-8 cannot encode."
-            )
         case str():
             return literal(value)
         case UUID():

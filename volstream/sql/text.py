@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from volstream.base.model.files import is_utf8
 from volstream.base.model.names import quote
-from volstream.errors import SqlError
+from volstream.errors import InvalidValueError, SqlError
 
 if TYPE_CHECKING:
     from volstream.sql.tokens import Token
@@ -88,9 +89,20 @@ def type_of(kind: Any) -> str:
     return f"STRUCT<{', '.join(fields)}>"
 
 
+#: A line break may begin a guard (``spark.guard``), and a session that substitutes variables expands ``${x}``.
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, ord("$"))}
+_ESCAPES |= {ord(character): f"\\{character}" for character in "\\'"}
+
+
 def literal(text: str) -> str:
-    """Returns a SQL string literal without ``$``: a session that substitutes variables would expand ``${x}``."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
+    """Returns a SQL string literal on one line, without control characters and ``$``.
+
+    Raises:
+        InvalidValueError: the text has a lone surrogate, for which Spark would take a question mark.
+    """
+    if not is_utf8(text):
+        raise InvalidValueError(f"{text!r:.60} cannot be written in SQL.", "It contains a lone surrogate, which UTF-8 lacks.")
+    return f"'{text.translate(_ESCAPES)}'"
 
 
 def pairs(properties: Mapping[str, str]) -> str:

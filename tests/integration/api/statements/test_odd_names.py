@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import PySparkException
 
+from tests.corpus import HOSTILE
 from tests.integration.conftest import COUNT, Home, Place
 from volstream.base.definitions import OnMove
 from volstream.ops.inspection.file_history import tell
+from volstream.spark.guard import guarded
 from volstream.spark.session import SparkGateway
 from volstream.sql.text import literal
 
@@ -16,6 +19,7 @@ pytestmark = pytest.mark.timeout(240)
 
 #: As Spark writes its variables, the SQL standard its quotes, and Spark its escapes.
 ODD = ["${env:HOME}", "${spark.app.name}", "${x}", "$", "$x", "\\u0024{x}", "it's", 'a "b" `c`', "a\\b", "%_", "a\nb"]
+ODD += ["z\nVOLSTREAM READS\n.txt"]  # and the engine its guards
 
 
 @pytest.mark.long
@@ -85,8 +89,17 @@ def test_variables_are_not_substituted_in_statements(home: Home) -> None:
     assert home.rows("SELECT * FROM t$") == [("${env:HOME}",), ("${spark.app.name}",)]
 
 
-def test_a_literal_survives_a_session_that_substitutes_variables(gateway: SparkGateway) -> None:
+def test_spark_reads_every_literal_as_its_text_also_if_it_substitutes_variables(gateway: SparkGateway) -> None:
+    query = f"SELECT array({', '.join(map(literal, HOSTILE))}) AS texts"
     with gateway.fresh() as session:
         session.conf.set("spark.sql.variable.substitute", "true")
-        (row,) = session.sql(f"SELECT array({', '.join(map(literal, ODD))}) AS odd").collect()
-    assert row["odd"] == ODD
+        (row,), (also,) = session.sql(query).collect(), session.sql(guarded(query)).collect()
+    assert row["texts"] == also["texts"] == HOSTILE
+
+
+def test_a_text_that_looks_like_a_guard_is_none_unless_names_alone_follow(gateway: SparkGateway) -> None:
+    with gateway.fresh() as session:
+        (row,) = session.sql("SELECT 'zzz\nVOLSTREAM READS\n.txt' AS a, 1 AS `b\nVOLSTREAM READS\n`").collect()
+        assert [*row] == ["zzz\nVOLSTREAM READS\n.txt", 1]
+        with pytest.raises(PySparkException, match="is not a table, stream or directory of this home"):
+            session.sql("SELECT '\nVOLSTREAM READS\n' FROM nowhere\nVOLSTREAM READS\n`x`").collect()

@@ -125,8 +125,8 @@ final class GuardedParser implements ParserInterface {
         return delegate.parseRoutineParam(text);
     }
 
-    /** Returns a guarded statement; null: it has no guard. */
-    private Guarded guarded(String text) throws ParseException {
+    /** Returns a guarded statement; null: it has no guard, although one of its texts may look like it. */
+    private Guarded guarded(String text) {
         int at = text.lastIndexOf(GUARD);
         if (at < 0) {
             return null;
@@ -134,7 +134,11 @@ final class GuardedParser implements ParserInterface {
         Set<List<String>> relations = new HashSet<>();
         for (String line : text.substring(at + GUARD.length()).split("\n")) {
             if (!line.isEmpty()) {
-                relations.add(parts(delegate.parseMultipartIdentifier(line)));
+                try {
+                    relations.add(parts(delegate.parseMultipartIdentifier(line)));
+                } catch (ParseException error) {
+                    return null;
+                }
             }
         }
         return new Guarded(text.substring(0, at), relations);
