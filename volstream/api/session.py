@@ -280,6 +280,7 @@ class Session(Closeable):
         *,
         pattern: str | None = None,
         schema: str | None = None,
+        replace: bool = False,
         **options: Unpack[JobKeywords],
     ) -> DataFrame:
         """Runs a function on each file of a directory or bucket, and returns its results. Called again, it does what changed:
@@ -296,6 +297,7 @@ class Session(Closeable):
             into: the table.
             pattern: a glob of the files that count, as volumes have them: ``*.jpg`` in any folder, ``2026/**/*.jpg``.
             schema: columns that the function returns, the option ``returns``.
+            replace: let the call change a job that it did not make, or fill a table that no job made.
             options: those of :class:`~volstream.base.definitions.FileJobSpec`; one that is left out has its default again.
 
         Returns:
@@ -303,7 +305,7 @@ class Session(Closeable):
             the other columns of the table: :meth:`table`.
 
         Raises:
-            InvalidStateError: another job has the name.
+            InvalidStateError: another job has the name; or the call would change what no call has made, without ``replace``.
             As :meth:`~volstream.api.objects.jobs.Jobs.create` and :meth:`~volstream.api.objects.jobs.Jobs.run`.
         """
         from volstream.api.objects.run import run
@@ -311,7 +313,7 @@ class Session(Closeable):
         from volstream.spark.frames import show_in_notebooks
 
         said = options if schema is None else {**options, "returns": schema}
-        job = run(self.objects, function, files, into, said, _tell, pattern)
+        job = run(self.objects, function, files, into, said, _tell, pattern, replace)
         show_in_notebooks(self.spark)
         return self.table(into).select(key_column(job), *map(quote, of_job(job).names))
 
@@ -393,10 +395,12 @@ def run(
     *,
     pattern: str | None = None,
     schema: str | None = None,
+    replace: bool = False,
     **options: Unpack[JobKeywords],
 ) -> DataFrame:
     """Runs a function on each file of a directory or bucket, and returns its results: see :meth:`Session.run`.
 
     The home is that of the commands: ``VOLSTREAM_HOME`` or, if that is not set, the user's own.
     """
-    return Session.builder.getOrCreate().run(function, files, into, pattern=pattern, schema=schema, **options)
+    session = Session.builder.getOrCreate()
+    return session.run(function, files, into, pattern=pattern, schema=schema, replace=replace, **options)

@@ -8,6 +8,7 @@ from volstream.base.definitions import SourceKind
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError
+from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.ownership import INCIDENTAL, WRITERS, is_open
@@ -26,7 +27,7 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
     """
     log = DeltaLog(location)
     schema = log.schema()
-    if schema is None or OWNER in schema.properties or set(schema.columns) >= INCIDENTAL:
+    if schema is None or is_of_job(schema):
         return
     present = {name.lower() for name in schema.columns}
     missing = [name for name in columns if name.lower() not in present]
@@ -37,3 +38,8 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
             f"The table {table} was not created by a job, and the job would add columns to it: {', '.join(missing)}.",
             f"Name another table. To fill this one nevertheless: ALTER TABLE {table} SET PROPERTIES ('{WRITERS}' = 'any').",
         )
+
+
+def is_of_job(schema: Schema) -> bool:
+    """Returns whether a job made the table."""
+    return OWNER in schema.properties or set(schema.columns) >= INCIDENTAL

@@ -285,6 +285,33 @@ def test_a_call_takes_the_files_that_an_earlier_one_left_out_whatever_became_of_
     assert taken("b*") == ["b.txt"]
 
 
+def test_a_job_that_no_call_made_is_not_changed_unless_asked(place: Place) -> None:
+    place.put("a.txt", "a")
+    place.refresh()
+    into = f"looks_{uuid.uuid4().hex}"
+    code = place.folder.parent / "code.py"
+    code.write_text("def f(file): return {'n': 1}\ndef g(file): return {'n': 2}\n")
+    made = place.session.jobs.create(into, f"{code}:f", into, volume="v", returns="n BIGINT", retries=7)
+    with pytest.raises(InvalidStateError, match=r"was not made by run, and the call would change its function\.") as caught:
+        place.session.run(f"{code}:g", place.folder, into, retries=7)
+    assert "replace=True" in caught.value.remedy
+    assert place.session.jobs.get(into) == made
+    (row,) = place.session.run(f"{code}:f", place.folder, into, retries=7).collect()  # changes nothing
+    assert row.n == 1
+    place.session.run(f"{code}:g", place.folder, into, retries=7, replace=True)
+    place.session.run(f"{code}:f", place.folder, into)  # it is run's from now on
+    assert objects.file_job(place.session.jobs.get(into)).retries == 3
+
+
+def test_a_table_that_no_job_made_is_not_filled_unless_asked(run: Run, home: Home, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a.txt").write_text("a")
+    home.sql("CREATE TABLE t$ (n BIGINT)")
+    with pytest.raises(InvalidStateError, match=r"exists, and no job made it"):
+        run(sized(), schema="n BIGINT")
+    assert home.session.table(home.name("t")).columns == ["n"]
+    assert run(sized(), schema="n BIGINT", replace=True)[0] == [("a.txt", 1)]
+
+
 SLOW_IMPORT = """
 import pathlib, time
 pathlib.Path({0!r}, "importing").touch()

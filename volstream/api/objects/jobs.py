@@ -247,19 +247,13 @@ class Jobs(Collection[Job]):
             InvalidValueError: an option is invalid, or does not apply to the job. Otherwise as :meth:`create`.
         """
         from volstream.functions.pickled import function_attributes
+        from volstream.jobs.definitions import alter_job
 
         values = read(FileJobSpec, changes)
         if function is not None:
             values |= function_attributes(function)
-        return self.change(self.get(name), values, directory=directory, tell=tell)
-
-    def change(
-        self, job: Job, values: Mapping[str, Any], *, directory: Path | None = None, tell: Callable[[str], None] = lambda _: None
-    ) -> Job:
-        """Changes attributes of a job, whose values the catalog can store; otherwise as :meth:`alter`."""
-        from volstream.jobs.definitions import alter_job
-
         self._check_receivers(values.get("alert"))
+        job = self.get(name)
         infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
         return alter_job(self._home, job.name, directory=directory, infer=infer, **values)
 

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +24,10 @@ from volstream.base.model.names import Name, quote
 from volstream.base.model.text import counted, ended, shortened
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
 from volstream.jobs.conditions import matching
+from volstream.jobs.target import is_of_job
 from volstream.sql.text import literal
+from volstream.tables.delta import folders
+from volstream.tables.delta.log import DeltaLog
 
 if TYPE_CHECKING:
     from volstream.jobs.lease import RunReport
@@ -52,6 +56,7 @@ def run(
     options: Mapping[str, Any],
     tell: Tell,
     pattern: str | None = None,
+    replace: bool = False,
 ) -> FileJob:
     """Brings a table up to date with a function's results for all files of a place; returns its job.
 
@@ -60,9 +65,10 @@ def run(
         into: the table's name, and the job's.
         options: those of the job. One that is left out has its default, also if an earlier call gave it.
         pattern: a glob, as volumes have them: without ``/``, for the names of files.
+        replace: take over a job or a table that no call made.
 
     Raises:
-        InvalidStateError: a job of that name does something else, or an option cannot be changed.
+        InvalidStateError: a job of that name does something else, or no call made it; an option cannot be changed.
         As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
     """
     folder, chosen = _place(files)
@@ -75,14 +81,17 @@ def run(
     objects.volumes.refresh(str(volume.name))
     created: Job | None = None
     if existing is None:
+        if not replace:
+            _check_table(objects, Name.parse(into))
         try:
             created = objects.jobs.create(into, function, into, volume=str(volume.name), tell=tell, **options)
+            created = objects.home.catalog.jobs.change(created, made_by_run=True)
         except UserError:
             existing = objects.home.catalog.jobs.find(Name.parse(into))
             if existing is None:  # else another program has made it meanwhile
                 raise
     if existing is not None:
-        created = _renewed(objects, _own(objects, existing, volume, into), function, options, tell)
+        created = _renewed(objects, _own(objects, existing, volume, into), function, options, tell, replace=replace)
     assert isinstance(created, FileJob), "created with a function"
     report = _run(objects, created, tell)
     _tell(objects, created, report, tell)
@@ -158,10 +167,24 @@ def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
     return job
 
 
+def _check_table(objects: Objects, into: Name) -> None:
+    """Raises InvalidStateError if there is a table that no job made."""
+    schema = DeltaLog(folders.table_location(objects.home.warehouse, into)).schema()
+    if schema is not None and not is_of_job(schema):
+        raise InvalidStateError(
+            f"The table {into} exists, and no job made it.",
+            "Give another table, or replace=True to add the function's columns and rows to this one.",
+        )
+
+
 def _renewed(
-    objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell
+    objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell, *, replace: bool
 ) -> FileJob:
-    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it."""
+    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it.
+
+    Raises:
+        InvalidStateError: an option cannot be changed, or no call made the job and ``replace`` is not set.
+    """
     from volstream.functions.pickled import function_attributes
     from volstream.jobs.environments import resolve_environment
 
@@ -183,6 +206,14 @@ def _renewed(
     recoded = _is_other_code(job, code)
     if recoded:
         changes |= code
+    if changes and not job.made_by_run:
+        if not replace:
+            named = ", ".join(sorted(changes.keys() - {"pickled"}))
+            raise InvalidStateError(
+                f"The job {job.name} was not made by run, and the call would change its {named}.",
+                f"Give another table, change the job with volstream alter-job {job.name}, or let the call do so: replace=True.",
+            )
+        changes["made_by_run"] = True
     takes_others = "where" in changes
     if takes_others:
         changes["may_have_strays"] = True  # the next run with the condition removes the rows of files that it leaves out
@@ -202,13 +233,18 @@ def _renewed(
 
 def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: Tell) -> Job:
     """Changes a job, after the end of a run whose plan depends on what is changed."""
+    from volstream.jobs.definitions import alter_job
+    from volstream.ops.alerts.receivers import check_names
+
+    check_names(objects.home.settings, changes.get("alert") or (), "The job")
+    alter = partial(alter_job, objects.home, job.name, infer=partial(objects.jobs.inferring, job, tell), **changes)
 
     def change() -> Job:
         try:
-            return objects.jobs.change(job, changes, tell=tell)
+            return alter()
         except StreamBusyError:
             objects.jobs.run(str(job.name))  # ends what an interrupted run has left
-            return objects.jobs.change(job, changes, tell=tell)
+            return alter()
 
     return _when_free(change)
 

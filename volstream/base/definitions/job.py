@@ -577,6 +577,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
         environment: absolute path of what defines the environment in which the function runs; None: volstream's own.
         outputs_to, outputs_prefix: volume, and folder in it, of the files that the function returns.
         declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave besides.
+        made_by_run: ``run`` made it, or took it over as asked, so that its calls may change it.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
         may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
             another job wrote them. The next run looks for them.
@@ -595,6 +596,7 @@ class FileJob(SetOptions, FileJobOptions, Job):
     outputs_prefix: str | None = None
     pickled: bytes | None = field(default=None, repr=False)
     declared: bool = False
+    made_by_run: bool = False
     clean: bool = False
     may_have_strays: bool = False
     failed_batches: int = 0
