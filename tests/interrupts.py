@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,26 +14,28 @@ import pytest
 
 @contextmanager
 def meanwhile(event: Literal["call", "return"], function: str, act: Callable[[], object]) -> Iterator[None]:
-    """Does something once, where this thread enters a function for the first time, or as it returns; it has to get there.
+    """Does something once, where this thread, or one that starts meanwhile, enters a function for the first time, or as it
+    returns; one has to get there.
 
     Args:
         function: its full name, like ``volstream.tables.delta.direct.commit``.
     """
-    acted = False
+    acts = [act]
 
     def watch(frame: FrameType, seen: str, _: object) -> None:
-        nonlocal acted
         if seen == event and f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" == function:
             sys.setprofile(None)
-            acted = True
-            act()
+            if acts:  # else another thread was the first
+                acts.pop()()
 
+    threading.setprofile(watch)
     sys.setprofile(watch)
     try:
         yield
     finally:
         sys.setprofile(None)
-        assert acted, f"{function} was not reached"
+        threading.setprofile(None)
+        assert not acts, f"{function} was not reached"
 
 
 @contextmanager

@@ -16,7 +16,8 @@ while an attempt makes its next content, which may never be committed. So no att
 6. The leader removes outputs of replaced rows whose paths no new row names.
 
 Files that a job takes out of its own volume once they are loaded (``jobs.after_load``) are in the ledger, too: noted in 2, taken
-away in 6.
+away in 6. A local file is moved aside first, where nobody replaces it, and goes back to its path if another version has come.
+What cannot be put away stays where it is, and is tried again. None of these moves replaces a file.
 
 The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed
 process left undone. Every step can be repeated. Killed
@@ -33,8 +34,8 @@ same path: no store can look and remove at once.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -65,8 +66,8 @@ from volstream.jobs.staged import Staged
 
 _log = get("outputs")
 
-#: A name in a directory has at most so many bytes.
-_MOST_OF_NAME = 255
+#: A name in a directory has at most so many bytes. A longer ending, from the first dot on, counts as a part of the name.
+_MOST_OF_NAME, _MOST_OF_ENDING = 255, 32
 
 #: Paths named in a report.
 EXAMPLES = 20
@@ -214,7 +215,7 @@ class JobOutputs:
         taken = self._catalog.outputs.at(self._volume.id, (output.path for output in mine))
         fresh = [output for output in mine if output.path not in taken]
         waiting = [output for output in mine if output.path in taken]
-        etags = map_at_once(lambda output: self._store.move(str(output.staged), output.path), fresh, _AT_ONCE)
+        etags = map_at_once(partial(_place, self._store), fresh, _AT_ONCE)
         if None in (*etags, *map_at_once(lambda output: self._store.head(str(output.staged)), waiting, _AT_ONCE)):
             raise VolstreamError(
                 f"Another process took the run of the job {self._job.name} over and removed its outputs.",
@@ -254,7 +255,7 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         volume = catalog.volumes.by_id(volume_id)
         if volume is None:  # it was dropped, and its files stay
             catalog.outputs.forget(outputs)
-            _note_left(catalog, table, {})
+            _note_left(catalog, table, [])
             continue
         store = output_store(volume, catalog, settings)
         live = [output for output in outputs if output.state is OutputState.LIVE]
@@ -264,27 +265,26 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         faults.point("outputs.moved")
         map_at_once(partial(_remove, store), [output for output in dead if output.path not in taken], _AT_ONCE)
         loaded = [output for output in outputs if output.state is OutputState.LOADED]
-        map_at_once(partial(_set_aside, store), loaded, _AT_ONCE)
+        in_the_way = map_at_once(partial(_set_aside, store), loaded, _AT_ONCE)
         faults.point("outputs.aside")
         reasons = map_at_once(partial(_take, store), loaded, _AT_ONCE)
-        left = {output.path: why for output, why in zip(loaded, reasons, strict=True) if why}
+        left = {output: first or why for output, first, why in zip(loaded, in_the_way, reasons, strict=True) if first or why}
         faults.point("outputs.removed")
         map_at_once(store.remove_folder, sorted(set(_left_by(outputs))), _AT_ONCE)
         # Before the ledger forgets which paths changed: the directory learns of them from here, not from a queue.
         catalog.refreshes.ask_check(volume_id, (output.path for output in outputs))
         catalog.outputs.placed(list(zip(live, etags, strict=True)))
-        catalog.outputs.forget([*dead, *(output for output in loaded if output.path not in left)])
+        catalog.outputs.forget([*dead, *(output for output in loaded if output not in left)])
         if loaded:
-            _note_left(catalog, table, left)
+            _note_left(catalog, table, [f"{printable(output.path)}: {why}" for output, why in left.items()])
 
 
-def _note_left(catalog: Catalog, table: str, left: Mapping[str, str]) -> None:
-    """Records loaded files that could not be removed; each run retries. An empty mapping clears the condition."""
-    path, why = next(iter(left.items()), ("", ""))
+def _note_left(catalog: Catalog, table: str, left: Sequence[str]) -> None:
+    """Records loaded files that could not be taken away, and where they are; each run retries. None: clears the condition."""
     if left:
-        _log.warning("files_not_taken", table=table, files=len(left), path=path, cause=why)
-    more = f", and {counted(len(left) - 1, 'more file')}" if len(left) > 1 else ""
-    catalog.conditions.note(ConditionKind.TAKING, table, f"{printable(path)}{more}: {why}" if left else None)
+        _log.warning("files_not_taken", table=table, files=len(left), cause=left[0])
+    more = f" ({counted(len(left) - 1, 'more file')} could not be moved either.)" if len(left) > 1 else ""
+    catalog.conditions.note(ConditionKind.TAKING, table, f"{left[0]}{more}" if left else None)
 
 
 def remove_outputs_of(catalog: Catalog, settings: Settings, job: Job) -> None:
@@ -334,11 +334,24 @@ def files_listed(listed: Iterable[FileInfo | Finding]) -> Iterator[FileInfo]:
 def _left_by(outputs: Iterable[Output]) -> Iterator[str]:
     """Yields the folders of attempts that ended; of a committed one, also those of other attempts at its batch."""
     for output in outputs:
-        if output.state is OutputState.LOADED:
-            yield f"{STAGING}/{output.attempt}"
-        elif output.staged is not None:
+        if output.staged is not None and output.state is not OutputState.LOADED:
             attempt = output.staged.rpartition("/")[0]
             yield attempt.rpartition("/")[0] if output.state is OutputState.LIVE else attempt
+
+
+def _place(store: TakesOutputs, output: Output) -> str | None:
+    """Moves a new output to its path; returns its etag there, or None if the output is missing.
+
+    Raises:
+        VolstreamError: a file has the path, which somebody else has written after :meth:`JobOutputs.checked`.
+    """
+    try:
+        return store.move(str(output.staged), output.path, replaces=False)
+    except FileExistsError:
+        raise VolstreamError(
+            f"A file appeared at the path of an output, {printable(output.path)}, while the output was made.",
+            "Nothing of the batch was committed; the next run repeats it.",
+        ) from None
 
 
 def _publish(store: TakesOutputs, placed: Mapping[str, str], output: Output) -> str:
@@ -363,64 +376,88 @@ def _remove(store: TakesOutputs, output: Output) -> None:
         store.remove(output.path)
 
 
-def _aside(output: Output) -> str:
-    return f"{STAGING}/{output.attempt}/{output.id}"
+def _set_aside(store: TakesOutputs, output: Output) -> str | None:
+    """Moves a local file that was loaded aside, where nobody replaces it, unless another version is at its path.
 
-
-def _set_aside(store: TakesOutputs, output: Output) -> None:
-    """Moves a local file that was loaded aside, where nobody replaces it, unless a later version is at its path."""
-    if isinstance(store, HasLocalPaths) and _is_there(store, output):
-        with suppress(StorageError):  # it is looked for there, and not found
-            store.move(output.path, _aside(output))
+    Returns:
+        Why it stays at its path.
+    """
+    try:
+        if isinstance(store, HasLocalPaths) and _has_loaded(store, output.path, output):
+            store.move(output.path, _aside(output), replaces=False)
+    except (StorageError, FileExistsError) as error:
+        return first_line(str(error))
+    return None
 
 
 def _take(store: TakesOutputs, output: Output) -> str | None:
     """Takes a file away that was loaded: into the archive, or for good. A version that came since then stays.
 
     Returns:
-        Why it could not be taken; it is at its path then.
+        Why it could not be taken, and where it is, if that is not its path.
     """
     is_local = isinstance(store, HasLocalPaths)
+    at = _aside(output) if is_local else output.path
     try:
-        if is_local and store.head(_aside(output)) is None and _is_there(store, output):
-            return "it cannot be moved in its folder"
-        _take_now(store, output)
+        if store.head(at) is None:
+            return None
+        if not _has_loaded(store, at, output):
+            if is_local:  # it came between the look and the move
+                store.move(at, output.path, replaces=False)
+        elif output.staged is None:
+            store.remove(at)
+        else:
+            _archive(store, at, output.staged, output)
+        if is_local:
+            store.remove(at)  # it has left; removes its folder, if that is empty
+    except FileExistsError:
+        return f"a version of it that is not loaded waits as {printable(at)} until the file now at its path has left"
     except StorageError as error:
-        with suppress(StorageError):
-            if is_local and store.head(output.path) is None:
-                store.move(_aside(output), output.path)
-        return first_line(error.message)
+        return f"it waits as {printable(at)}: {first_line(error.message)}" if is_local else first_line(error.message)
     return None
 
 
-def _is_there(store: ObjectStore, output: Output) -> bool:
-    now = store.head(output.path)
+def _has_loaded(store: ObjectStore, path: str, output: Output) -> bool:
+    """Returns whether the version that was loaded is at a path."""
+    now = store.head(path)
     return now is not None and now.version == output.etag
 
 
-def _take_now(store: TakesOutputs, output: Output) -> None:
-    is_local = isinstance(store, HasLocalPaths)
-    at = _aside(output) if is_local else output.path
-    now = store.head(at)
-    if now is None:
-        return
-    if now.version != output.etag:
-        # It came between the look and the move.
-        if is_local and store.head(output.path) is None:
-            store.move(at, output.path)
-        return
-    if output.staged is None:
-        store.remove(at)
-        return
-    target = output.staged
-    if store.head(target) is not None:  # an earlier file of this name
-        folder, slash, name = target.rpartition("/")
-        stem, dot, extension = name.partition(".")
-        rest = f"-{output.attempt}{dot}{extension}"
-        while stem and len(f"{stem}{rest}".encode()) > _MOST_OF_NAME:
-            stem = stem[:-1]
-        target = f"{folder}{slash}{stem}{rest}"
-    store.move(at, target)
+def _archive(store: TakesOutputs, at: str, to: str, output: Output) -> None:
+    """Moves a loaded file into the archive, under a name of its own if another file has its name there."""
+    try:
+        _move_across(store, at, to, output, replaces=False)
+    except FileExistsError:
+        # Only the same file can have this name, if a process was killed after it had copied it.
+        _move_across(store, at, f"{to.rpartition('/')[0]}/{_own_name(output)}", output, replaces=True)
+
+
+def _move_across(store: TakesOutputs, at: str, to: str, output: Output, *, replaces: bool) -> None:
+    """Moves a file, also to another file system, where its copy gets its name once it is complete."""
+    try:
+        store.move(at, to, replaces=replaces)
+    except StorageError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EXDEV:
+            raise
+        part = f"{to.rpartition('/')[0]}/.volstream-{output.attempt}-{output.id}"
+        store.remove(part)  # a killed process left it
+        with store.open(at) as content:
+            store.put(part, content, None)
+        store.move(part, to, replaces=replaces)
+
+
+def _aside(output: Output) -> str:
+    return f"{STAGING}/{output.attempt}/{_own_name(output)}"
+
+
+def _own_name(output: Output) -> str:
+    """Returns the name of a loaded file with the ids of attempt and output, which no other file has."""
+    name = output.path.rpartition("/")[2]
+    stem, dot, ending = name.partition(".")
+    if len(ending) > _MOST_OF_ENDING:
+        stem, dot, ending = name, "", ""
+    own = f"-{output.attempt}-{output.id}{dot}{ending}"
+    return stem.encode()[: _MOST_OF_NAME - len(own.encode())].decode(errors="ignore") + own
 
 
 def output_store(volume: Volume, catalog: Catalog, settings: Settings) -> TakesOutputs:

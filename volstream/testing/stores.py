@@ -164,6 +164,18 @@ class StoreContract:
             assert file.read() == b"new"
         assert outputs.obstacle("b/c") is None
 
+    def test_a_move_that_must_not_replace_anything_leaves_both_as_they_were(self, place: Place, outputs: TakesOutputs) -> None:
+        place.put("a", b"old")
+        outputs.put(".made/1", io.BytesIO(b"new"), None)
+        with pytest.raises(FileExistsError):
+            outputs.move(".made/1", "a", replaces=False)
+        for path, content in (("a", b"old"), (".made/1", b"new")):
+            with place.store.open(path) as file:
+                assert file.read() == content
+        assert outputs.move(".made/1", "b", replaces=False) is not None
+        assert outputs.move(".made/1", "c", replaces=False) is None
+        assert set(listed(place.store)) == {"a", "b"}
+
     def test_a_folder_of_outputs_is_removed_with_all_in_it_and_nothing_else(self, place: Place, outputs: TakesOutputs) -> None:
         for path in ("a/b/1", "a/b/.c/2", "a/bc", "d"):
             outputs.put(path, io.BytesIO(b"x"), None)

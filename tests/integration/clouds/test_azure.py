@@ -309,8 +309,8 @@ def test_a_namespace_without_tags_has_none(answers: Answers) -> None:
 @pytest.mark.long
 def test_what_replaces_a_blob_while_it_is_moved_stays(azurite: Cloud) -> None:
     class Overtaken(BlobStore):
-        def _copy(self, path: str, to: str, found: Found) -> str:
-            etag = super()._copy(path, to, found)
+        def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
+            etag = super()._copy(path, to, found, replaces)
             azurite.put(self._place.bucket, path, b"newer")
             return etag
 

@@ -32,7 +32,7 @@ class TestStores(StoreContract):
                 (root / path).write_bytes(content)
 
             missing = str(tmp_path / "missing")
-            yield Place(str(root), missing, put, lambda path: (root / path).unlink(), is_clean=False)
+            yield Place(str(root), missing, put, lambda path: (root / path).unlink())
         elif request.param == "memory":
             memory = MemoryStore(f"memory://{name}")
             memory.create()

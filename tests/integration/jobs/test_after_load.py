@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -105,6 +106,31 @@ def test_a_file_that_is_replaced_before_it_leaves_stays_and_is_loaded_again(plac
     assert [*there(place).values()] == (["n\n2\n"] if after_load != "delete" else [])
 
 
+def test_a_version_that_was_not_loaded_waits_until_its_path_is_free_and_is_loaded_then(place: Place) -> None:
+    def put(number: int) -> None:
+        (place.folder / ".new").write_text(f"n\n{number}\n")
+        os.rename(place.folder / ".new", place.folder / "a.csv")
+
+    def replace() -> None:
+        put(2)
+        after.enter_context(meanwhile("return", move, lambda: put(3)))
+
+    move = "volstream.files.storage.local.LocalStore.move"
+    place.put("a.csv", "n\n1\n")
+    load(place, "delete")
+    with ExitStack() as after, meanwhile("call", move, replace):
+        place.run()
+    assert sorted(there(place).values()) == ["n\n2\n", "n\n3\n"]
+    [problem] = problems(health(place.session.home, streams=False), {})
+    assert "a.csv: a version of it that is not loaded waits as .volstream-outputs/" in problem.why
+    for _ in range(3):
+        place.refresh()
+        place.run()
+    assert place.table() == [("a.csv", 1), ("a.csv", 2), ("a.csv", 3)]
+    assert there(place) == {}
+    assert problems(health(place.session.home, streams=False), {}) == []
+
+
 def test_an_attempt_that_is_not_committed_takes_nothing_and_a_killed_run_is_finished_by_the_next(place: Place) -> None:
     place.put("a.csv", "n\n1\n")
     load(place, "delete")
@@ -144,7 +170,7 @@ def test_jobs_that_would_lose_files_or_rows_are_refused(place: Place) -> None:
         place.session.jobs.alter("j", after_load="delete")
 
 
-def test_a_file_that_cannot_leave_stays_and_holds_up_no_other(place: Place) -> None:
+def test_a_file_that_cannot_be_archived_waits_where_status_says_and_holds_up_no_other(place: Place) -> None:
     name = f"{'n' * 240}.csv"
     for path, text in {".done/x": "in the way", "x/y.csv": "n\n1\n", name: "n\n2\n"}.items():
         place.put(path, text)
@@ -156,14 +182,16 @@ def test_a_file_that_cannot_leave_stays_and_holds_up_no_other(place: Place) -> N
     place.refresh()
     place.run()
     files = there(place)
-    assert (files["x/y.csv"], files[".done/good.csv"]) == ("n\n1\n", "n\n4\n")
+    assert files[".done/good.csv"] == "n\n4\n"
     assert sorted(text for path, text in files.items() if "nnn" in path) == ["n\n2\n", "n\n3\n"]
-    assert not any(path.startswith(".volstream") for path in files)
+    [waiting] = [path for path in files if path.startswith(".volstream")]
+    assert files[waiting] == "n\n1\n"
     [problem] = problems(health(place.session.home, streams=False), {})
-    assert problem.why.startswith("A loaded file could not be moved out of its volume: x/y.csv: ")
+    said = f"A loaded file could not be moved out of its volume: x/y.csv: it waits as {waiting}: .done/x is a file"
+    assert problem.why.startswith(said)
     (place.folder / ".done/x").unlink()
     place.run()
-    assert ".done/x/y.csv" in there(place)
+    assert there(place).keys() == {".done/x/y.csv", ".done/good.csv", *(path for path in files if "nnn" in path)}
     assert problems(health(place.session.home, streams=False), {}) == []
     assert sorted(n for _, n in place.table()) == [1, 2, 3, 4]
 

@@ -137,9 +137,13 @@ class TakesOutputs(ObjectStore, Protocol):
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
         """Creates an object; returns its size and etag."""
 
-    def move(self, path: str, to: str) -> str | None:
-        """Gives an object another path, replacing what is there, at once. Returns its etag there, which is the same unless the
-        store encrypts with keys of KMS; None: it is missing, because it was moved before."""
+    def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
+        """Gives an object another path at once. Returns its etag there, which is the same unless the store encrypts with keys of
+        KMS; None: it is missing, because it was moved before.
+
+        Args:
+            replaces: what has the path is lost. If False, it stays, and FileExistsError is raised.
+        """
 
     def remove(self, path: str) -> None:
         """Removes an object. Idempotent."""

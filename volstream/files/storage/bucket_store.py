@@ -152,11 +152,14 @@ class BucketStore(ABC):
         etag = self._put_large(path, content_type, counted()).strip('"')
         return size, etag
 
-    def move(self, path: str, to: str) -> str | None:
-        """See :meth:`TakesOutputs.move`. Copies, then removes."""
+    def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
+        """See :meth:`TakesOutputs.move`. Copies, then removes. An object that appears at ``to`` after the look fails the copy,
+        unless the store ignores conditions."""
+        if not replaces and self.head(to) is not None:
+            raise FileExistsError(to)
         try:
             found = self._found(path)
-            etag = self._copy(path, to, found).strip('"')
+            etag = self._copy(path, to, found, replaces).strip('"')
         except FileNotFoundError:
             return None
         self._remove_version(path, found)
@@ -234,8 +237,12 @@ class BucketStore(ABC):
         all parts are there; if ``parts`` raises, it never does."""
 
     @abstractmethod
-    def _copy(self, path: str, to: str, found: Found) -> str:
-        """Copies an object, at once; returns the copy's etag. Raises FileNotFoundError."""
+    def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
+        """Copies an object, at once; returns the copy's etag. Raises FileNotFoundError.
+
+        Args:
+            replaces: what is at ``to``. If False, nothing may be there, if the store knows such a condition.
+        """
 
 
 def _parts_of(content: BinaryIO) -> Iterator[bytes]:

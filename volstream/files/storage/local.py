@@ -43,6 +43,13 @@ _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 #: Of ``linux/stat.h``: the size of a ``struct statx``, the place of the time of birth in it, and its bit in the mask.
 _STATX_BYTES, _BTIME, _STATX_BTIME, _AT_FDCWD = 256, 80, 0x800, -100
 
+#: ``renameat2`` of the C library, which Python does not offer, and its flag of ``linux/fs.h``; None: there is no such call.
+_RENAMEAT2, _RENAME_NOREPLACE = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None), 1
+
+#: What file systems answer that know no such renames, or no hard links.
+_NO_EXCLUSIVE_RENAME = {errno.EINVAL, errno.ENOSYS}
+_NO_LINK = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
+
 #: Directory in which a file that this process has open can be reopened.
 _DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 
@@ -183,15 +190,19 @@ class LocalStore:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with _errors_of(path), self._made(folder) as held:
             with open(os.open(name, flags, 0o666, dir_fd=held), "wb") as file:
-                shutil.copyfileobj(content, file, 1 << 20)
-                file.flush()
-                os.fsync(file.fileno())
+                try:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except BaseException:
+                    os.unlink(name, dir_fd=held)
+                    raise
                 status = os.fstat(file.fileno())
             _sync(held)
         return status.st_size, _etag(status)
 
-    def move(self, path: str, to: str) -> str | None:
-        """See :meth:`TakesOutputs.move`."""
+    def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
+        """See :meth:`TakesOutputs.move`. Never from one file system to another."""
         self._identity()
         _check_plain(path)
         _check_plain(to)
@@ -205,8 +216,10 @@ class LocalStore:
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{printable(path)} was replaced by something that is not a file.")
             there = held.enter_context(self._made(target))
-            # The folder may be gone again: an error, to be tried again.
-            os.rename(name, new, src_dir_fd=here, dst_dir_fd=there)
+            try:
+                (os.rename if replaces else _rename_to_free)(name, new, src_dir_fd=here, dst_dir_fd=there)
+            except FileNotFoundError as error:
+                raise StorageError(f"{printable(path)}, or the folder of {printable(to)}, was removed meanwhile.") from error
             _sync(there)
         return _etag(status)
 
@@ -423,6 +436,41 @@ def _directory(root: str, path: str) -> Iterator[int]:
         os.close(reached)
 
 
+def _rename_to_free(name: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+    """Renames a file; raises FileExistsError if something else has the new name, which stays."""
+    try:
+        _rename_exclusively(name, new, src_dir_fd, dst_dir_fd)
+    except FileExistsError:
+        # The file itself, if a process was killed between linking and unlinking it.
+        old, there = os.stat(name, dir_fd=src_dir_fd), os.stat(new, dir_fd=dst_dir_fd, follow_symlinks=False)
+        if not os.path.samestat(old, there):
+            raise
+        os.unlink(name, dir_fd=src_dir_fd)
+
+
+def _rename_exclusively(name: str, new: str, here: int, there: int) -> None:
+    if _RENAMEAT2 is not None:
+        if _RENAMEAT2(here, os.fsencode(name), there, os.fsencode(new), _RENAME_NOREPLACE) == 0:
+            return
+        failed = ctypes.get_errno()
+        if failed not in _NO_EXCLUSIVE_RENAME:
+            raise OSError(failed, os.strerror(failed), new)
+    try:
+        os.link(name, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+    else:
+        os.unlink(name, dir_fd=here)
+        return
+    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=there))  # reserves the name
+    try:
+        os.rename(name, new, src_dir_fd=here, dst_dir_fd=there)
+    except BaseException:
+        os.unlink(new, dir_fd=there)
+        raise
+
+
 def _sync(directory: int) -> None:
     """Makes the names in an open directory durable."""
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
@@ -511,10 +559,10 @@ def _no_root(root: str) -> StorageError:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Maps OS errors about ``path``, except FileNotFoundError, which callers interpret."""
+    """Maps OS errors about ``path``, except FileNotFoundError and FileExistsError, which callers interpret."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
         raise _mapped(path, error) from error

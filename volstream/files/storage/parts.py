@@ -18,20 +18,21 @@ class PartedStore(BucketStore):
     """A :class:`BucketStore` whose uploads in parts have an id, and stay until they are completed or aborted."""
 
     def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
-        return self._in_parts(path, content_type, parts, partial(self._put_part, path))
+        return self._in_parts(path, content_type, parts, partial(self._put_part, path), replaces=True)
 
-    def _copy(self, path: str, to: str, found: Found) -> str:
+    def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
         if "-" not in found.etag:
-            return self._copy_whole(path, to, found.etag)
+            return self._copy_whole(path, to, found.etag, replaces)
         # With the same parts, a copy has the same etag.
-        return self._in_parts(to, found.content_type, _ranges_of(found.size), partial(self._copy_part, path, to))
+        copy = partial(self._copy_part, path, to)
+        return self._in_parts(to, found.content_type, _ranges_of(found.size), copy, replaces)
 
     def _forget_uploads(self, prefix: str) -> None:
         for unfinished, upload in [*self._uploads(prefix)]:
             self._abort_parts(unfinished, upload)
 
     def _in_parts(
-        self, path: str, content_type: str | None, parts: Iterable[Part], write: Callable[[str, int, Part], str]
+        self, path: str, content_type: str | None, parts: Iterable[Part], write: Callable[[str, int, Part], str], replaces: bool
     ) -> str:
         """Creates an object of parts, which appears when it is complete; returns its etag.
 
@@ -41,14 +42,14 @@ class PartedStore(BucketStore):
         upload = self._begin_parts(path, content_type)
         try:
             etags = [(number, write(upload, number, part)) for number, part in enumerate(parts, 1)]
-            return self._complete_parts(path, upload, etags)
+            return self._complete_parts(path, upload, etags, replaces)
         except BaseException:
             with suppress(StorageError):
                 self._abort_parts(path, upload)
             raise
 
     @abstractmethod
-    def _copy_whole(self, path: str, to: str, etag: str) -> str:
+    def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:
         """Copies an object of this etag, which was written in one request; returns the copy's etag."""
 
     @abstractmethod
@@ -64,7 +65,7 @@ class PartedStore(BucketStore):
         """Copies a part of another object, from its first to its last position; returns its etag."""
 
     @abstractmethod
-    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
         """Makes an object of the parts, given their numbers and etags; returns its etag."""
 
     @abstractmethod

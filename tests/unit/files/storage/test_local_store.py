@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -21,6 +22,7 @@ import pytest
 from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.selection import Selection
 from volstream.errors import StorageDeniedError, StorageError
+from volstream.files.storage import local
 from volstream.files.storage.base import HasLocalPaths
 from volstream.files.storage.local import LocalStore
 
@@ -398,3 +400,39 @@ def test_a_planted_link_is_named_and_only_removed_itself(root: Path, tmp_path: P
     with pytest.raises(StorageError, match="replaced by something that is not a file"):
         store.move("staged", "moved")
     assert (elsewhere / "keys").read_text() == "mine"
+
+
+@pytest.mark.parametrize("system", ["renames", "links", "neither"])
+def test_a_move_leaves_what_has_the_path_on_every_file_system(root: Path, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "no links")
+
+    if system != "renames":
+        monkeypatch.setattr(local, "_RENAMEAT2", None)
+    if system == "neither":
+        monkeypatch.setattr(os, "link", link)
+    (root / "a").write_text("a")
+    (root / "b").write_text("b")
+    (root / "folder").mkdir()
+    store = LocalStore(str(root))
+    for taken in ("b", "folder"):
+        with pytest.raises(FileExistsError):
+            store.move("a", taken, replaces=False)
+    etag = store.move("a", "below/a", replaces=False)
+    moved = store.head("below/a")
+    assert moved is not None
+    assert moved.etag == etag
+    assert paths(root) == {"b", "below/a"}
+    assert (root / "below/a").read_text() == "a"
+
+
+@pytest.mark.parametrize("renames", [True, False])
+def test_a_move_that_was_killed_between_two_names_of_the_file_is_finished(
+    root: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
+) -> None:
+    if not renames:
+        monkeypatch.setattr(local, "_RENAMEAT2", None)
+    (root / "a").write_text("x")
+    os.link(root / "a", root / "b")
+    assert LocalStore(str(root)).move("a", "b", replaces=False) is not None
+    assert paths(root) == {"b"}

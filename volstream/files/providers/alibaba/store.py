@@ -80,9 +80,9 @@ class OssStore(PartedStore):
         headers = _typed(content_type)
         return str(self._ask(path, self._bucket.put_object, self._place.key(path), content, headers=headers).etag)
 
-    def _copy_whole(self, path: str, to: str, etag: str) -> str:
+    def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:
         source = (self._place.bucket, self._place.key(path))
-        self._ask(to, self._bucket.copy_object, *source, self._place.key(to))
+        self._ask(to, self._bucket.copy_object, *source, self._place.key(to), headers=_free(replaces))
         return etag  # the MD5 of the content, like the copy's, which the SDK does not read
 
     def _begin_parts(self, path: str, content_type: str | None) -> str:
@@ -96,9 +96,9 @@ class OssStore(PartedStore):
         copy, source = self._bucket.upload_part_copy, (self._place.bucket, self._place.key(path))
         return str(self._ask(to, copy, *source, extent, self._place.key(to), upload, number).etag)
 
-    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
         complete, parts = self._bucket.complete_multipart_upload, [oss2.models.PartInfo(*part) for part in etags]
-        return str(self._ask(path, complete, self._place.key(path), upload, parts).etag)
+        return str(self._ask(path, complete, self._place.key(path), upload, parts, headers=_free(replaces)).etag)
 
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
         root = self._place.root
@@ -223,6 +223,11 @@ def _errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {exc}.") from exc
     except UNREADABLE as exc:
         raise StorageError(unreadable(what, exc)) from exc
+
+
+def _free(replaces: bool) -> Mapping[str, str]:
+    """Returns the headers with which a request fails if an object has the key; none for one that replaces it."""
+    return {} if replaces else {"x-oss-forbid-overwrite": "true"}
 
 
 def _phrase(status: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from volstream.base.model.files import printable
 from volstream.errors import StorageError
 from volstream.files.providers.access import Access
-from volstream.files.providers.aws import credentials
+from volstream.files.providers.aws import credentials, is_own
 from volstream.files.storage.base import Details
 from volstream.files.storage.bucket_store import Found, Listed
 from volstream.files.storage.parts import PartedStore
@@ -46,8 +46,9 @@ class S3Store(PartedStore):
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
         return str(self._ask(path, "put_object", Body=content, **_typed(content_type))["ETag"])
 
-    def _copy_whole(self, path: str, to: str, etag: str) -> str:  # noqa: ARG002  # the answer has it
-        return str(self._of_object(to, "copy_object", CopySource=self._at(path))["CopyObjectResult"]["ETag"])
+    def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:  # noqa: ARG002  # the answer has it
+        asked = {"CopySource": self._at(path), **self._free("CopyObject", replaces)}
+        return str(self._of_object(to, "copy_object", **asked)["CopyObjectResult"]["ETag"])
 
     def _begin_parts(self, path: str, content_type: str | None) -> str:
         return str(self._ask(path, "create_multipart_upload", **_typed(content_type))["UploadId"])
@@ -60,9 +61,10 @@ class S3Store(PartedStore):
         reply = self._ask(to, "upload_part_copy", UploadId=upload, PartNumber=number, **source)
         return str(reply["CopyPartResult"]["ETag"])
 
-    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]]) -> str:
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
         parts = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in etags]}
-        return str(self._ask(path, "complete_multipart_upload", UploadId=upload, MultipartUpload=parts)["ETag"])
+        asked = {"UploadId": upload, "MultipartUpload": parts, **self._free("CompleteMultipartUpload", replaces)}
+        return str(self._ask(path, "complete_multipart_upload", **asked)["ETag"])
 
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
         for page in self._paged(prefix, "list_multipart_uploads"):
@@ -150,6 +152,14 @@ class S3Store(PartedStore):
     def _check_bucket(self) -> None:
         with self._errors(""):
             self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=self._place.root, MaxKeys=1)
+
+    def _free(self, operation: str, replaces: bool) -> Mapping[str, str]:
+        """Returns the condition that no object has the key; none for a request that replaces one. Compatible stores may refuse
+        requests with it, and boto3 before 2025 has none for copies.
+        """
+        known = not replaces and is_own(self._access.endpoint)
+        members = self._client.meta.service_model.operation_model(operation).input_shape.members if known else ()
+        return {"IfNoneMatch": "*"} if "IfNoneMatch" in members else {}
 
     def _errors(self, path: str) -> AbstractContextManager[None]:
         return credentials.errors(self._place.name(path))

@@ -97,15 +97,16 @@ class BlobStore(BucketStore):
             blob.commit_block_list(blocks, content_settings=settings)
         return _hex(settings)
 
-    def _copy(self, path: str, to: str, found: Found) -> str:
+    def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
         blob, target = self._blob(path), self._blob(to)
         with self._errors(path):
             query = credentials.reading(self._access, self._account, self._place.bucket, blob.blob_name)
         address = f"{blob.url.partition('?')[0]}{query}"
+        asked: dict[str, Any] = {} if replaces else {"match_condition": MatchConditions.IfMissing}
 
         def copy(_: BlobClient) -> Mapping[str, Any]:
             same = MatchConditions.IfNotModified
-            return target.start_copy_from_url(address, source_etag=found.version_id, source_match_condition=same)
+            return target.start_copy_from_url(address, source_etag=found.version_id, source_match_condition=same, **asked)
 
         said, until = self._of_object(path, copy), time.monotonic() + _COPY_SECONDS
         with self._errors(to):

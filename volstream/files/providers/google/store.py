@@ -114,13 +114,14 @@ class GcsStore(BucketStore):
             blob.reload(**_OPTIONS)
         return _etag(blob)
 
-    def _copy(self, path: str, to: str, found: Found) -> str:
+    def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
         blob = self._blob(to)
+        asked = {"if_source_generation_match": found.version_id, **({} if replaces else {"if_generation_match": 0}), **_OPTIONS}
 
         def rewrite(source: Blob) -> None:
-            token, _, _ = blob.rewrite(source, if_source_generation_match=found.version_id, **_OPTIONS)
+            token, _, _ = blob.rewrite(source, **asked)
             while token is not None:
-                token, _, _ = blob.rewrite(source, token, if_source_generation_match=found.version_id, **_OPTIONS)
+                token, _, _ = blob.rewrite(source, token, **asked)
 
         self._of_object(path, rewrite)
         return _etag(blob)
