@@ -21,6 +21,7 @@ from volstream.files.volumes.definitions import streams_on
 from volstream.functions.loading.formats import is_marker
 from volstream.functions.output import STAGING
 from volstream.jobs.load import loads
+from volstream.jobs.output_checks import writer_into
 from volstream.jobs.staged import Staged
 
 
@@ -32,7 +33,7 @@ def check_after_load(catalog: Catalog, job: Job, streams: Sequence[Stream], repl
 
     Raises:
         InvalidValueError: it follows deletions, works on sets, or its volume or its archive do not suit.
-        InvalidStateError: its volume has other streams.
+        InvalidStateError: its volume has other streams, or the outputs of another job.
         ObjectInUseError: another job takes the files of one of its volumes away.
     """
     own = {*job.stream_ids, *(replaced.stream_ids if replaced is not None else ())}
@@ -56,6 +57,13 @@ def check_after_load(catalog: Catalog, job: Job, streams: Sequence[Stream], repl
                 f"The stream {others[0].name} is on the volume {others[0].source_name}{there}: it would miss files that the job "
                 f"{job.name} takes away, or see them as deleted.",
                 "Drop the stream, or its job; or use another volume.",
+            )
+        writer = writer_into(catalog, job, volume)
+        if writer is not None:
+            raise InvalidStateError(
+                f"The job {writer.name} writes its outputs into the volume {volume.name}: its rows would name files that the job "
+                f"{job.name} takes away.",
+                "Give the outputs another volume or folder, or leave out after_load.",
             )
         _check_job(job)
         check_volume(job, volume)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, Stream, Volume, Write
+from volstream.base.definitions.job import KEEP
 from volstream.base.model.locations import overlap, place_of, scheme_of
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
@@ -23,7 +24,7 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
 
     Raises:
         InvalidValueError: a target is missing, or cannot take outputs.
-        InvalidStateError: the outputs would be files of the job itself, or another job writes them to the same folder.
+        InvalidStateError: the outputs would be files of the job itself, or another job takes them away or writes to their folder.
         NotFoundError: the target volume does not exist.
     """
     if job.outputs_to is None:
@@ -65,6 +66,14 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
             f"through the jobs {', '.join(other.name for other in circle)}.",
             "Name another volume or another outputs_prefix for one of them.",
         )
+    for other in catalog.jobs.unlike(after_load=KEEP):
+        emptied = catalog.volume_of(other)
+        if emptied is not None and other.name != job.name and _would_contain(emptied, place):
+            raise InvalidStateError(
+                f"The outputs of the job {job.name} would be files of the volume {emptied.name}, from which the job {other.name} "
+                "takes files away when it has loaded them.",
+                f"Name another volume or outputs_prefix; or: volstream alter-job {other.name} --after-load keep.",
+            )
     for other, target, theirs in _others(catalog, job):
         if overlap(place, theirs):
             raise InvalidStateError(
@@ -86,6 +95,11 @@ def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Seq
                 seen.add(other.id)
                 ways.append(((*way, other), target_place))
     return ()
+
+
+def writer_into(catalog: Catalog, job: FileJob, volume: Volume) -> FileJob | None:
+    """Returns another job whose outputs would be files of the volume that a job empties."""
+    return next((other for other, _, place in _others(catalog, job) if _would_contain(volume, place)), None)
 
 
 def _others(catalog: Catalog, job: FileJob) -> Iterator[tuple[FileJob, Volume, str]]:

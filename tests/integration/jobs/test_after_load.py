@@ -170,6 +170,31 @@ def test_jobs_that_would_lose_files_or_rows_are_refused(place: Place) -> None:
         place.session.jobs.alter("j", after_load="delete")
 
 
+@pytest.mark.parametrize("prefix", [None, "made"])
+def test_outputs_of_a_job_are_not_taken_by_another_one(place: Place, prefix: str | None) -> None:
+    landing = place.folder.parent / "landing"
+    (landing / "made").mkdir(parents=True)
+    place.session.volumes.create("landing", str(landing), queue_type=QueueType.NONE)
+    place.session.volumes.create("below", str(landing / "made"), queue_type=QueueType.NONE)
+    made = "def f(file):\n    import volstream\n    return {'made': volstream.OutputFile(file.name, data=b'n')}\n"
+    writing = {"returns": "made FILE", "outputs_to": "landing", "outputs_prefix": prefix}
+    loading = {"schema": "n INT", "write": "append", "after_load": "delete"}
+    place.job(made, **writing)
+    for volume in ("landing", "below"):
+        with pytest.raises(InvalidStateError, match=f"The job j writes its outputs into the volume {volume}: its rows"):
+            place.session.jobs.load("k", volume, "u", **loading)  # type: ignore[arg-type]  # as above
+    place.session.jobs.load("k", "below", "u", **(loading | {"after_load": "keep"}))  # type: ignore[arg-type]  # as above
+    with pytest.raises(InvalidStateError, match="The job j writes its outputs into the volume below"):
+        place.session.jobs.alter("k", after_load="delete")
+    place.session.jobs.drop("j")
+    place.session.jobs.alter("k", after_load="delete")
+    with pytest.raises(
+        InvalidStateError, match="outputs of the job j would be files of the volume below, from which the job k takes"
+    ):
+        place.job(made, **writing)
+    place.job(made, **writing | {"outputs_prefix": "other"})
+
+
 def test_a_file_that_cannot_be_archived_waits_where_status_says_and_holds_up_no_other(place: Place) -> None:
     name = f"{'n' * 240}.csv"
     for path, text in {".done/x": "in the way", "x/y.csv": "n\n1\n", name: "n\n2\n"}.items():
