@@ -9,6 +9,7 @@ import codecs
 import gzip
 import io
 import lzma
+import posixpath
 import re
 import struct
 import tarfile
@@ -40,6 +41,9 @@ _MAX_EXPANDED, _MAX_FACTOR = 256 << 20, 1000
 
 #: So many bytes tell what a file is.
 _SHOWN = 512
+
+#: The most that is at the end of a zip file: a record of 22 bytes, and a comment.
+_ZIP_END = 22 + 0xFFFF
 
 #: How often a file may be compressed: a compressed file may be compressed again on its way into a bucket.
 _MOST = 3
@@ -86,7 +90,7 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
         part = _decompressed(Part(file.relative_path, file.size, partial(_rewound, file.open()), resources))
         begin = part.open().read(_SHOWN)
         is_zip = unpack and begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))  # the latter has no entries
-        if not is_zip and begin[257:262] != b"ustar":
+        if not is_zip and not _begins_tar(begin):
             yield part
             return
         kind, entries = ("zip", _zip_entries) if is_zip else ("tar", _tar_entries)
@@ -137,23 +141,42 @@ def _decompressing(part: Part, compression: str, reader: Callable[[Any], Any]) -
 
 def _zip_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     with _reading("zip"), zipfile.ZipFile(part.seekable()) as archive:
+        _check_whole(archive)
         if "[Content_Types].xml" in archive.namelist():
             raise FileRejectedError(
                 "The file is a document of an office program, such as Excel. Install a package that reads it; name its format."
             )
-        for entry in archive.infolist():
+        for entry in {_extracted(entry.filename): entry for entry in archive.infolist()}.values():
             if entry.flag_bits & 1:
                 raise FileRejectedError(f"The entry {entry.filename!r} of the file is encrypted. Store it without a password.")
             if not entry.is_dir():
                 yield entry.filename, entry.compress_size, partial(archive.open, entry)
 
 
+def _check_whole(archive: zipfile.ZipFile) -> None:
+    """Raises FileRejectedError if a zip file has more before or after what its directory, which is at its end, lists."""
+    content: Any = archive.fp
+    before = min((entry.header_offset for entry in archive.infolist()), default=archive.start_dir)
+    size = content.seek(0, io.SEEK_END)
+    content.seek(max(archive.start_dir, size - _ZIP_END))
+    end = content.read()
+    at = end.rindex(b"PK\x05\x06") + 22
+    after = end[at + int.from_bytes(end[at - 2 : at], "little") :].strip(b"\0")
+    if before or after:
+        raise FileRejectedError(
+            f"The zip file has {before or len(after):,} bytes {'before' if before else 'after'} the entries that its directory "
+            "lists, like zip files that were joined: these would not be loaded. Store the zip files one by one."
+        )
+
+
 def _tar_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     with _reading("tar"), tarfile.open(fileobj=part.seekable(), mode="r:") as archive:
+        found: dict[str, tuple[str, tarfile.TarInfo]] = {}
         for entry in archive:
-            if entry.isfile() or entry.islnk():
-                content_of = archive.getmember(entry.linkname) if entry.islnk() else entry
-                yield entry.name, content_of.size, partial(archive.extractfile, content_of)
+            name = _extracted(entry.name)
+            # A hard link is what has the name by then, which may be a link to a file elsewhere.
+            content_of = found.get(_extracted(entry.linkname), (name, entry))[1] if entry.islnk() else entry
+            found[name] = entry.name, content_of
         # Python takes a broken entry for the end, which is zeros.
         content: Any = archive.fileobj
         content.seek(archive.offset)
@@ -162,6 +185,24 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
             rest = block
         if len(rest) < tarfile.BLOCKSIZE or rest.strip(b"\0"):
             raise tarfile.ReadError("it is cut off, or has a broken entry")
+        for written, entry in found.values():
+            if entry.islnk():
+                raise tarfile.ReadError(f"{written!r} is a hard link to {entry.linkname!r}, which is not before it")
+            if entry.isfile():
+                yield written, entry.size, partial(archive.extractfile, entry)
+
+
+def _extracted(name: str) -> str:
+    """Returns where an entry would be extracted: a later one replaces it there."""
+    return posixpath.normpath(name).lstrip("/")
+
+
+def _begins_tar(begin: bytes) -> bool:
+    """True for a header of a tar file, with its checksum: text may have its magic, too."""
+    try:
+        return begin[257:262] == b"ustar" and bool(tarfile.TarInfo.frombuf(begin, "utf-8", "surrogateescape"))
+    except tarfile.HeaderError:
+        return False
 
 
 def _spooled(content: Any, resources: ExitStack) -> Any:

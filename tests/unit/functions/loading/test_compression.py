@@ -9,7 +9,7 @@ import lzma
 import random
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import fastavro
@@ -40,21 +40,26 @@ COMPRESSED = {
 }
 
 
-def zipped(entries: Mapping[str, bytes]) -> bytes:
+def zipped(entries: Mapping[str, bytes] | Sequence[tuple[str, bytes]]) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries.items():
+        for name, content in entries.items() if isinstance(entries, Mapping) else entries:
             archive.writestr(name, content)
     return target.getvalue()
 
 
-def tarred(entries: Mapping[str, bytes], mode: str = "w") -> bytes:
+def tarred(entries: Mapping[str, bytes] | Sequence[tuple[str, bytes | str]], mode: str = "w") -> bytes:
+    """A tar file; text instead of content is the name to which an entry is a hard link."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode=mode) as archive:  # type: ignore[call-overload]  # the mode is one of them
-        for name, content in entries.items():
+        for name, content in entries.items() if isinstance(entries, Mapping) else entries:
             entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.LNKTYPE, content
+                archive.addfile(entry)
+            else:
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
     return target.getvalue()
 
 
@@ -120,12 +125,20 @@ def test_an_entry_that_cannot_be_read_rejects_the_file_unless_it_is_left_out(fil
         (tarred({"a.csv": TEXT, "b.csv": TEXT})[:1200], "cut off"),
         (tarred({"a.csv": TEXT, "b.csv": TEXT})[:1540], "unexpected end of data|cut off"),
         (tarred({"a.csv": TEXT}) + tarred({"b.csv": TEXT}), "cut off, or has a broken entry"),
+        (tarred([("b.csv", "a.csv"), ("a.csv", TEXT)]), "'b.csv' is a hard link to 'a.csv', which is not before it"),
         (zipped({"a.csv": TEXT * 9})[:-30], "zip"),
+        (zipped({"a.csv": TEXT}) + zipped({"b.csv": TEXT}), r"\d+ bytes before the entries .* like zip files that were joined"),
+        (zipped({"a.csv": TEXT}) + zipped({}), "bytes before the entries"),
+        (zipped({"a.csv": TEXT}) + zipped({"b.csv": TEXT})[:-30], "bytes after the entries"),
+        (zipped({}) + TEXT, "12 bytes after the entries"),
         (zipped({"a.csv": TEXT}).replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"), "encrypted"),
         (zipped({"[Content_Types].xml": b"", "xl/x.xml": b""}), "a document of an office program"),
         (zipped({"b.zip": zipped({"a.csv": TEXT})}), "Unknown file format"),
     ],
-    ids=["begin", "header", "entry", "two", "zip", "encrypted", "office", "nested"],
+    ids=[
+        *("begin", "header", "entry", "two", "link", "zip", "joined", "joined to none", "joined to a part", "more"),
+        *("encrypted", "office", "nested"),
+    ],
 )
 def test_a_broken_archive_loses_no_entry_in_silence(files: Files, content: bytes, reason: str) -> None:
     with pytest.raises(FileRejectedError, match=reason):
@@ -162,17 +175,31 @@ def test_streams_of_an_xz_file_are_read_with_the_zeros_between_them_and_nothing_
             files.rows("x.csv.xz", broken, "a INT, b INT")
 
 
-def test_a_hard_link_in_a_tar_file_is_the_file_that_it_names(files: Files) -> None:
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w") as archive:
-        entry = tarfile.TarInfo("one.csv")
-        entry.size = len(TEXT)
-        archive.addfile(entry, io.BytesIO(TEXT))
-        link = tarfile.TarInfo("two.csv")
-        link.type, link.linkname = tarfile.LNKTYPE, "one.csv"
-        archive.addfile(link)
-    found = files.rows("x.tar", target.getvalue())
-    assert [row["_entry_path"] for row in found] == ["one.csv", "one.csv", "two.csv", "two.csv"]
+def test_a_hard_link_in_a_tar_file_is_what_the_name_has_by_then(files: Files) -> None:
+    content = tarred([("one.csv", b"a\n1\n"), ("two.csv", "./one.csv"), ("three.csv", "two.csv"), ("one.csv", b"a\n2\n")])
+    found = files.rows("x.tar", content, "a INT, _entry_path STRING")
+    assert {row["_entry_path"]: row["a"] for row in found} == {"one.csv": 2, "two.csv": 1, "three.csv": 1}
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("archived", [zipped, tarred])
+def test_of_entries_that_would_be_extracted_to_one_path_the_last_one_is_loaded(
+    files: Files, archived: Callable[[list[tuple[str, bytes]]], bytes]
+) -> None:
+    content = archived([("a.csv", b"a\n1\n"), ("b.csv", b"a\n5\n"), ("./a.csv", b"a\n2\n"), ("../a.csv", b"a\n3\n")])
+    assert sorted(row["a"] for row in files.rows("x.zip", content, "a INT, _entry_path STRING")) == [2, 3, 5]
+
+
+def test_zeros_after_a_zip_file_and_a_comment_in_it_are_no_content(files: Files) -> None:
+    target = io.BytesIO(zipped({"a.csv": b"a\n1\n"}))
+    with zipfile.ZipFile(target, "a") as archive:
+        archive.comment = b"made by hand"
+    assert [row["a"] for row in files.rows("x.zip", target.getvalue() + bytes(512), "a INT, _entry_path STRING")] == [1]
+
+
+def test_text_that_has_the_magic_of_tar_files_is_text(files: Files) -> None:
+    row = b"1," + b"x" * 251
+    assert files.rows("x.csv", b"a,b\n" + row + b"ustard\n2,b\n", "a INT, b STRING")[1] == {"a": 2, "b": "b"}
 
 
 def test_an_archive_without_entries_has_no_rows(files: Files) -> None:
