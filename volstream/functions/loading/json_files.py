@@ -261,7 +261,8 @@ class _Buffer:
         self.skip()
 
     def value(self, decode: Callable[[str, int], tuple[Any, int]]) -> Any:
-        """Returns the next value. Raises FileRejectedError."""
+        """Returns the next value, after blanks. Raises FileRejectedError."""
+        self.character()
         while True:
             try:
                 value, end = decode(self._text, self._at)

@@ -202,6 +202,8 @@ def test_objects_one_after_the_other_are_rows_wherever_lines_end(files: Files, c
         ("Records", '{"x":[1],"Records":[{"a":1}]}\n{"Records":[]}{"Records":null} {"Records":{"a":2}}'),
         ("d.items", '[{"d":{"items":[{"a":1}]}},\n{"d":{"items":[{"a":2}],"more":"]}"}}]'),
         ("d.items", '{"d":[{"items":[{"a":1}]},{"items":[{"a":2}]}]}'),
+        ("Records", '{"version": 1, "x" :\n\tnull, "Records" : [ {"a": 1} ], "n":  {"m": 2}}\n{ "Records": {"a": 2}}'),
+        ("Records", '{"Records":  null, "x": "y"} {"version": 1.5, "Records": [{"a": 1}, {"a": 2}]}'),
     ],
 )
 def test_records_inside_of_a_document_are_rows(files: Files, path: str, content: str) -> None:
