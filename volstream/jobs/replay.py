@@ -14,7 +14,7 @@ class ReplayRun(Run):
 
     def replay(self, where: str | None, is_cancelled: Callable[[], bool], among: Sequence[str] | None = None) -> None:
         """Recovers, finishes any open plan, then plans and processes previously delivered files."""
-        self.begin()
+        self.begin(fills=where is None and among is None)
         fingerprint = self.job.fingerprint
         unfinished = self.services.catalog.consumptions.open_plan(self.job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:

@@ -15,7 +15,7 @@ from volstream.base.log import get
 from volstream.base.model.text import counted
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.base.tracing import span
-from volstream.errors import JobChangedError, NotFoundError
+from volstream.errors import InvalidStateError, JobChangedError, NotFoundError
 from volstream.functions.pickled import code_of
 from volstream.jobs.ahead import LONG_WAIT_SECONDS
 from volstream.jobs.attempt import BatchExecutor
@@ -62,8 +62,15 @@ class Run:
         self._has_table = False
         self._code = None
 
-    def begin(self) -> None:
-        """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered."""
+    def begin(self, *, fills: bool = False) -> None:
+        """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered.
+
+        Args:
+            fills: the run makes all rows of a lost table again.
+
+        Raises:
+            InvalidStateError: the table is lost.
+        """
         self.report.recovered |= recover(self.services, self.job)
         if has_outputs(self.job):
             finish(self.services.catalog, self.services.settings, str(self.job.into))
@@ -74,6 +81,19 @@ class Run:
         self.volume = self._volume_of(self.stream)
         if self.services.results.exists(self.job):
             self.make_table()
+        elif not fills:
+            self._check_not_lost()
+
+    def _check_not_lost(self) -> None:
+        """Raises InvalidStateError if the table that is missing had rows of files that the run would not process."""
+        catalog = self.services.catalog
+        goes_on = catalog.consumptions.open_plan(self.stream.id) is not None
+        if (goes_on or (self.stream.offset and not self.stream.initial)) and catalog.reports.totals(self.job.id)["batches"]:
+            raise InvalidStateError(
+                f"The table {self.job.into}, to which the job {self.job.name} has committed rows, is missing: "
+                f"{self.services.table_of(self.job)} does not exist.",
+                f"Restore it, or make its rows again: volstream heal {self.job.name}",
+            )
 
     def make_table(self) -> None:
         """Creates or checks the result table, once per run, before any file is planned; called only if there is work."""

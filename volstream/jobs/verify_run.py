@@ -32,7 +32,7 @@ class VerifyRun(Run):
         if not fix:
             self.report.recovered = recover(self.services, self.job)
         else:
-            self.begin()
+            self.begin(fills=True)
             unfinished = consumptions.open_plan(self.job.stream_id)
             if unfinished is not None:
                 self.process(unfinished)

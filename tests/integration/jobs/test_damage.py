@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from tests.integration.conftest import Place, session_on
 from volstream.base import config
-from volstream.base.definitions import QueueType
+from volstream.base.definitions import QueueType, Write
 from volstream.errors import DependencyError, InvalidStateError, StreamStaleError, VolstreamError
 from volstream.spark.session import SparkGateway
 
@@ -269,3 +269,37 @@ def _error(command: Callable[[], object]) -> VolstreamError | None:
     except VolstreamError as error:
         return error
     return None
+
+
+@pytest.mark.parametrize("write", [*Write])
+def test_a_run_whose_table_is_lost_makes_no_part_of_it_and_names_what_makes_all_of_it(place: Place, write: Write) -> None:
+    jobs = place.session.jobs
+    for number in range(3):
+        place.put(f"{number}.csv", f"n\n{number}\n")
+    jobs.load("j", "v", "t", schema="n INT", write=write)
+    place.run()
+    shutil.rmtree(place.location)
+    for changed in (False, True):
+        if changed:
+            place.put("1.csv", "n\n1000\n")
+            place.refresh()
+        for run in (place.run, lambda: jobs.replay("j", where="relative_path = '0.csv'")):
+            with pytest.raises(InvalidStateError, match=r"The table t, .* is missing: .*volstream heal j"):
+                run()
+        assert not Path(place.location).exists()
+    jobs.heal("j")
+    place.run()
+    assert place.table() == [("0.csv", 0), ("1.csv", 1000), ("2.csv", 2)]
+
+
+def test_a_table_is_made_again_by_a_run_whose_stream_begins_again(place: Place) -> None:
+    place.put("a.csv", "n\n1\n")
+    place.session.jobs.load("j", "v", "t", schema="n INT")
+    place.run()
+    shutil.rmtree(place.location)
+    place.session.streams.reset("j_stream", to_version=0)
+    place.run()
+    assert place.table() == [("a.csv", 1)]
+    shutil.rmtree(place.location)
+    place.session.jobs.replay("j")
+    assert place.table() == [("a.csv", 1)]
