@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -501,3 +502,29 @@ def test_many_small_batches_leave_few_files(place: Place) -> None:
         place.run()
     assert place.table() == sorted([("0", 39), *((f"{number:02}", number) for number in range(40))])
     assert len(DeltaTable(f"{place.session.home.warehouse}/tables/public/t").file_uris()) < 30
+
+
+def test_an_appending_job_that_is_replaced_or_created_again_does_not_append_the_same_files(place: Place) -> None:
+    jobs = place.session.jobs
+    place.put("a.csv", "n\n1\n")
+    place.put("b.csv", "n\n2\n")
+    load = partial(jobs.load, "j", "v", schema="n INT", write="append", where="relative_path LIKE '%.csv'")
+    load("t")
+    load("t", or_replace=True)
+    place.run()
+    refused = r"The table t has rows of 2 files of the volume v already, such as a\.csv\..* volstream alter-job j\."
+    with pytest.raises(InvalidStateError, match=refused):
+        load("t", or_replace=True)
+    load("t", if_not_exists=True)
+    jobs.drop("j")
+    with pytest.raises(InvalidStateError, match=refused):
+        load("t")
+    with pytest.raises(InvalidStateError, match="has rows of 1 file of"):
+        load("t", where="relative_path = 'b.csv'")
+    load("u")
+    jobs.drop("j")
+    place.put("a.csv", "n\n3\n")
+    place.refresh()
+    load("t", where="relative_path = 'a.csv'")
+    place.run()
+    assert place.table() == [("a.csv", 1), ("a.csv", 3), ("b.csv", 2)]

@@ -119,12 +119,15 @@ class Jobs(Collection[Job]):
             InvalidValueError: an option is invalid; columns are neither declared nor inferred; the function cannot be pickled.
             FunctionLoadError: the function cannot be imported. DependencyError: its environment cannot be made.
             NotFoundError: the stream, the volume or the environment does not exist.
-            InvalidStateError: another job keeps the table, or the table is in use and lacks columns.
+            InvalidStateError: another job keeps the table, the table is in use and lacks columns, or has rows that the job would
+                append again.
             AlreadyExistsError: the name is taken. ObjectInUseError: the stream serves another job.
             SqlError: the statement is wrong.
         """
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.definitions import create_job
+        from volstream.jobs.sample import check_not_appended
+        from volstream.tables.delta.places import reached
 
         values = read(FileJobSpec, options)
         if statement is not None:
@@ -153,6 +156,10 @@ class Jobs(Collection[Job]):
         self._check_receivers(spec.alert)
         if or_replace:
             self._free(name)
+        existing = self._home.catalog.jobs.find(spec.name)
+        if isinstance(spec, FileJobSpec) and (existing is None or or_replace):
+            with reached(self._home.warehouse):
+                check_not_appended(self._home, spec, existing)
         return create_job(
             self._home,
             spec,
