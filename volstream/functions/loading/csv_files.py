@@ -22,7 +22,7 @@ from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import Notation
 from volstream.functions.rejection import FileRejectedError
 
-#: The first row must end within so many characters.
+#: The first row must end within so many characters, after any number of empty lines.
 _HEAD_CHARACTERS = 1 << 20
 
 #: Rows in memory at a time after they were read: short ones take many times the memory of their text.
@@ -188,21 +188,34 @@ class _Ending(io.BufferedIOBase):
 
 def _first_row(blocks: Iterator[str], dialect: Dialect, options: LoadOptions) -> tuple[list[str] | None, int, bool]:
     """Returns the values of the first row, None if there is none; the number of empty lines before it; and whether it is a header
-    without a row after it."""
-    head = ""
+    without a row after it.
+
+    Raises:
+        FileRejectedError: it does not end, or not soon enough.
+    """
+    head, before, goes_on = "", 0, False
     for block in blocks:
         head += block
-        if len(head) >= _HEAD_CHARACTERS:
+        if not head.strip("\r\n"):
+            at = head.rfind("\n") + 1 or len(head) - 1  # a line end may have its other half in the next block
+            before += len(head[:at].splitlines())
+            head = head[at:]
+        elif goes_on := len(head) >= _HEAD_CHARACTERS:
             break
     lines, reader = dialect.reader(head)
     try:
-        for blank, row in enumerate(reader):
+        for blank, row in enumerate(reader, before):
             if row:
                 rest = lines.read()
+                if goes_on and not rest:
+                    raise FileRejectedError(f"The first row of the file does not end within {_HEAD_CHARACTERS:,} characters.")
+                blanks = "\r\n \t".replace(dialect.delimiter, "")
+                while not rest.strip(blanks) and (block := next(blocks, "")):
+                    rest = block
                 if dialect.may_guess:
                     dialect.check_first(rest, row, dialect.lead + reader.line_num)
                 row = ["" if value == NULL else value for value in row]
-                if not options.header or rest.strip("\r\n \t".replace(dialect.delimiter, "")):
+                if not options.header or rest.strip(blanks):
                     return row, blank, False
                 if any("\n" in value for value in row):
                     raise FileRejectedError("A quote in the first row of the file is never closed.")

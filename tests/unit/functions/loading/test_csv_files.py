@@ -174,3 +174,26 @@ def test_a_sample_has_the_columns_of_the_header_even_if_no_row_has_them_all(file
     content = "id,name,score,note\n1,Ann,5\n2,Bob,7,ok,\n4,Di\n"
     assert files.columns(("x.csv", content)) == "id BIGINT, name STRING, score BIGINT, note STRING"
     assert files.columns(("x.csv", "id,name,note\n1,Ann\n2,Bob\n")) == "id BIGINT, name STRING, note STRING"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("header", ["", "false"])
+def test_rows_are_found_behind_any_number_of_empty_lines(files: Files, end: str, header: str) -> None:
+    empty, options = end * (1_500_000 // len(end)), {"header": header} if header else {}
+    begin = "" if header else f"a,b{end}"
+    for content in (f"{empty}{begin}1,x{end}", f"{begin}{empty}1,x{end}", f"{empty}{begin}{empty}1,x{end}{empty}"):
+        assert files.rows("x.csv", content, "a INT, b STRING", **options) == [{"a": 1, "b": "x"}]
+    assert files.rows("x.csv", empty, "a INT, b STRING", **options) == []
+
+
+def test_a_row_is_found_behind_blanks_that_are_larger_than_a_block(files: Files) -> None:
+    for blank, count in (("\n", 34_000_000), (" " * 1000 + "\n", 1100)):
+        content = f"a,b\n{blank * count}1,x\n"
+        assert [row["a"] for row in files.rows("x.csv", content, "a INT, b STRING") if row["b"]] == [1]
+
+
+def test_a_first_row_that_does_not_end_in_the_first_megabyte_is_rejected(files: Files) -> None:
+    wide = ",".join(f"c{number}_{'x' * 200}" for number in range(6000))
+    for content in (f"{wide}\n1\n", f"\n{wide}"):
+        with pytest.raises(FileRejectedError, match="The first row of the file does not end within 1,048,576 characters"):
+            files.rows("x.csv", content, "a INT", new_columns="rescue")
