@@ -93,6 +93,7 @@ class Dialect:
 
     def reader(self, text: str) -> tuple[io.StringIO, Any]:
         """Returns the lines of a text, and the standard library's reader of them."""
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))  # of the process; 131,072 at first
         lines = io.StringIO(text, newline="")
         return lines, csv.reader(
             lines,

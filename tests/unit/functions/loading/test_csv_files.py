@@ -197,3 +197,10 @@ def test_a_first_row_that_does_not_end_in_the_first_megabyte_is_rejected(files: 
     for content in (f"{wide}\n1\n", f"\n{wide}"):
         with pytest.raises(FileRejectedError, match="The first row of the file does not end within 1,048,576 characters"):
             files.rows("x.csv", content, "a INT", new_columns="rescue")
+
+
+@pytest.mark.parametrize("header", ["true", "false"])
+def test_the_first_row_may_have_a_long_value(files: Files, header: str) -> None:
+    begin = "a,b\n" if header == "true" else ""
+    rows = files.rows("x.csv", f"{begin}1,{'x' * 150_000}\n2,y\n", "a INT, b STRING", header=header)
+    assert [(row["a"], len(row["b"])) for row in rows] == [(1, 150_000), (2, 1)]
