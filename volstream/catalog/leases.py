@@ -167,7 +167,7 @@ def _holds(row: Any, now: float, seconds: float) -> bool:
 def lease(
     leases_: Leases, name: str, owner: str, purpose: str, seconds: float, lost: Callable[[], object] = lambda: None
 ) -> Iterator[Lease | None]:
-    """Holds a lease while the block runs, renewing it in the background; releases it at the end.
+    """Holds a lease while the block runs, renewing it in the background; releases it at the end, or once the catalog takes that.
 
     Args:
         lost: called once, from a thread in which it must not wait, when another process holds the lease, or may hold it because
@@ -176,6 +176,7 @@ def lease(
     Yields:
         None if the lease is held, else the lease that prevents it; the block should then do no work.
     """
+    leases_.keeper.release_no_more(name, owner)
     other = leases_.acquire(name, owner, purpose, seconds)
     if other is not None:
         yield other
@@ -187,8 +188,14 @@ def lease(
         yield None
     finally:
         leases_.keeper.remove(kept)
-        with suppress(CatalogError):
+        try:
             leases_.release(name, owner)
+        except CatalogError:
+            leases_.keeper.release_later(kept)
+
+
+#: How long after a release that failed it is tried again.
+_AGAIN_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -214,6 +221,7 @@ class Keeper:
     def __init__(self, leases_: Leases) -> None:
         self._leases = leases_
         self._kept: set[_Kept] = set()
+        self._unreleased: list[_Kept] = []  # at their end the catalog could not be written
         self._lock = threading.Lock()  # held during a renewal, so that none follows a release
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -224,11 +232,26 @@ class Keeper:
         with self._lock:
             self._kept.add(kept)
             is_next = kept.due < self._soonest
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
-                self._thread.start()
+            self._start()
         if is_next:
             self._changed.set()
+
+    def release_later(self, kept: _Kept) -> None:
+        """Releases a lease as soon as the catalog can be written."""
+        with self._lock:
+            self._unreleased.append(kept)
+            self._start()
+        self._changed.set()
+
+    def release_no_more(self, name: str, owner: str) -> None:
+        """Forgets the release of a lease, which its owner is to take again."""
+        with self._lock:
+            self._unreleased = [one for one in self._unreleased if (one.name, one.owner) != (name, owner)]
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+            self._thread.start()
 
     def remove(self, kept: _Kept) -> None:
         """Stops renewing a lease."""
@@ -242,14 +265,20 @@ class Keeper:
         while True:
             self._changed.clear()
             with self._lock:
-                if not self._kept:
+                now = time.monotonic()
+                self._unreleased = [one for one in self._unreleased if now < one.renewed + one.seconds]  # others have expired
+                with suppress(CatalogError):
+                    while self._unreleased:
+                        self._leases.release(self._unreleased[-1].name, self._unreleased[-1].owner)
+                        self._unreleased.pop()
+                if not self._kept and not self._unreleased:
                     self._thread = None
                     return
-                now = time.monotonic()
                 for seconds in {one.seconds for one in self._kept if one.due <= now}:
                     # All with the first that is due: so there is one commit in this time.
                     self._renew([one for one in self._kept if one.seconds == seconds], seconds)
-                self._soonest = min((one.due for one in self._kept), default=0.0)
+                again = [now + _AGAIN_SECONDS] if self._unreleased else []
+                self._soonest = min((*(one.due for one in self._kept), *again), default=0.0)
             self._changed.wait(max(self._soonest - time.monotonic(), 0.0))
 
     def _renew(self, due: Sequence[_Kept], seconds: float) -> None:

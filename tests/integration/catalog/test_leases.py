@@ -17,7 +17,8 @@ from tests.processes import race
 from tests.waiting import eventually
 from volstream.base.lifecycle.identity import new_owner
 from volstream.catalog import Catalog, tables
-from volstream.catalog.leases import lease
+from volstream.catalog.leases import Leases, lease
+from volstream.errors import CatalogError
 
 
 def expire(catalog: Catalog, name: str) -> None:
@@ -156,3 +157,26 @@ def test_the_holder_is_notified_when_another_process_has_the_lease(catalog: Cata
             transaction.execute(update(tables.leases).values(owner="you"))
         assert lost.wait(10)
     assert [lease.owner for lease in catalog.leases.held()] == ["you"]
+
+
+class _Full(Leases):
+    """Cannot write a release while its disk is full."""
+
+    full = True
+
+    def release(self, name: str, owner: str) -> None:
+        if self.full:
+            raise CatalogError("No space left.")
+        super().release(name, owner)
+
+
+def test_a_lease_that_could_not_be_released_is_released_later_unless_its_owner_took_it_again(catalog: Catalog) -> None:
+    leases = _Full(catalog.database)
+    for name in ("left", "again"):
+        with lease(leases, name, "me", "test", 60):
+            pass
+    assert [held.name for held in leases.held()] == ["again", "left"]
+    with lease(leases, "again", "me", "test", 60):
+        leases.full = False
+        eventually(lambda: [held.name for held in leases.held()] == ["again"])
+    assert leases.held() == []
