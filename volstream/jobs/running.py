@@ -92,7 +92,7 @@ class Run:
             raise InvalidStateError(
                 f"The table {self.job.into}, to which the job {self.job.name} has committed rows, is missing: "
                 f"{self.services.table_of(self.job)} does not exist.",
-                f"Restore it, or make its rows again: volstream heal {self.job.name}",
+                f"Restore it, or make its rows again: volstream heal {self.job.name}. Then run the job.",
             )
 
     def make_table(self) -> None:
