@@ -248,9 +248,9 @@ FOREIGN: Sequence[ForeignConstruct] = (
         "CREATE VOLUME v LOCATION 's3://b/p' NOTIFICATION = (QUEUE_TYPE = 'AWS_SQS', QUEUE_NAME = 'q')",
     ),
     ForeignConstruct(
-        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON (EXTERNAL TABLE|STAGE|DIRECTORY|EVENT TABLE))\b",
+        r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON (STAGE|DIRECTORY|EVENT TABLE))\b",
         "A stream is on files or on a table: ON VOLUME v, or ON TABLE t.",
-        {"ON EXTERNAL TABLE": "CREATE STREAM s ON EXTERNAL TABLE t", "ON STAGE": "CREATE STREAM s ON STAGE g"},
+        {"ON STAGE": "CREATE STREAM s ON STAGE g"},
         "CREATE STREAM s ON VOLUME v",
     ),
     ForeignConstruct(

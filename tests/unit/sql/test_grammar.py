@@ -58,9 +58,9 @@ def test_external_tables_of_spark_are_sparks() -> None:
     ("text", "said"),
     [
         (
-            "CREATE STREAM s ON TABLE t TIMESTAMP AS OF now() - INTERVAL 1 HOUR COMMENT 'it''s'",
+            "CREATE STREAM s ON EXTERNAL TABLE t TIMESTAMP AS OF now() - INTERVAL 1 HOUR COMMENT 'it''s'",
             {
-                "source_kind": "TABLE",
+                "source_kind": "EXTERNAL TABLE",
                 "source": Name("public", "t"),
                 "timestamp_as_of": Text("now() - INTERVAL 1 HOUR"),
                 "comment": "it's",
