@@ -109,6 +109,7 @@ class Volume(VolumeOptions):
             None: the default.
         held_removals: rows whose files the newest full listing did not find, kept until their removal is accepted.
         accept_removals: the removals were accepted: the next full listing may remove the rows of missing files.
+        root_id: of a local directory: tells it from another one at its path; as the newest listing found it that held nothing.
     """
 
     id: str
@@ -122,6 +123,7 @@ class Volume(VolumeOptions):
     last_listing: datetime | None = None
     held_removals: int = 0
     accept_removals: bool = False
+    root_id: str | None = None
 
     @property
     def definition(self) -> Sequence[object]:

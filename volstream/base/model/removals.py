@@ -44,10 +44,15 @@ class RemovalLimit:
             )
         return cls(share, count)
 
-    def holds(self, removed: int, of: int) -> bool:
-        """True if this many removals from a directory of this many files need confirmation."""
+    def holds(self, removed: int, of: int, *, replaced: bool = False) -> bool:
+        """True if this many removals from a directory of this many files need confirmation.
+
+        Args:
+            replaced: another directory is in place of the one that was listed before, as while a share is not mounted. Then the
+                share applies to directories of any size.
+        """
         if self.count is not None and removed > self.count:
             return True
         if self.share is None:
             return False
-        return (of >= _SHARE_OF and removed > self.share * of) or (self.share < 1 and removed == of >= _ALL_OF)
+        return ((of >= _SHARE_OF or replaced) and removed > self.share * of) or (self.share < 1 and removed == of >= _ALL_OF)

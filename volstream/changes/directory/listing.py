@@ -22,7 +22,7 @@ from volstream.base.model.selection import Selection
 from volstream.changes.directory import table
 from volstream.changes.directory.ordered import PATH, merged
 from volstream.errors import FencedError, InterruptedByUserError, StorageError
-from volstream.files.storage.base import ObjectStore
+from volstream.files.storage.base import HasLocalPaths, ObjectStore
 from volstream.tables.delta.places import filesystem_of, make_folder
 
 #: Rows per row group: read at once from each file during a merge.
@@ -48,6 +48,7 @@ class Listing:
         as_of: None: it was seen by listing. Otherwise it comes from a report of this time, which says nothing of what changed
             since.
         covers: prefix of all paths that a report is about.
+        root: of local files: what tells their directory from another one at its path.
     """
 
     files: int = 0
@@ -59,6 +60,7 @@ class Listing:
     resumed: bool = False
     as_of: datetime | None = None
     covers: str = ""
+    root: str | None = None
 
     @property
     def shows(self) -> float:
@@ -106,7 +108,7 @@ def list_to(
         StorageError: the listing is incomplete; nothing can be concluded from it.
         InterruptedByUserError: the listing was stopped.
     """
-    listing = Listing()
+    listing = Listing(root=store.root_id() if isinstance(store, HasLocalPaths) else None)
     entries = (checked(entry) for prefix in prefixes for entry in store.list(prefix, selection))
     settled = _settled(entries, store, listing, settle_seconds, wait)
     spool(folder, settled, store, listing, stopped, _RUN_ROWS, _GROUP_ROWS)

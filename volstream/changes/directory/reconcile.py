@@ -182,7 +182,8 @@ def reconcile(
             confirm = ConfirmReport(store, writer.volume.selection, since, listing.as_of, listing.covers)
         with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
-            held = _held(catalog, writer.volume, removals)
+            replaced = writer.volume.root_id is not None and listing.root not in (None, writer.volume.root_id)
+            held = _held(catalog, writer.volume, removals, replaced=replaced)
             for removed in removals if not held else ():
                 changes.add(removed)
         commit = writer.commit(snapshot, changes, cause)
@@ -207,12 +208,12 @@ def note_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageEr
     catalog.refreshes.reject(volume_id, rejections)
 
 
-def _held(catalog: Catalog, volume: Volume, removals: Removals) -> int:
+def _held(catalog: Catalog, volume: Volume, removals: Removals, *, replaced: bool) -> int:
     """Returns the number of removals that wait for confirmation: all or none."""
     limit = RemovalLimit.parse(volume.max_removals)
-    if volume.accept_removals or not limit.holds(removals.count, removals.of):
+    if volume.accept_removals or not limit.holds(removals.count, removals.of, replaced=replaced):
         return 0
-    if not limit.holds(removals.lost(), removals.of):  # within the limit, because the others were moved
+    if not limit.holds(removals.lost(), removals.of, replaced=replaced):  # within the limit, because the others were moved
         return 0
     if job_emptying(catalog, volume) is not None:  # it empties the volume, and all rows stay
         return 0
@@ -234,7 +235,10 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
     if listing.resumed or listing.as_of is not None:
         shows = datetime.fromtimestamp(listing.shows, UTC)
         complete = max(shows, min(before or shows, now))
-    writer.volume = catalog.volumes.change(writer.volume, last_listing=complete, held_removals=done.held, accept_removals=False)
+    root = {} if done.held or listing.root is None else {"root_id": listing.root}
+    writer.volume = catalog.volumes.change(
+        writer.volume, last_listing=complete, held_removals=done.held, accept_removals=False, **root
+    )
     catalog.refreshes.note_reconcile(
         Completeness(
             volume_id=writer.volume.id,

@@ -291,6 +291,11 @@ class LocalStore:
             raise _no_root(self._root)
         return status.st_dev, status.st_ino
 
+    def root_id(self) -> str:
+        """See :meth:`HasLocalPaths.root_id`."""
+        device, inode = self._identity()
+        return f"{device}:{inode}"
+
     def _missing(self, path: str) -> FileNotFoundError:
         """Returns the error for a path without a file; raises if the root is missing, too."""
         self._identity()

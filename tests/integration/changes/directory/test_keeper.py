@@ -377,6 +377,28 @@ def test_an_emptied_mount_point_removes_nothing_until_accepted(kept: Keeping) ->
     assert (kept.volume.held_removals, kept.volume.accept_removals) == (0, False)
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_share_that_is_away_removes_not_even_a_few_files(kept: Keeping, left: int) -> None:
+    """Another directory is in its place. Files that were deleted in the directory itself are removed without a question."""
+    names = {str(number): 1 for number in range(9)}
+    for name in names:
+        kept.put(name)
+    keeper, away = kept.keeper(), kept.folder.parent / "away"
+    keeper.reconcile()
+    kept.folder.rename(away)
+    kept.folder.mkdir()
+    for number in range(left):
+        kept.put(str(number))
+    assert keeper.reconcile().held == 9 - left
+    shutil.rmtree(kept.folder)
+    away.rename(kept.folder)
+    done = keeper.reconcile()
+    assert (done.counts.deleted, done.held, kept.directory()) == (0, 0, names)
+    for name in names:
+        (kept.folder / name).unlink()
+    assert (keeper.reconcile().held, kept.directory()) == (0, {})
+
+
 def test_moved_files_are_not_held_as_removals(kept: Keeping) -> None:
     for number in range(12):
         kept.put(f"before/{number}")

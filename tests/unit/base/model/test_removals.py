@@ -30,6 +30,13 @@ def test_removals_are_held_by_share_by_count_or_when_everything_goes(text: str |
     assert RemovalLimit.parse(text).holds(removed, of) is held
 
 
+@pytest.mark.parametrize(
+    ("text", "removed", "held"), [(None, 6, True), (None, 5, False), ("80%", 8, False), ("80%", 9, True), ("all", 10, False)]
+)
+def test_the_share_holds_at_any_size_in_another_directory(text: str | None, removed: int, held: bool) -> None:
+    assert RemovalLimit.parse(text).holds(removed, 10, replaced=True) is held
+
+
 @pytest.mark.parametrize("text", ["", "101%", "-1", "half", "1 2", "%"])
 def test_invalid_limits_are_rejected(text: str) -> None:
     with pytest.raises(InvalidValueError, match="limit for removed files"):

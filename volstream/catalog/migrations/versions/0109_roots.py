@@ -1,0 +1,12 @@
+"""Volumes know their directory from another one that takes its place."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0109"
+down_revision = "0107"
+
+
+def upgrade() -> None:
+    """The next listing of each volume notes it."""
+    op.add_column("volumes", sa.Column("root_id", sa.String(36)))
