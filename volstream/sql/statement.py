@@ -140,8 +140,12 @@ class SparkStatement:
     @property
     def is_temporary(self) -> bool:
         """True if the statement creates a temporary view or function."""
-        kind = next((at for at, word in enumerate(self.words) if word in ("TABLE", "VIEW", "FUNCTION")), 0)
-        return self.begins("CREATE") and not {"TEMPORARY", "TEMP"}.isdisjoint(self.words[1:kind])
+        return self.begins("CREATE") and not {"TEMPORARY", "TEMP"}.isdisjoint(self.words[1 : self._kind])
+
+    @property
+    def _kind(self) -> int:
+        """The position of the word for what the statement creates, or 0."""
+        return next((at for at, word in enumerate(self.words) if word in ("TABLE", "VIEW", "FUNCTION")), 0)
 
     @cached_property
     def references(self) -> Sequence[Reference]:
@@ -274,10 +278,9 @@ class SparkStatement:
     @cached_property
     def temporary_view(self) -> Name | None:
         """The temporary view that the statement creates; None for other statements."""
-        words = self.words[:8]
-        if "VIEW" not in words or not self.is_temporary:
+        words, at = self.words, self._kind + 1
+        if words[at - 1 : at] != ["VIEW"] or not self.is_temporary:
             return None
-        at = words.index("VIEW") + 1
         at += 3 if words[at : at + 3] == ["IF", "NOT", "EXISTS"] else 0
         named = self.reference_at(at)
         return None if named is None else named.name

@@ -362,3 +362,39 @@ def test_a_time_of_a_relation_is_a_literal(clause: str, time: str | None) -> Non
     found = time_of(SparkStatement(statement), SparkStatement(statement).references[0])
     assert (found and found.time) == time
     assert found is None or statement[found.start : found.end].endswith(found.time)
+
+
+@pytest.mark.parametrize(
+    ("statement", "written"),
+    [
+        ("WITH c AS (SELECT update FROM u) INSERT INTO t SELECT * FROM c", ["t"]),
+        ("MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT VALUES (1)", ["t"]),
+        ("FROM u INSERT INTO t SELECT a INSERT OVERWRITE TABLE s.v SELECT a", ["t", "s.v"]),
+    ],
+)
+def test_the_words_of_dml_in_clauses_and_queries_write_nothing(statement: str, written: list[str]) -> None:
+    assert [str(target.name) for target in SparkStatement(statement).targets] == written
+
+
+@pytest.mark.parametrize(
+    ("statement", "view"),
+    [
+        ("CREATE TEMPORARY VIEW v AS SELECT 1", "v"),
+        ("CREATE OR REPLACE GLOBAL TEMP VIEW IF NOT EXISTS `a b` (x) AS SELECT 1", "a b"),
+        ("CREATE VIEW v AS SELECT 1", None),
+        ("CREATE TEMPORARY FUNCTION view AS 'x'", None),
+        ("CREATE TEMPORARY VIEW", None),
+        ("SELECT view FROM t", None),
+    ],
+)
+def test_a_temporary_view_is_known_by_its_name(statement: str, view: str | None) -> None:
+    found = SparkStatement(statement).temporary_view
+    assert (None if found is None else found.name) == view
+
+
+def test_functions_of_files_name_a_volume_and_a_path() -> None:
+    [call] = SparkStatement("SELECT file_content(VOLUME a.v, path)").volume_calls
+    assert (call.function, str(call.volume), call.qualified) == ("file_content", "a.v", True)
+    for end in ("", "v", "v)", "3, path)"):
+        with pytest.raises(SqlError, match="name of a volume, a comma and a path"):
+            assert SparkStatement(f"SELECT file_content(VOLUME {end}").volume_calls
