@@ -48,6 +48,9 @@ _ON_OTHER_SERVERS = {
 }
 
 TIME_ZONE = "spark.sql.session.timeZone"
+
+#: What Delta sets when a session begins, and RESET takes away: tables whose columns are mapped by id need it.
+OF_DELTA = {"spark.sql.parquet.fieldId.read.enabled": "true", "spark.sql.parquet.fieldId.write.enabled": "true"}
 _LONGEST_PLAN = "spark.sql.maxPlanStringLength"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 

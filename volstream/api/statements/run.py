@@ -37,7 +37,7 @@ from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateEr
 from volstream.ingest.ending import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.guard import guarded
-from volstream.spark.session import TIME_ZONE, whole_plans
+from volstream.spark.session import OF_DELTA, TIME_ZONE, whole_plans
 from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar
 from volstream.sql.statement import SparkStatement
@@ -188,8 +188,11 @@ class SparkStatements:
         note_variables(self._home, statement)
         if (*words[:2],) in _LISTING:
             frame = without_views(frame)
-        if statement.begins("RESET") and (len(words) == 1 or words[-1] == "TIMEZONE"):
-            binding.spark.conf.set(TIME_ZONE, local_zone())
+        if statement.begins("RESET"):
+            reset = "".join(token.text for token in statement.tokens[1:])
+            for key, value in {TIME_ZONE: local_zone(), **OF_DELTA}.items():
+                if reset in ("", key):
+                    binding.spark.conf.set(key, value)
         # A user's view may read volstream's views for the life of the session.
         return frame if statement.is_temporary else binding.views.release_with(frame)
 

@@ -156,6 +156,11 @@ def test_a_session_returns_to_the_local_zone(home: Home, elsewhere: ThreadPoolEx
     assert len(elsewhere.submit(tried).result()) == 1
 
 
+def test_a_table_that_is_mapped_by_id_can_be_used_after_a_reset(home: Home) -> None:
+    home.sql("CREATE TABLE t$ (a INT) TBLPROPERTIES ('delta.columnMapping.mode' = 'id'); RESET; INSERT INTO t$ VALUES (1)")
+    assert home.rows("SELECT * FROM t$") == [(1,)]
+
+
 def test_a_cursor_gives_times_with_their_zone(home: Home, elsewhere: ThreadPoolExecutor) -> None:
     def tried() -> tuple[Any, ...]:
         with Connection(_OpenHome(home.session)) as made:
