@@ -114,8 +114,6 @@ class Consumptions:
             FencedError: a stream was moved or dropped since its plan was made.
         """
         with self._database.transaction() as transaction:
-            if job is not None:
-                check_current(transaction, job)
             for plan, slices, stream in opened:
                 row = self._locked(transaction, stream.id)
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
@@ -128,6 +126,8 @@ class Consumptions:
                     )
                 transaction.execute(insert(plans), to_row(plan))
                 transaction.execute(insert(batches), [to_row(batch) for batch in slices])
+            if job is not None:  # locked after the stream, as where a batch is committed
+                check_current(transaction, job)
 
     def open_plan(self, stream_id: str) -> Plan | None:
         """Returns the stream's open plan, or None."""
