@@ -12,7 +12,7 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import fastavro
@@ -76,7 +76,7 @@ def chunks(source: Part) -> Iterator[Chunk]:
     try:
         content = source.seekable()
         types: Sequence[tuple[str, pa.DataType]] | None = None
-        for records in parts(content, "file", _RECORDS):
+        for records in parts(content, "file", _RECORDS, source.expansion.check):
             if types is None:
                 types = _columns_of(content)
             yield Chunk(len(records), [_column(name, kind, [row[name] for row in records]) for name, kind in types])
@@ -102,11 +102,12 @@ def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
         return TypedColumn(name, values, of_arrow(kind, utc=True, lossless=False))
 
 
-def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
+def parts(file: IO[bytes], what: str, records: int, check: Callable[[int], None] = lambda _: None) -> Iterator[list[Any]]:
     """Yields the records of a seekable file, at least so many at a time unless they are large.
 
     Args:
         what: what it is called in the error.
+        check: is called with the size to which it expands, before records are made.
 
     Raises:
         InvalidValueError: it is not an Avro file, or expands too far.
@@ -114,6 +115,7 @@ def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
     try:
         file.seek(0)
         sizes = _checked(file, what)
+        check(sum(sizes))
         file.seek(0)
         batch: list[Any] = []
         held = 0
@@ -125,7 +127,7 @@ def parts(file: IO[bytes], what: str, records: int) -> Iterator[list[Any]]:
             held += size
         if batch:
             yield batch
-    except InvalidValueError:
+    except (InvalidValueError, FileRejectedError):
         raise
     except Exception as error:  # noqa: BLE001  # it raises whatever its codecs and parsers raise
         raise InvalidValueError(

@@ -11,6 +11,7 @@ import io
 import lzma
 import posixpath
 import re
+import shutil
 import struct
 import tarfile
 import tempfile
@@ -51,6 +52,45 @@ _MOST = 3
 #: Up to this size the content of an archive's entry is in memory.
 _IN_MEMORY = 16 << 20
 
+#: Python keeps up to a kilobyte for each entry of an archive, and more for attributes: an archive with more of them is rejected.
+_MAX_ENTRIES, _MAX_ATTRIBUTES = 100_000, 1_000_000
+
+#: How much of an archive is read, and parsed, at once: the directory of a zip file, the headers of a tar file's entry.
+_MAX_DIRECTORY, _MAX_HEADERS = 32 << 20, 1 << 20
+
+#: How each entry begins in the directory of a zip file.
+_ZIP_ENTRY = b"PK\x01\x02"
+
+
+class Expansion:
+    """How far a file expands, all entries of an archive together.
+
+    Args:
+        size: of the file, on which the limit depends.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._before = self._last = 0
+
+    def begin_entry(self) -> None:
+        """Begins to count what the next entry of the archive expands to."""
+        self._before += self._last
+        self._last = 0
+
+    def check(self, expanded: int) -> None:
+        """Raises FileRejectedError if the file expands too far.
+
+        Args:
+            expanded: bytes of the file, or of its entry, so far. One that is read again expands no further.
+        """
+        self._last = max(self._last, expanded)
+        if self._before + self._last > max_expanded_size(self._size):
+            raise FileRejectedError(
+                f"The file has {format_size(self._size)} and expands to {format_size(self._before + self._last)} or more. "
+                f"The limit is {format_size(_MAX_EXPANDED)}, or {_MAX_FACTOR} times its size."
+            )
+
 
 @dataclass(frozen=True)
 class Part:
@@ -58,7 +98,7 @@ class Part:
 
     Attributes:
         path: by whose name its format is known.
-        size: in bytes, as it is stored: how far it may expand depends on it.
+        expansion: how far it expands.
         open: opens the decompressed content as a binary file, from the start; invalidates the file it returned before. Reading
             raises FileRejectedError if the content is broken or expands too far.
         resources: what is closed when the part was read.
@@ -66,7 +106,7 @@ class Part:
     """
 
     path: str
-    size: int
+    expansion: Expansion
     open: Callable[[], Any]
     resources: ExitStack
     entry: str | None = None
@@ -87,29 +127,28 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
         FileRejectedError: it is broken.
     """
     with ExitStack() as resources:
-        part = _decompressed(Part(file.relative_path, file.size, partial(_rewound, file.open()), resources))
+        part = _decompressed(Part(file.relative_path, Expansion(file.size), partial(_rewound, file.open()), resources))
         begin = part.open().read(_SHOWN)
         is_zip = unpack and begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))  # the latter has no entries
         if not is_zip and not _begins_tar(begin):
             yield part
             return
         kind, entries = ("zip", _zip_entries) if is_zip else ("tar", _tar_entries)
-        expanded = 0
+        expansion = Expansion(file.size)
         skipped, read = "", False
-        for written, size, opened in entries(part):
+        for written, opened in entries(part):
             name = "/".join(folder for folder in written.split("/") if folder not in ("", ".", ".."))
             if is_marker(name) or (options.entries and not any(fnmatchcase(name, pattern) for pattern in options.entries)):
                 skipped = skipped or name
                 continue
             read = True
+            expansion.begin_entry()
             with ExitStack() as own:
                 with _reading(kind):
                     content = opened()
-                entry = _spooled(_Expanding(content, kind, size), own)
-                expanded += entry.seek(0, io.SEEK_END)
-                check_expanded(file.size, expanded)
-                if entry.tell():
-                    yield _decompressed(Part(name, size, partial(_rewound, entry), own, name))
+                entry = _spooled(_Expanding(content, kind, expansion), own)
+                if entry.read(1):
+                    yield _decompressed(Part(name, expansion, partial(_rewound, entry), own, name))
         if skipped and not read:
             raise FileRejectedError(
                 f"The file has no entry to load: all are like {skipped!r}, "
@@ -136,11 +175,13 @@ def _rewound(content: Any) -> Any:
 
 def _decompressing(part: Part, compression: str, reader: Callable[[Any], Any]) -> Any:
     with _reading(compression):
-        return _Expanding(reader(part.open()), compression, part.size)
+        return _Expanding(reader(part.open()), compression, part.expansion)
 
 
-def _zip_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    with _reading("zip"), zipfile.ZipFile(part.seekable()) as archive:
+def _zip_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
+    content = _Metered(part.seekable(), _MAX_DIRECTORY)
+    with _reading("zip"), zipfile.ZipFile(content) as archive:
+        content.left = None
         _check_whole(archive)
         if "[Content_Types].xml" in archive.namelist():
             raise FileRejectedError(
@@ -150,7 +191,7 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
             if entry.flag_bits & 1:
                 raise FileRejectedError(f"The entry {entry.filename!r} of the file is encrypted. Store it without a password.")
             if not entry.is_dir():
-                yield entry.filename, entry.compress_size, partial(archive.open, entry)
+                yield entry.filename, partial(archive.open, entry)
 
 
 def _check_whole(archive: zipfile.ZipFile) -> None:
@@ -169,16 +210,22 @@ def _check_whole(archive: zipfile.ZipFile) -> None:
         )
 
 
-def _tar_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    with _reading("tar"), tarfile.open(fileobj=part.seekable(), mode="r:") as archive:
+def _tar_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
+    content = _Metered(part.seekable(), _MAX_HEADERS)
+    with _reading("tar"), tarfile.open(fileobj=content, mode="r:") as archive:
         found: dict[str, tuple[str, tarfile.TarInfo]] = {}
-        for entry in archive:
+        attributes = 0
+        for number, entry in enumerate(archive, start=1):
+            attributes += len(entry.pax_headers) + len(entry.sparse or ())
+            if number > _MAX_ENTRIES or attributes > _MAX_ATTRIBUTES:
+                raise _too_many_entries()
+            content.left = _MAX_HEADERS
             name = _extracted(entry.name)
             # A hard link is what has the name by then, which may be a link to a file elsewhere.
             content_of = found.get(_extracted(entry.linkname), (name, entry))[1] if entry.islnk() else entry
             found[name] = entry.name, content_of
         # Python takes a broken entry for the end, which is zeros.
-        content: Any = archive.fileobj
+        content.left = None
         content.seek(archive.offset)
         rest = b""
         while (block := content.read(_BLOCK_BYTES)) and not rest.strip(b"\0"):
@@ -189,7 +236,7 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, int, Callable[[], Any]]]:
             if entry.islnk():
                 raise tarfile.ReadError(f"{written!r} is a hard link to {entry.linkname!r}, which is not before it")
             if entry.isfile():
-                yield written, entry.size, partial(archive.extractfile, entry)
+                yield written, partial(archive.extractfile, entry)
 
 
 def _extracted(name: str) -> str:
@@ -205,12 +252,59 @@ def _begins_tar(begin: bytes) -> bool:
         return False
 
 
+class _Metered(io.BufferedIOBase):
+    """An archive that is rejected if Python's modules, which look no further ahead, read too much of it to find its entries.
+
+    Attributes:
+        left: bytes that may be read; None: as many as there are.
+    """
+
+    def __init__(self, content: Any, left: int | None) -> None:
+        self.left = left
+        self._content = content
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._content.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._content.tell())
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.left is None:
+            return bytes(self._content.read(size))
+        block: bytes = self._content.read(self.left + 1 if size is None or size < 0 else min(size, self.left + 1))
+        self.left -= len(block)
+        if self.left < 0 or block.count(_ZIP_ENTRY) > _MAX_ENTRIES:
+            raise _too_many_entries()
+        return block
+
+
+def _too_many_entries() -> FileRejectedError:
+    return FileRejectedError(
+        f"The archive has more than {_MAX_ENTRIES:,} entries, or too long names and attributes of them. Store it in parts."
+    )
+
+
 def _spooled(content: Any, resources: ExitStack) -> Any:
-    """Returns content as a file that can be read at any place, from memory or a temporary file."""
+    """Returns content as a file that can be read at any place, from memory or a temporary file.
+
+    Raises:
+        FileRejectedError: it takes more than half of what is free on the disk.
+    """
+    folder = tempfile.gettempdir()
+    half = shutil.disk_usage(folder).free // 2
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="volstream-part-")  # noqa: SIM115  # `resources` closes it
     resources.push(file)
     while block := content.read(_BLOCK_BYTES):
         file.write(block)
+        if file.tell() > max(half, _IN_MEMORY):
+            raise FileRejectedError(
+                f"The file, or an entry of it, expands to more than half of the {format_size(2 * half)} free in the worker's "
+                f"{folder} (TMPDIR). Free space there, or store it in smaller parts."
+            )
     file.seek(0)
     return file
 
@@ -311,22 +405,13 @@ def max_expanded_size(size: int) -> int:
     return max(_MAX_EXPANDED, size * _MAX_FACTOR)
 
 
-def check_expanded(size: int, expanded: int) -> None:
-    """Raises FileRejectedError if a file of ``size`` expands too far."""
-    if expanded > max_expanded_size(size):
-        raise FileRejectedError(
-            f"The file has {format_size(size)} and expands to {format_size(expanded)} or more. "
-            f"The limit is {format_size(_MAX_EXPANDED)}, or {_MAX_FACTOR} times its size."
-        )
-
-
 class _Expanding(io.BufferedIOBase):
-    """Decompressed content, of which no more is read than a file of ``size`` may expand to."""
+    """Decompressed content, of which no more is read than its file may expand to."""
 
-    def __init__(self, content: Any, compression: str, size: int) -> None:
+    def __init__(self, content: Any, compression: str, expansion: Expansion) -> None:
         self._content = content
         self._compression = compression
-        self._size = size
+        self._expansion = expansion
         self._expanded = 0
 
     def readable(self) -> bool:
@@ -336,13 +421,13 @@ class _Expanding(io.BufferedIOBase):
         with _reading(self._compression):
             block: bytes = self._content.read(size)
         self._expanded += len(block)
-        check_expanded(self._size, self._expanded)
+        self._expansion.check(self._expanded)
         return block
 
 
 #: What the standard library and PyArrow raise for content that is broken; its modules of archives check little.
 _BROKEN = (
-    *(OSError, EOFError, NotImplementedError, ValueError, IndexError, struct.error),
+    *(OSError, EOFError, NotImplementedError, ValueError, IndexError, RecursionError, struct.error),
     *(zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
 )
 

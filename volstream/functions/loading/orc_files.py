@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.orc
 
 from volstream.functions.loading.columns import ArrowColumn, Chunk
-from volstream.functions.loading.content import Part, check_expanded, reading_as
+from volstream.functions.loading.content import Part, reading_as
 from volstream.functions.loading.parquet_files import WIDTH
 
 #: Rows that are passed on at a time.
@@ -24,7 +24,7 @@ def chunks(source: Part) -> Iterator[Chunk]:
     with reading_as("orc"):
         opened = pyarrow.orc.ORCFile(source.seekable())
         # At least: the footer says no more.
-        check_expanded(source.size, opened.nrows * len(opened.schema) * WIDTH)
+        source.expansion.check(opened.nrows * len(opened.schema) * WIDTH)
         if not opened.nrows:
             return
         yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in opened.schema])
@@ -32,6 +32,6 @@ def chunks(source: Part) -> Iterator[Chunk]:
         for number in range(opened.nstripes):
             stripe = opened.read_stripe(number)
             decoded += stripe.nbytes
-            check_expanded(source.size, decoded)
+            source.expansion.check(decoded)
             for part in (stripe.slice(at, _ROWS) for at in range(0, stripe.num_rows, _ROWS)):
                 yield Chunk(part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)])

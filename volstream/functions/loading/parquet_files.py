@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from volstream.functions.loading.columns import ArrowColumn, Chunk
-from volstream.functions.loading.content import Part, check_expanded, reading_as
+from volstream.functions.loading.content import Part, reading_as
 from volstream.functions.types.kinds import is_bytes, is_text
 
 #: Rows in memory at a time, and about how many bytes of them.
@@ -35,7 +35,7 @@ def chunks(source: Part) -> Iterator[Chunk]:
         metadata, schema = footer.metadata, footer.schema_arrow
         if not metadata.num_rows:
             return
-        check_expanded(source.size, claimed(metadata))
+        source.expansion.check(claimed(metadata))
         yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in schema])
         opened = pq.ParquetFile(
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
@@ -44,7 +44,7 @@ def chunks(source: Part) -> Iterator[Chunk]:
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
                 seen += size
-                check_expanded(source.size, seen)
+                source.expansion.check(seen)
                 columns = zip(schema, part.columns, strict=True)
                 yield Chunk(part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns])
 

@@ -7,10 +7,12 @@ import gzip
 import io
 import lzma
 import random
+import shutil
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import fastavro
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.loading import Files
+from volstream.functions.loading import content as loading_content
 from volstream.functions.rejection import FileRejectedError
 
 TEXT = b"a,b\n1,2\n3,4\n"
@@ -150,6 +153,82 @@ def test_entries_of_an_archive_may_not_expand_too_far_together(files: Files) -> 
     many = zipped({f"{number}.csv": b"a\n1\n" + b"\n" * (140 << 20) for number in range(2)})
     with pytest.raises(FileRejectedError, match="expands to"):
         files.rows("x.zip", many, "a INT, _entry_path STRING")
+
+
+def of_many_entries(entries: int) -> bytes:
+    """A zip file whose directory lists one entry many times, without the time that it takes to write it."""
+    one = zipped({"_": b""})
+    at = one.index(b"PK\x01\x02")
+    listed = one[at : one.index(b"PK\x05\x06")] * entries
+    zip64 = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, entries, entries, len(listed), at)
+    end = struct.pack("<IIQI4s8xIIH", 0x07064B50, 0, at + len(listed), 1, b"PK\x05\x06", 2**32 - 1, 2**32 - 1, 0)
+    return one[:at] + listed + zip64 + end
+
+
+def of_attributes(number: int, entries: int) -> bytes:
+    """A tar file whose entries share attributes, each of which Python copies for each entry."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", pax_headers={f"a{at}": "x" for at in range(number)}) as archive:
+        for at in range(entries):
+            archive.addfile(tarfile.TarInfo(f"_{at}"))
+    return target.getvalue()
+
+
+def of_headers(number: int) -> bytes:
+    """A tar file with headers before headers, which Python reads by recursion."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1
+    return (header.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")) * number
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (of_many_entries(1_001), "more than 1,000 entries"),
+        (tarfile.TarInfo("_").tobuf() * 1_001 + bytes(10_240), "more than 1,000 entries"),
+        (of_attributes(30_000, 4), "attributes"),
+        (of_attributes(90_000, 1), "attributes"),
+        (of_headers(900), "recursion"),
+    ],
+    ids=["zip", "tar", "shared attributes", "long attributes", "headers"],
+)
+def test_an_archive_with_too_many_entries_is_rejected_before_they_take_memory(
+    files: Files, monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str
+) -> None:
+    monkeypatch.setattr(loading_content, "_MAX_ENTRIES", 1_000)
+    monkeypatch.setattr(loading_content, "_MAX_ATTRIBUTES", 100_000)
+    with pytest.raises(FileRejectedError, match=reason):
+        files.rows("x.zip", content, "a INT, _entry_path STRING")
+
+
+def test_an_archive_may_have_as_many_entries_as_the_limit(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading_content, "_MAX_ENTRIES", 1_000)
+    for content in (of_many_entries(1_000), tarfile.TarInfo("_").tobuf() * 1_000 + bytes(10_240)):
+        with pytest.raises(FileRejectedError, match="no entry to load"):
+            files.rows("x.zip", content, "a INT, _entry_path STRING")
+
+
+@pytest.mark.parametrize("name", ["csv.gz", "parquet"])
+def test_what_entries_of_an_archive_expand_to_counts_together(files: Files, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [None] * 10_000}, pa.schema([("a", pa.int32())])), sink)
+    one = gzip.compress(b"a\n" + b"\n" * 40_000) if name == "csv.gz" else sink.getvalue()
+    monkeypatch.setattr(loading_content, "_MAX_EXPANDED", 100_000)
+    monkeypatch.setattr(loading_content, "_MAX_FACTOR", 1)
+    for number, is_too_much in ((2, False), (3, True)):
+        content = zipped({f"{at}.{name}": one for at in range(number)})
+        with pytest.raises(FileRejectedError, match="expands to") if is_too_much else nullcontext():
+            files.rows("x.zip", content, "a INT, _entry_path STRING")
+
+
+def test_an_entry_that_would_fill_the_disk_is_rejected(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = zipped({"a.csv": b"a\n1\n" + b"\n" * (20 << 20)})
+    free = {"bytes": 60 << 20}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free["bytes"]))
+    assert [row["a"] for row in files.rows("x.zip", content, "a INT, _entry_path STRING")] == [1]
+    free["bytes"] = 30 << 20
+    with pytest.raises(FileRejectedError, match="more than half of the 30"):
+        files.rows("x.zip", content, "a INT, _entry_path STRING")
 
 
 @pytest.mark.parametrize("times", [300, pytest.param(20_000, marks=pytest.mark.long)])
