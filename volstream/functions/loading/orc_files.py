@@ -9,7 +9,7 @@ import pyarrow.orc
 
 from volstream.functions.loading.columns import ArrowColumn, Chunk
 from volstream.functions.loading.content import Part, reading_as
-from volstream.functions.loading.parquet_files import WIDTH
+from volstream.functions.loading.parquet_files import WIDTH, check_columns
 
 #: Rows that are passed on at a time.
 _ROWS = 10_000
@@ -23,6 +23,7 @@ def chunks(source: Part) -> Iterator[Chunk]:
     """
     with reading_as("orc"):
         opened = pyarrow.orc.ORCFile(source.seekable())
+        check_columns(len(opened.schema))
         # At least: the footer says no more.
         source.expansion.check(opened.nrows * len(opened.schema) * WIDTH)
         if not opened.nrows:

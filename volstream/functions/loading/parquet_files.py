@@ -6,18 +6,27 @@ small by what they hold, and a file that expands too far is rejected.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from volstream.base.model.units import format_size
 from volstream.functions.loading.columns import ArrowColumn, Chunk
 from volstream.functions.loading.content import Part, reading_as
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types.kinds import is_bytes, is_text
 
 #: Rows in memory at a time, and about how many bytes of them.
 _ROWS, _BYTES = 10_000, 64 << 20
+
+#: The footer takes many times its size in memory, and each column some 10 KB: files of more are rejected.
+_MAX_FOOTER, MAX_COLUMNS = 32 << 20, 10_000
+
+#: Bytes at the end: the length of the footer, and four that all files have.
+_END = 8
 
 #: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
 WIDTH = 4
@@ -31,8 +40,13 @@ def chunks(source: Part) -> Iterator[Chunk]:
     """
     with reading_as("parquet"):
         content = source.seekable()
+        size = content.seek(0, io.SEEK_END)
+        content.seek(max(0, size - _END))
+        if _MAX_FOOTER < int.from_bytes(content.read(4), "little") < size:
+            raise FileRejectedError(f"The footer of the file has more than {format_size(_MAX_FOOTER)}. Write larger row groups.")
         footer = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
         metadata, schema = footer.metadata, footer.schema_arrow
+        check_columns(metadata.num_columns)
         if not metadata.num_rows:
             return
         source.expansion.check(claimed(metadata))
@@ -47,6 +61,12 @@ def chunks(source: Part) -> Iterator[Chunk]:
                 source.expansion.check(seen)
                 columns = zip(schema, part.columns, strict=True)
                 yield Chunk(part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns])
+
+
+def check_columns(number: int) -> None:
+    """Raises FileRejectedError if a file has too many columns."""
+    if number > MAX_COLUMNS:
+        raise FileRejectedError(f"The file has {number:,} columns; the limit is {MAX_COLUMNS:,}.")
 
 
 def claimed(metadata: pq.FileMetaData) -> int:

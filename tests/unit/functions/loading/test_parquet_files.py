@@ -8,10 +8,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.loading import Files
+from volstream.functions.loading import parquet_files
 from volstream.functions.rejection import FileRejectedError
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -129,6 +131,29 @@ def test_a_column_of_nulls_only_fits_any_type_and_is_no_column_by_itself(files: 
 def test_what_is_no_parquet_is_rejected(files: Files, content: bytes) -> None:
     with pytest.raises(FileRejectedError, match="cannot be read as parquet"):
         files.rows("x.parquet", content, "a INT")
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.orc"])
+def test_a_file_of_too_many_columns_is_rejected_before_they_are_made(
+    files: Files, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(parquet_files, "MAX_COLUMNS", 100)
+    sink = io.BytesIO()
+    rows = pa.table({f"c{number}": pa.array([1], pa.int8()) for number in range(101)})
+    pq.write_table(rows, sink) if name == "x.parquet" else pyarrow.orc.write_table(rows, sink)
+    with pytest.raises(FileRejectedError, match="101 columns; the limit is 100"):
+        files.rows(name, sink.getvalue(), "c0 INT", new_columns="rescue")
+
+
+def test_a_parquet_file_with_too_large_a_footer_is_rejected_before_it_is_parsed(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"a": [1]}).replace_schema_metadata({"note": "x" * 2_000})
+    monkeypatch.setattr(parquet_files, "_MAX_FOOTER", 10_000)
+    assert files.rows("x.parquet", rows) == [{"a": 1}]
+    monkeypatch.setattr(parquet_files, "_MAX_FOOTER", 1_000)
+    with pytest.raises(FileRejectedError, match="footer of the file"):
+        files.rows("x.parquet", rows, "a INT")
 
 
 def _compressed(column: pa.Array) -> bytes:
