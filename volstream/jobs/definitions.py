@@ -49,7 +49,7 @@ from volstream.errors import (
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.inferred import with_known
 from volstream.functions.loading.columns import with_rescued
-from volstream.functions.loading.options import LOADER, LoadOptions
+from volstream.functions.loading.options import INFERRED, LOADER, LoadOptions
 from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
 from volstream.functions.source import FunctionSource
@@ -271,6 +271,8 @@ def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
         LoadOptions.of(changed["arguments"])
     if "returns" in changed:
         changed["returns"] = with_rescued(changed["returns"])
+        arguments = changed.get("arguments", job.arguments)
+        changed["arguments"] = {name: text for name, text in arguments.items() if name != INFERRED}
     return changed
 
 

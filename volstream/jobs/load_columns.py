@@ -19,8 +19,9 @@ from volstream.errors import InvalidStateError, InvalidValueError, StorageDenied
 from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
 from volstream.functions.finding import find
+from volstream.functions.loading.columns import inferred_of
 from volstream.functions.loading.formats import is_marker, may_be_read
-from volstream.functions.loading.options import RESCUED, LoadOptions
+from volstream.functions.loading.options import INFERRED, RESCUED, LoadOptions
 from volstream.functions.loading.sample import add, merged
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
@@ -48,8 +49,8 @@ _SHOWN, _SHOWN_AS = "volstream.functions.loading.sample:SampleColumns", pa.schem
 _RESCUED = pa.field(RESCUED, pa.string())
 
 
-def first_columns(services: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> str:
-    """Returns the columns, as DDL, for a job that loads a volume, found in a sample of its files.
+def first_columns(services: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> tuple[str, str]:
+    """Returns the columns, as DDL, for a job that loads a volume, found in a sample of its files, and its :data:`INFERRED`.
 
     Columns of an existing table keep their types; new ones are added only if the job adds columns.
 
@@ -75,7 +76,15 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
             f"The files of {volume.name} have {len(own)} columns, but a table gets at most {MAX_COLUMNS} from files.",
             "Name those that you need (a schema).",
         )
-    return to_ddl(checked(pa.schema([*own, _RESCUED])))
+    found_before = {column for job in _loading(services, into) for column in job.arguments.get(INFERRED, "").split(",")}
+    inferred = inferred_of(field for field in own if field.name.lower() not in existing or field.name in found_before)
+    return to_ddl(checked(pa.schema([*own, _RESCUED]))), inferred
+
+
+def _loading(services: JobServices, into: Name) -> Iterable[FileJob]:
+    """Yields the jobs that load a table, also the one that is replaced."""
+    jobs = services.catalog.jobs.list(into_schema=into.schema, into_name=into.name)
+    return (job for job in jobs if isinstance(job, FileJob) and loads(job))
 
 
 def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
@@ -103,7 +112,12 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
     if columns == before or sum(fields_in(field.type) for field in columns.values()) > MAX_COLUMNS:
         return None
     added = pa.schema([field for name, field in columns.items() if name not in before or field != before[name]])
-    job = services.catalog.jobs.change(job, returns=to_ddl(checked(pa.schema([*columns.values()]))))
+    inferred = inferred_of(column for column in added if column.name.lower() not in {*before, *existing})
+    job = services.catalog.jobs.change(
+        job,
+        returns=to_ddl(checked(pa.schema([*columns.values()]))),
+        arguments={**job.arguments, INFERRED: ",".join(filter(None, [job.arguments.get(INFERRED), inferred]))},
+    )
     faults.point("columns.adopted")
     job = services.results.prepare(job)
     _log.info("columns_added", job=str(job.name), table=str(job.into), columns=to_ddl(added))

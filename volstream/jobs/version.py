@@ -13,6 +13,7 @@ from volstream.base.lifecycle.disks import user_name
 from volstream.catalog import Catalog
 from volstream.catalog.codes import CodeVersion
 from volstream.functions.environments.store import EnvironmentStore
+from volstream.functions.loading.options import INFERRED
 from volstream.functions.pickled import PickledSource, code_of
 from volstream.functions.source import FunctionSource
 from volstream.jobs.load import loads
@@ -35,7 +36,7 @@ def version_of(settings: Settings, job: FileJob, source: FunctionSource | None =
     if job.environment is not None:
         store = EnvironmentStore(settings.environments_directory)
         environment = store.id_of(job.environment) or job.environment
-    arguments = {name: str(value) for name, value in job.arguments.items()}
+    arguments = {name: str(value) for name, value in job.arguments.items() if name != INFERRED}
     returns = "" if loads(job) else job.returns  # a loader's columns come from its files
     parts = [source.behaviour, source.attribute, arguments, returns, environment]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

@@ -210,7 +210,7 @@ class Jobs(Collection[Job]):
             As :meth:`create`.
         """
         from volstream.functions.loading.columns import with_rescued
-        from volstream.functions.loading.options import LOADED, LOADER, LoadOptions
+        from volstream.functions.loading.options import INFERRED, LOADED, LOADER, LoadOptions
         from volstream.jobs.load_columns import first_columns
         from volstream.tables.delta.places import reached
 
@@ -222,7 +222,7 @@ class Jobs(Collection[Job]):
         if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
             self._list_first(source)
             with reached(self._home.warehouse):
-                schema = first_columns(self.services, source, Name.parse(into), parsed, values.get("where"))
+                schema, arguments[INFERRED] = first_columns(self.services, source, Name.parse(into), parsed, values.get("where"))
         return self.create(
             name,
             LOADER,

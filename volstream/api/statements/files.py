@@ -15,8 +15,8 @@ from volstream.changes.directory import table as directory
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.files.volumes.access import store_of
-from volstream.functions.loading.columns import with_rescued
-from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.columns import inferred_of, with_rescued
+from volstream.functions.loading.options import INFERRED, LoadOptions
 from volstream.functions.loading.rows import PATH, FilesAsRows
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import matching
@@ -61,9 +61,10 @@ def frame_of(home: Home, spark: SparkSession, name: Name, clause: FilesClause) -
         if patterns and not infos:
             raise NotFoundError(f"No file of the volume {volume.name} matches {printable(patterns[0])!r}.")
         files = _listed(home, spark, volume, where)
-    ddl = with_rescued(load.schema or _inferred(services, volume, options, infos))
+    inferred = None if load.schema else _inferred(services, volume, options, infos)
+    ddl = with_rescued(load.schema or to_ddl(inferred))
     # A copied store has keys for tasks: an error while Spark pickles the store would look like a bug.
-    read = FilesAsRows(copy(store), ddl, options.arguments())
+    read = FilesAsRows(copy(store), ddl, {**options.arguments(), INFERRED: inferred_of(inferred or ())})
     count = min(services.slots(), len(infos)) or 1
     return files.repartition(count).mapInArrow(read, without_collations(pa.schema([*from_ddl(ddl), PATH])))
 
@@ -88,10 +89,10 @@ def _info(volume: Volume, path: str, found: FileInfo | None) -> FileInfo:
     return found
 
 
-def _inferred(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> str:
+def _inferred(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> pa.Schema:
     columns = columns_shown(services, volume, options, infos[:SAMPLE])
     if not columns.names:
         raise InvalidValueError(
             f"The files of {volume.name} have no rows to infer columns from.", "Name the columns: OPTIONS (schema 'id INT')."
         )
-    return to_ddl(columns)
+    return columns

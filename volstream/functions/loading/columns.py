@@ -62,8 +62,8 @@ class FileColumn(Protocol):
     def grown(self, kind: pa.DataType) -> pa.DataType:
         """Returns a nested type with the fields that structs in the values have more."""
 
-    def fit(self, kind: pa.DataType) -> Fitted:
-        """Returns the values as ones of ``kind``."""
+    def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
+        """Returns the values as ones of ``kind``; for ``inferred`` see :func:`fit_text`."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class TextColumn:
         """See :class:`FileColumn`."""
         return self._as_json().grown(kind)
 
-    def fit(self, kind: pa.DataType) -> Fitted:
+    def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
         """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
-            fitted = self._as_json().fit(kind)
+            fitted = self._as_json().fit(kind, inferred=inferred)
             return Fitted(fitted.values, _at(self.values, fitted.misfits))
-        values = fit_text(self.values, kind, self.notation)
+        values = fit_text(self.values, kind, self.notation, inferred=inferred)
         return Fitted(values, _lost(self.values, values))
 
     def _as_json(self) -> JsonColumn:
@@ -146,7 +146,7 @@ class ArrowColumn:
         """See :class:`FileColumn`."""
         return grown(kind, of_values_only(self.kind()))
 
-    def fit(self, kind: pa.DataType) -> Fitted:
+    def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
         """See :class:`FileColumn`."""
         values = self.values
         if values.type == kind:
@@ -162,14 +162,14 @@ class ArrowColumn:
                 with suppress(pa.ArrowException, OverflowError, ValueError):
                     return Fitted(convert.cast(values, kind), {})
             plain = python_values if "map<" in str(kind) else document_values
-            return JsonColumn(self.name, plain(values)).fit(kind)
+            return JsonColumn(self.name, plain(values)).fit(kind, inferred=inferred)
         if values.type != own:
             values = _without_nanoseconds(values, own) if _has_nanoseconds(values.type) else cast_or_null(values, own)
         lost = _lost(self.values, values)
         if own == kind:
             return Fitted(values, lost)
         if own == pa.string():
-            return TextColumn(self.name, values).fit(kind)
+            return TextColumn(self.name, values).fit(kind, inferred=inferred)
         if not _converts(own, kind):
             return Fitted(pa.nulls(len(values), kind), {**lost, **present(values)})
         fitting = _converted(values, kind)
@@ -192,10 +192,10 @@ class JsonColumn:
         """See :class:`FileColumn`: what belongs to a struct is no text, but has a structure, too."""
         return grown(kind, of_values_only(_widest(self.values, kind)))
 
-    def fit(self, kind: pa.DataType) -> Fitted:
+    def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
         """See :class:`FileColumn`."""
         if pa.types.is_nested(kind):
-            return self._fit_nested(kind)
+            return self._fit_nested(kind, inferred=inferred)
         if {*map(type, self.values)} <= _plain_classes(kind):
             # Nearly always: one conversion, and no look at each value.
             with suppress(pa.ArrowException, OverflowError, UnicodeEncodeError):
@@ -207,7 +207,7 @@ class JsonColumn:
         values = [None if value is None else accepted(value) for value in self.values]
         texts = {at: value for at, value in enumerate(self.values) if type(value) is str and kind != pa.binary()}
         if texts:
-            read = fit_text(pa.array(texts.values(), pa.string()), kind)
+            read = fit_text(pa.array(texts.values(), pa.string()), kind, inferred=inferred)
             for at, value in zip(texts, read, strict=True):
                 values[at] = value
         return self._kept(cast_or_null(values, kind, pa.array))
@@ -218,11 +218,11 @@ class JsonColumn:
         lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
         return Fitted(fitting, {at: self.values[at] for at in lost if self.values[at] is not None})
 
-    def _fit_nested(self, kind: pa.DataType) -> Fitted:
+    def _fit_nested(self, kind: pa.DataType, *, inferred: bool) -> Fitted:
         values: list[Any] = []
         misfits: dict[int, Any] = {}
         for at, original in enumerate(self.values):
-            value, misfit = _fit_value(original, kind)
+            value, misfit = _fit_value(original, kind, inferred=inferred)
             values.append(value)
             if misfit is not None:
                 misfits[at] = misfit
@@ -281,7 +281,7 @@ def _parsed(text: str | None) -> Any:
         return text
 
 
-def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
+def _fit_value(value: Any, kind: pa.DataType, *, inferred: bool) -> tuple[Any, Any]:
     """Returns a value as one of ``kind``, and what of it does not fit; None: nothing.
 
     The fields of a struct fit one by one, a list or a map as a whole.
@@ -289,25 +289,27 @@ def _fit_value(value: Any, kind: pa.DataType) -> tuple[Any, Any]:
     if value is None:
         return None, None
     if pa.types.is_struct(kind) and isinstance(value, dict):
-        return _fit_struct(value, kind)
+        return _fit_struct(value, kind, inferred=inferred)
     if pa.types.is_list(kind) and isinstance(value, list):
-        fitted = [_fit_value(item, kind.value_type) for item in value]
+        fitted = [_fit_value(item, kind.value_type, inferred=inferred) for item in value]
         return (None, value) if any(lost is not None for _, lost in fitted) else ([item for item, _ in fitted], None)
     if pa.types.is_map(kind) and isinstance(value, dict | list):
         pairs = [*value.items()] if isinstance(value, dict) else value
         if all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             keys, items = JsonColumn("", [key for key, _ in pairs]), JsonColumn("", [item for _, item in pairs])
-            fit = [keys.fit(kind.key_type), items.fit(kind.item_type)]
+            fit = [keys.fit(kind.key_type, inferred=inferred), items.fit(kind.item_type, inferred=inferred)]
             if any(column.misfits for column in fit):
                 return None, value
             return list(zip(*(column.values for column in fit), strict=True)), None
     if pa.types.is_nested(kind):
         return None, value
-    fitted_one = JsonColumn("", [value]).fit(kind)
+    fitted_one = JsonColumn("", [value]).fit(kind, inferred=inferred)
     return fitted_one.values[0], fitted_one.misfits.get(0)
 
 
-def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+def _fit_struct(
+    value: Mapping[str, Any], kind: pa.DataType, *, inferred: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     values = dict(value)
     fitted: dict[str, Any] = {}
     misfits: dict[str, Any] = {}
@@ -316,7 +318,7 @@ def _fit_struct(value: Mapping[str, Any], kind: pa.DataType) -> tuple[Mapping[st
         name = member.name if member.name in values else next(similar, None)
         if name is None:
             continue
-        fitted[member.name], misfit = _fit_value(values.pop(name), member.type)
+        fitted[member.name], misfit = _fit_value(values.pop(name), member.type, inferred=inferred)
         if misfit is not None:
             misfits[name] = misfit
     misfits |= {name: extra for name, extra in values.items() if extra is not None}
@@ -437,6 +439,11 @@ def with_rescued(ddl: str) -> str:
     """Adds the column for rescued data to a user's columns. Raises InvalidValueError."""
     own = [field for field in from_ddl(ddl) if field.name.lower() != RESCUED]
     return to_ddl(checked(pa.schema([*own, pa.field(RESCUED, pa.string())])))
+
+
+def inferred_of(columns: Iterable[pa.Field]) -> str:
+    """Returns the argument :data:`INFERRED` for columns whose types were found in files."""
+    return ",".join(column.name for column in columns if is_number(column.type) or pa.types.is_nested(column.type))
 
 
 def present(values: pa.Array | Sequence[Any]) -> Mapping[int, Any]:

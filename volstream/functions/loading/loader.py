@@ -27,10 +27,12 @@ class Loader:
 
     Args:
         columns: the table's own columns as DDL, with ``_rescued_data``.
+        inferred: see :data:`INFERRED`.
         options: see :meth:`LoadOptions.of`.
     """
 
-    def __init__(self, columns: str = f"{RESCUED} STRING", **options: str) -> None:
+    def __init__(self, columns: str = f"{RESCUED} STRING", inferred: str = "", **options: str) -> None:
+        self._inferred = {*inferred.split(",")}
         self._options = LoadOptions.of(options)
         self._columns = from_ddl(columns)
         if RESCUED not in self._columns.names or self._columns.field(RESCUED).type != pa.string():
@@ -113,7 +115,7 @@ class Loader:
             if field.name == RESCUED or at is None:
                 arrays.append(pa.nulls(chunk.rows, field.type))
                 continue
-            fitted = chunk.columns[at].fit(field.type)
+            fitted = chunk.columns[at].fit(field.type, inferred=field.name in self._inferred)
             arrays.append(fitted.values)
             _rescue(placement.names[at], fitted.misfits, rescued)
         for at in (*placement.stray, *placement.new):

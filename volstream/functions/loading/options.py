@@ -15,6 +15,9 @@ LOADER = "volstream.functions.loading.loader:Loader"
 #: The column for what fits no other, as JSON.
 RESCUED = "_rescued_data"
 
+#: The argument with the names of the number columns whose types were found in files, not declared, with commas between them.
+INFERRED = "inferred"
+
 #: The column with the path of a row's entry in an archive.
 ENTRY = "_entry_path"
 
@@ -29,8 +32,9 @@ class LoadOptions(LoadKeys):
     @classmethod
     def of(cls, arguments: Mapping[str, str]) -> LoadOptions:
         """Parses a job's arguments. Raises InvalidValueError."""
-        described = load_keys(arguments, "schema")
-        return cls(**{name: described[name].parse(text) for name, text in arguments.items() if text})
+        given = {name: text for name, text in arguments.items() if name != INFERRED}
+        described = load_keys(given, "schema")
+        return cls(**{name: described[name].parse(text) for name, text in given.items() if text})
 
     def arguments(self) -> dict[str, str]:
         """Returns the arguments that :meth:`of` parses."""

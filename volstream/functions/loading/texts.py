@@ -12,17 +12,20 @@ import pyarrow.compute as pc
 
 from volstream.functions.loading.numbers import null_if_inexact
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.types.kinds import TIMESTAMP
+from volstream.functions.types.kinds import TIMESTAMP, is_number
 
-#: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros are codes, and
-#: those with more digits than the type holds would lose some: both stay text.
+#: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros or a plus are
+#: codes, and those with more digits than the type holds would lose some: all stay text.
 _INFERRED: Sequence[tuple[str, pa.DataType]] = (
-    (r"^[+-]?(0|[1-9][0-9]{0,17})$", pa.int64()),
-    (r"^[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?$", pa.float64()),
+    (r"^-?(0|[1-9][0-9]{0,17})$", pa.int64()),
+    (r"^-?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?$", pa.float64()),
     (r"(?i)^(true|false)$", pa.bool_()),
     (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", pa.date32()),
     (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$", TIMESTAMP),
 )
+
+#: How texts begin that are numbers only if someone says so.
+_CODE = r"^(\+|-?0[0-9])"
 
 _ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
 
@@ -80,8 +83,12 @@ def of_text(texts: pa.Array, notation: Notation = USUAL) -> pa.DataType:
     return pa.string()
 
 
-def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL) -> pa.Array:
-    """Returns texts as values of a type that is not nested; NULL for those that do not read as one."""
+def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, inferred: bool = False) -> pa.Array:
+    """Returns texts as values of a type that is not nested; NULL for those that do not read as one.
+
+    Args:
+        inferred: the type was found in files: codes, such as ``007``, do not read as numbers.
+    """
     if kind == pa.string():
         return texts
     if kind == pa.binary():
@@ -89,6 +96,8 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL) -> 
     trimmed = pc.utf8_trim_whitespace(texts)
     if (format_ := notation.format_of(kind)) is not None:
         return _by_format(trimmed, kind, format_)
+    if inferred and is_number(kind):
+        trimmed = pc.if_else(pc.match_substring_regex(trimmed, _CODE), pa.scalar(None, pa.string()), trimmed)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         trimmed = notation.pointed(trimmed)
     pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))

@@ -13,7 +13,7 @@ def test_a_job_that_loads_is_created_with_the_columns_of_the_files(shell: Shell)
     assert "Job load_rows -> table rows (id BIGINT, name STRING, _rescued_data STRING)" in " ".join(said.split())
     assert "on change, under the daemon" in " ".join(said.split())
     made = json.loads(shell.ok("describe", "job", "load_rows", "--format", "json"))
-    assert made["arguments"] == {"new_columns": "rescue"}
+    assert made["arguments"] == {"new_columns": "rescue", "inferred": "id"}
     altered = shell.ok("alter-job", "load_rows", "--arg", "delimiter=tab")
     assert "Job load_rows changed." in altered
 

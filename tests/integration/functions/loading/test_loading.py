@@ -238,6 +238,32 @@ def test_an_existing_table_keeps_its_columns_and_types(place: Place) -> None:
 
 
 @pytest.mark.long
+def test_codes_are_rescued_from_number_columns_that_were_found_until_someone_declares_them(place: Place) -> None:
+    place.session.sql(f"CREATE TABLE {place.at} (id BIGINT)")
+    place.put("a.csv", "id,zip\n1,10115\n")
+    load(place)
+    more(place, b="id,zip,phone\n002,02139,49151\n", c="id,zip,phone\n3,20095,+49151\n")
+    columns = "id, zip, phone, _rescued_data"
+    assert table(place, columns) == [(1, 10115, None, None), (2, None, "49151", '{"zip":"02139"}'), (3, 20095, "+49151", None)]
+    more(place, d="id,area\n4,30\n", e="id,area\n5,040\n")
+    more(place, f="id,area\n6,030\n")
+    assert table(place, "id, area")[3:] == [(4, "30"), (5, "040"), (6, "030")]
+    place.session.jobs.load("j", "v", "t", or_replace=True)
+    more(place, g="id,zip\n7,00501\n")
+    assert [row for row in table(place, "id, zip, _rescued_data") if row[0] == 7] == [(7, None, '{"zip":"00501"}')]
+    place.session.jobs.alter("j", returns="id BIGINT, zip BIGINT, phone STRING, area STRING")
+    place.session.jobs.replay("j")
+    assert [row[1] for row in table(place, "id, zip")][1::5] == [2139, 501]
+
+
+def test_a_column_that_a_file_adds_has_a_type_that_was_found(place: Place) -> None:
+    place.put("a.csv", "id\n1\n")
+    load(place)
+    more(place, b="id,zip\n2,10115\n")
+    more(place, c="id,zip\n3,02139\n")
+    assert table(place, "id, zip, _rescued_data") == [(1, None, None), (2, 10115, None), (3, None, '{"zip":"02139"}')]
+
+
 def test_another_schema_and_a_replay_put_rescued_values_into_their_column(place: Place) -> None:
     place.put("a.json", '{"id":1,"at":{"x":1.5}}\n{"id":"b"}')
     load(place, schema="id INT", new_columns="rescue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,12 +19,14 @@ from volstream.functions.types.kinds import TIMESTAMP
 @pytest.mark.parametrize(
     ("texts", "kind"),
     [
-        (["1", "-2", "+3", None, " 4 "], pa.int64()),
+        (["1", "-2", None, " 4 "], pa.int64()),
         (["1", "2.5", ".5", "1e3"], pa.float64()),
         (["true", "FALSE"], pa.bool_()),
         (["2024-02-29"], pa.date32()),
         (["2024-02-29", "2024-02-29T10:00:00.123456789+02:00", "2024-02-29 10:00"], TIMESTAMP),
         (["007", "8"], pa.string()),
+        (["+4915112345678", "8"], pa.string()),
+        (["+1.5", "8"], pa.string()),
         (["1234567890123456789012"], pa.string()),
         (["2024-02-30"], pa.string()),
         (["1", "x"], pa.string()),
@@ -64,6 +67,47 @@ def test_texts_read_as_the_most_specific_type_that_loses_nothing(texts: list[str
 )
 def test_a_text_is_a_value_of_a_type_or_none(text: str, kind: pa.DataType, value: object) -> None:
     assert fit_text(pa.array(["?", text, None]), kind)[1].as_py() == value
+
+
+#: A code in a column of numbers, its value where the type is declared, and where it was found in files.
+CODES = [
+    ("007", 7, None),
+    (" +7 ", 7, None),
+    ("-07", -7, None),
+    ("00", 0, None),
+    ("00.5", 0.5, None),
+    ("+1e3", 1000, None),
+    *((text, float(text), float(text)) for text in ("0", "-0.5", "1.50", "1e3", "1e+03", ".5", "5", " 7 ")),
+]
+
+
+def _leaf(value: Any) -> Any:
+    """What is in a list or a struct of one value."""
+    while isinstance(value, list | dict):
+        [value] = value if isinstance(value, list) else value.values()
+    return value
+
+
+@pytest.mark.parametrize("column", ["n DOUBLE", "n DECIMAL(6,2)", "l ARRAY<DOUBLE>", "s STRUCT<x: DOUBLE>"])
+@pytest.mark.parametrize("name", ["x.csv", "x.json", "x.parquet"])
+def test_codes_are_numbers_only_where_someone_declared_the_type(files: Files, name: str, column: str) -> None:
+    own = column.partition(" ")[0]
+    for text, declared, found in CODES:
+        if "DECIMAL" in column and "e" in text:
+            continue
+        value: Any = {"n": text, "l": [text], "s": {"x": text}}[own]
+        rows = pa.table({own: [value]})
+        written = value if isinstance(value, str) else json.dumps(value)
+        content: Any = {
+            "x.csv": own + '\n"' + written.replace('"', '""') + '"\n',
+            "x.json": json.dumps({own: value}),
+            "x.parquet": rows,
+        }[name]
+        for inferred, expected in (("", declared), (own, found)):
+            [row] = files.rows(name, content, column, inferred=inferred)
+            read = _leaf(row[own])
+            assert read == (None if expected is None else pytest.approx(expected)), (text, inferred)
+            assert ("_rescued_data" in row) is (expected is None)
 
 
 @pytest.mark.parametrize(
