@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +17,7 @@ import pyarrow.csv as pacsv
 from volstream.base.model.names import free
 from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
-from volstream.functions.loading.dialect import NULL, Dialect, Encoded, too_large_row
+from volstream.functions.loading.dialect import NULL, Dialect, Encoded, too_large_row, unclosed_quote
 from volstream.functions.loading.formats import RecognizedFormat
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import Notation
@@ -24,6 +25,12 @@ from volstream.functions.rejection import FileRejectedError
 
 #: The first row must end within so many characters, after any number of empty lines.
 _HEAD_CHARACTERS = 1 << 20
+
+#: A row that follows those of a file. Drawn by chance, so that no file has it, of characters that are no delimiter or quote.
+_END = "".join(chr(0xE000 + digit) for digit in uuid.uuid4().bytes)
+
+#: Lines that are encoded at once.
+_LINES = 10_000
 
 #: Rows in memory at a time after they were read: short ones take many times the memory of their text.
 _ROWS = 100_000
@@ -53,36 +60,50 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
         return
     notation = Notation.of(options)
     ragged = _Ragged(names, dialect, notation)
-    content, encoding = source.open(), options.encoding
-    if dialect.has_other_lines:
-        content, encoding = Encoded(dialect.rows(texts(source, options.encoding))), "utf-8"
+    content = source.open()
+    if dialect.has_other_lines or options.encoding != "utf-8":
+        content = Encoded(dialect.rows(texts(source, options.encoding)), at_once=_LINES if dialect.has_other_lines else 1)
     try:
-        read = _ReadAs(encoding, dialect, len(names))
         skipped = blank + 1 if options.header else 0
-        for batch in read.batches(content, skipped=skipped, on_ragged=ragged):
+        for batch in map(ragged.without_end, _ReadAs(dialect, len(names)).batches(content, _END, skipped, ragged)):
             for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
                 columns = [TextColumn(*pair, notation) for pair in zip(names, part.columns, strict=True)]
                 yield Chunk(part.num_rows, columns, is_part=ragged.are_waiting)
             yield from ragged.taken()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None
-    except UnicodeDecodeError as error:
-        raise not_encoded(options.encoding, f"near byte {error.start}") from None
     yield from ragged.taken()
+    if not ragged.has_ended:
+        raise unclosed_quote()
 
 
 class _Ragged:
-    """Rows with more or fewer values than there are columns, which PyArrow passes on as text."""
+    """Rows with more or fewer values than there are columns, which PyArrow passes on as text.
+
+    Attributes:
+        has_ended: the row :data:`_END` was read, which is no part of the file: no quote before it is open.
+    """
 
     def __init__(self, names: Sequence[str], dialect: Dialect, notation: Notation) -> None:
         self._names = names
         self._dialect = dialect
         self._notation = notation
         self._texts: dict[int, list[str]] = {}
+        self.has_ended = False
 
     def __call__(self, row: pacsv.InvalidRow) -> str:
+        if row.text == _END:
+            self.has_ended = True
+            return "skip"
         self._texts.setdefault(row.actual_columns, []).append(row.text)
         return "skip"
+
+    def without_end(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows without the row :data:`_END`, which is one of them in a file of one column."""
+        if len(self._names) > 1 or not batch.num_rows or batch.column(0)[-1].as_py() != _END:
+            return batch
+        self.has_ended = True
+        return batch.slice(0, batch.num_rows - 1)
 
     @property
     def are_waiting(self) -> bool:
@@ -95,9 +116,8 @@ class _Ragged:
             count = next(iter(self._texts))
             rows = self._texts.pop(count)
             _check_width(count)
-            content = "\n".join(rows).encode()
-            read = _ReadAs("utf-8", self._dialect, count)
-            (batch,) = read.batches(io.BytesIO(content), block_bytes=len(content) + 1)
+            content = "".join(f"{row}\n" for row in rows).encode()
+            (batch,) = _ReadAs(self._dialect, count).batches(io.BytesIO(content), block_bytes=len(content) + 1)
             values = [*batch.columns[: len(self._names)], *[pa.nulls(batch.num_rows, pa.string())] * (len(self._names) - count)]
             columns = [TextColumn(*pair, self._notation) for pair in zip(self._names, values, strict=True)]
             surplus: dict[int, dict[str, str]] = {}
@@ -115,31 +135,31 @@ class _ReadAs:
         width: number of columns.
     """
 
-    encoding: str
     dialect: Dialect
     width: int
 
     def batches(
         self,
         content: Any,
-        *,
-        block_bytes: int = MAX_RECORD_BYTES,
+        end: str = "",
         skipped: int = 0,
         on_ragged: Callable[[pacsv.InvalidRow], str] | None = None,
+        *,
+        block_bytes: int = MAX_RECORD_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows after the ``skipped`` first lines. Raises ArrowInvalid."""
+        """Yields the rows after the ``skipped`` first lines, and the row ``end``. Raises ArrowInvalid.
+
+        The content ends with a line end, or there is a row ``end``: else PyArrow takes a last empty value after a quoted one for
+        quoted.
+        """
         # Numbers as names: those of the file may be repeated.
         numbers = [str(number) for number in range(self.width)]
-        ending = _Ending(content)
+        ending = _Ending(content, f"\n{end}".encode() if end else b"")
         try:
             yield from pacsv.open_csv(
                 ending,
                 read_options=pacsv.ReadOptions(
-                    use_threads=False,
-                    block_size=block_bytes,
-                    column_names=numbers,
-                    skip_rows_after_names=skipped,
-                    encoding=self.encoding,
+                    use_threads=False, block_size=block_bytes, column_names=numbers, skip_rows_after_names=skipped
                 ),
                 parse_options=pacsv.ParseOptions(
                     delimiter=self.dialect.delimiter,
@@ -161,10 +181,15 @@ class _ReadAs:
 
 class _Ending(io.BufferedIOBase):
     """Content that can be ended early: PyArrow's read-ahead thread goes on reading after the caller has stopped asking for rows,
-    and aborts the process if Python exits while it reads."""
+    and aborts the process if Python exits while it reads.
 
-    def __init__(self, content: Any) -> None:
+    Args:
+        tail: follows the content.
+    """
+
+    def __init__(self, content: Any, tail: bytes) -> None:
         self._content = content
+        self._tail = tail
         self._lock = threading.Lock()
         self._ended = False
         self._told = threading.Event()
@@ -175,6 +200,8 @@ class _Ending(io.BufferedIOBase):
     def read(self, size: int | None = -1) -> bytes:
         with self._lock:
             block: bytes = b"" if self._ended else self._content.read(size)
+            if not block and not self._ended:
+                block, self._tail = self._tail, b""
         if not block:
             self._told.set()
         return block
@@ -218,7 +245,7 @@ def _first_row(blocks: Iterator[str], dialect: Dialect, options: LoadOptions) ->
                 if not options.header or rest.strip(blanks):
                     return row, blank, False
                 if any("\n" in value for value in row):
-                    raise FileRejectedError("A quote in the first row of the file is never closed.")
+                    raise unclosed_quote()
                 return row, blank, True
     except csv.Error as error:
         raise FileRejectedError(f"The first row of the file cannot be read as csv: {error}.") from None

@@ -42,9 +42,6 @@ _SHOWN = 100
 #: file has it.
 NULL = uuid.uuid4().hex
 
-#: Lines that are encoded at once.
-_LINES = 10_000
-
 
 @dataclass(frozen=True)
 class Dialect:
@@ -131,7 +128,7 @@ class Dialect:
                 waiting -= is_row
                 yield text
         if row:
-            raise FileRejectedError("A quote in the file is never closed.")
+            raise unclosed_quote()
 
     def check_first(self, rest: str, first: Sequence[str], before: int) -> None:
         """Raises FileRejectedError if, judging by the rows after it, the first row seems to be a comment or a title, or to have
@@ -244,16 +241,26 @@ def too_large_row() -> FileRejectedError:
     return FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
 
 
-class Encoded:
-    """Text as a binary file in UTF-8."""
+def unclosed_quote() -> FileRejectedError:
+    """Returns the error for a file that ends within a quoted value."""
+    return FileRejectedError("A quote in the file is never closed.")
 
-    def __init__(self, pieces: Iterator[str]) -> None:
+
+class Encoded:
+    """Text as a binary file in UTF-8.
+
+    Args:
+        at_once: how many pieces of the text are encoded together.
+    """
+
+    def __init__(self, pieces: Iterator[str], at_once: int) -> None:
         self._pieces = pieces
+        self._at_once = at_once
         self._rest = b""
 
     def read(self, size: int) -> bytes:
         """Returns up to ``size`` bytes; none at the end."""
-        while len(self._rest) < size and (some := "".join(islice(self._pieces, _LINES))):
+        while len(self._rest) < size and (some := "".join(islice(self._pieces, self._at_once))):
             self._rest += some.encode()
         block, self._rest = self._rest[:size], self._rest[size:]
         return block

@@ -123,12 +123,32 @@ def test_short_rows_are_read_in_parts(files: Files) -> None:
 
 
 def test_a_quote_that_is_never_closed_is_told(files: Files) -> None:
-    with pytest.raises(FileRejectedError, match="A quote in the first row of the file is never closed"):
+    with pytest.raises(FileRejectedError, match="A quote in the file is never closed"):
         files.rows("x.csv", '"a,b\n1,2\n', TEXT)
 
 
-def test_a_quote_that_is_not_closed_takes_the_lines_after_it_into_its_value(files: Files) -> None:
-    assert files.rows("x.csv", 'a,b\n1,2\n"3,4\n5,6\n', TEXT) == [{"a": "1", "b": "2"}, {"a": "3,4\n5,6", "b": None}]
+@pytest.mark.parametrize("options", [{}, {"comment_prefix": "#"}, {"encoding": "utf-16"}, {"escape": "!"}])
+@pytest.mark.parametrize("row", ['"3', '"3,4\n5,6\n', '3,"', '3,4,"\n', '"3,""'])
+@pytest.mark.parametrize("columns", [TEXT, "a STRING"])
+def test_a_file_that_ends_within_a_quoted_value_is_rejected(
+    files: Files, options: dict[str, str], row: str, columns: str
+) -> None:
+    header = columns.replace(" STRING", "").replace(" ", "")
+    content = f"{header}\n1\n{row}".encode(options.get("encoding", "utf-8"))
+    with pytest.raises(FileRejectedError, match="A quote in the file is never closed"):
+        files.rows("x.csv", content, columns, **options)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
+@pytest.mark.parametrize("options", [{}, {"encoding": "utf-16"}, {"escape": "!", "null_values": "!N"}])
+def test_the_last_value_is_null_if_it_is_empty_whether_or_not_its_line_ends(
+    files: Files, options: dict[str, str], end: str
+) -> None:
+    for content in ('a,b\n"x",', 'a,b\n"x",,"x",'):
+        encoded = f"{content}{end}".encode(options.get("encoding", "utf-8"))
+        assert files.rows("x.csv", encoded, TEXT, new_columns="rescue", **options)[-1]["b"] is None
+    [row] = files.rows("x.csv", f'a,b\n"x",,"x",{end}', TEXT, new_columns="rescue")
+    assert row["_rescued_data"] == '{"_c2":"x"}'
 
 
 def test_a_row_larger_than_what_is_read_at_once_is_told(files: Files) -> None:
