@@ -93,10 +93,10 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
 
 
 def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rescued: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row with one spelling of each name; of several in the row the first has the value, others go to ``rest``."""
+    """Returns a row with one spelling of each name; of several in the row that one has the value, others go to ``rescued``."""
     respelled: dict[str, Any] = {}
-    for name, value in row.items():
-        common = spellings[column_name(name).lower()]
+    named = [(spellings[column_name(name).lower()], name, value) for name, value in row.items()]
+    for common, name, value in sorted(named, key=lambda item: item[0] != item[1]):
         if respelled.get(common) is None:
             respelled[common] = value
         elif value is not None:

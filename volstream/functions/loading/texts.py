@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -103,16 +104,23 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, 
     pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
     values = cast_or_null(prepared(fitting, kind), kind)
+    if pa.types.is_temporal(kind):  # Python lacks the year 0
+        return pc.if_else(pc.greater_equal(values, pa.scalar(datetime.min, kind)), values, pa.scalar(None, kind))
     return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
 
 
 def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
     """Returns dates or times written in a format; NULL in place of others."""
     distinct = texts.dictionary_encode()
+    has_zone = "%Z" in format_.replace("%%", "")
 
     def value(text: str) -> date | None:
         try:
             moment = datetime.strptime(text, format_)
+            if has_zone:  # its name, of which Python knows no offset
+                if time.strptime(text, format_).tm_zone.upper() not in ("UTC", "GMT"):
+                    return None
+                moment = moment.replace(tzinfo=UTC)
             if pa.types.is_date(kind):
                 return moment.date()
             if kind.tz is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import time
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
 import pytest
@@ -130,6 +132,26 @@ def test_dates_and_times_are_read_by_their_formats_only(files: Files) -> None:
     ]
     [row] = files.rows("x.csv", "t\n2026/03/01 01:00 +0200\n", "t TIMESTAMP", timestamp_format="%Y/%m/%d %H:%M %z")
     assert row == {"t": datetime(2026, 2, 28, 23, tzinfo=UTC)}
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as changes:
+        changes.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_new_york")
+@pytest.mark.parametrize(("zone", "hour"), [("UTC", 1), ("gmt", 1), ("EST", None)])
+def test_a_time_with_the_name_of_a_zone_is_read_only_if_the_name_tells_an_offset(
+    files: Files, zone: str, hour: int | None
+) -> None:
+    content, said = f"t\n2026-03-01 01:00 {zone}\n", {"timestamp_format": "%Y-%m-%d %H:%M %Z"}
+    [row] = files.rows("x.csv", content, "t TIMESTAMP", **said)
+    assert row["t"] == (None if hour is None else datetime(2026, 3, 1, hour, tzinfo=UTC))
+    assert files.rows("x.csv", content, "t TIMESTAMP_NTZ", **said)[0]["_rescued_data"] == f'{{"t":"2026-03-01 01:00 {zone}"}}'
 
 
 @pytest.mark.parametrize(

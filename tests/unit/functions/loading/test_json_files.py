@@ -281,3 +281,11 @@ def test_a_value_of_another_shape_hides_no_field_that_a_struct_lacks(files: File
     assert grown.field("d").type.field("i").type.field("n").type == pa.bool_()
     first, _ = files.rows("x.json", content, error.value.new_columns)
     assert (first["s"]["n"], first["d"]["i"]["n"]) == (True, True)
+
+
+@pytest.mark.parametrize("record", ['{"a": "x", "A": "y"}', '{"A": "y", "a": "x"}'])
+def test_of_two_spellings_of_a_name_neither_is_lost(files: Files, record: str) -> None:
+    row = files.rows("x.json", f'{{"A": 1}}\n{record}\n', "a BIGINT")[1]
+    assert json.loads(row["_rescued_data"]) == {"a": "x", "A": "y"}
+    row = files.rows("x.json", f'{{"A": 1}}\n{record.replace(chr(34) + "y" + chr(34), "null")}\n', "a BIGINT")[1]
+    assert json.loads(row["_rescued_data"]) == {"A": "x"}
