@@ -242,6 +242,8 @@ def _first_row(blocks: Iterator[str], dialect: Dialect, options: LoadOptions) ->
                 if dialect.may_guess:
                     dialect.check_first(rest, row, dialect.lead + reader.line_num)
                 row = ["" if value == NULL else value for value in row]
+                if dialect.may_guess and options.header:
+                    dialect.check_names(row)
                 if not options.header or rest.strip(blanks):
                     return row, blank, False
                 if any("\n" in value for value in row):

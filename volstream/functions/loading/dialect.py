@@ -35,6 +35,9 @@ _FEW = 2
 #: How lines begin that are comments in most files that have such.
 _COMMENTS = ("#", "//", "--", "%")
 
+#: Letters in numbers and times, and what tells these from names.
+_IN_VALUES, _DIGIT, _LETTER = re.compile(r"(?<=\d)(T(?=\d)|Z$|[eE](?=[+-]?\d))"), re.compile(r"\d"), re.compile(r"[^\W\d]|_")
+
 #: Rows that tell whether the first one is a header.
 _SHOWN = 100
 
@@ -159,6 +162,15 @@ class Dialect:
             f"{'comment' if is_comment else 'title'}: it has {counted(own, 'value')}, most rows after it have {usual}. "
             f"To read the file, {remedy}; skip_rows=0 takes this row as it is."
         )
+
+    def check_names(self, first: Sequence[str]) -> None:
+        """Raises FileRejectedError if the first row has no name of a column: its values are numbers, times, or empty."""
+        values = [_IN_VALUES.sub("", value) for value in first if value.strip()]
+        if values and all(_DIGIT.search(value) and not _LETTER.search(value) for value in values):
+            raise FileRejectedError(
+                f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be no header: it has numbers and "
+                "times alone. Say that there is no header (header=false, --no-header); skip_rows=0 takes this row as it is."
+            )
 
     def _check_delimiter(self, first: str, lines: Sequence[str]) -> None:
         """Raises FileRejectedError if most lines have as many of another delimiter as the first one."""

@@ -134,6 +134,25 @@ def test_dates_and_times_are_read_by_their_formats_only(files: Files) -> None:
     assert row == {"t": datetime(2026, 2, 28, 23, tzinfo=UTC)}
 
 
+NO_HEADERS = ["0.0,1", "1", ",5,", "2026-03-02T10:00:00Z,1e3", "02139,+49 151,-1.5E+3", "31/12/2026 10:30,5 %"]
+
+
+@pytest.mark.parametrize("row", NO_HEADERS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_first_row_of_numbers_and_times_alone_is_no_header(files: Files, row: str, rows: int) -> None:
+    content = f"{row}\n" * rows
+    for columns in (None, "a INT"):
+        with pytest.raises(FileRejectedError, match=r"seems to be no header: .*--no-header.*skip_rows=0"):
+            files.rows("x.csv", content, columns, new_columns="rescue")
+    assert len(files.rows("x.csv", content, header="false")) == rows
+    files.columns(("x.csv", content), skip_rows="0")
+
+
+@pytest.mark.parametrize("row", ["country,2019,2020", "2019,note", "_1,_2", "#,1", "1st,2nd", "12 e,5", "é1,2", "Z,1"])
+def test_a_first_row_with_a_name_is_a_header(files: Files, row: str) -> None:
+    assert len(files.rows("x.csv", f"{row}\n1,2\n")) == 1
+
+
 @pytest.fixture
 def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as changes:
