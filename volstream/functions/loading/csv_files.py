@@ -6,6 +6,7 @@ import csv
 import io
 import threading
 import uuid
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -116,7 +117,7 @@ class _Ragged:
             count = next(iter(self._texts))
             rows = self._texts.pop(count)
             _check_width(count)
-            content = "".join(f"{row}\n" for row in rows).encode()
+            content = BOM_UTF8 + "".join(f"{row}\n" for row in rows).encode()
             (batch,) = _ReadAs(self._dialect, count).batches(io.BytesIO(content), block_bytes=len(content) + 1)
             values = [*batch.columns[: len(self._names)], *[pa.nulls(batch.num_rows, pa.string())] * (len(self._names) - count)]
             columns = [TextColumn(*pair, self._notation) for pair in zip(self._names, values, strict=True)]

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import uuid
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -259,7 +260,7 @@ def unclosed_quote() -> FileRejectedError:
 
 
 class Encoded:
-    """Text as a binary file in UTF-8.
+    """Text as a binary file in UTF-8, behind a byte order mark: PyArrow takes the first one for no text.
 
     Args:
         at_once: how many pieces of the text are encoded together.
@@ -268,7 +269,7 @@ class Encoded:
     def __init__(self, pieces: Iterator[str], at_once: int) -> None:
         self._pieces = pieces
         self._at_once = at_once
-        self._rest = b""
+        self._rest = BOM_UTF8
 
     def read(self, size: int) -> bytes:
         """Returns up to ``size`` bytes; none at the end."""

@@ -122,6 +122,7 @@ def _goes_on(text: str) -> bool:
     """True if one of the first lines begins an object that goes on in those after it. One that is broken does not."""
     at = 0
     while (end := text.find("\n", at)) >= 0:
+        at = end - len(text[at:end].lstrip(_BLANKS))
         if text.startswith("{", at) and _is_cut(text[at:end]):
             try:
                 while at < end:

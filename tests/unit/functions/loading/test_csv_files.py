@@ -224,3 +224,10 @@ def test_the_first_row_may_have_a_long_value(files: Files, header: str) -> None:
     begin = "a,b\n" if header == "true" else ""
     rows = files.rows("x.csv", f"{begin}1,{'x' * 150_000}\n2,y\n", "a INT, b STRING", header=header)
     assert [(row["a"], len(row["b"])) for row in rows] == [(1, 150_000), (2, 1)]
+
+
+@pytest.mark.parametrize("options", [{}, {"encoding": "utf-16-le"}, {"comment_prefix": "#"}])
+def test_a_byte_order_mark_that_begins_a_row_is_text(files: Files, options: dict[str, str]) -> None:
+    content = "\ufeff\ufeffx,1\n\ufeffy,2,3\n".encode(options.get("encoding", "utf-8"))
+    rows = files.rows("x.csv", content, TEXT, header="false", new_columns="rescue", **options)
+    assert [row["a"] for row in rows] == ["\ufeffx", "\ufeffy"]

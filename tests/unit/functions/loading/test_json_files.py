@@ -289,3 +289,7 @@ def test_of_two_spellings_of_a_name_neither_is_lost(files: Files, record: str) -
     assert json.loads(row["_rescued_data"]) == {"a": "x", "A": "y"}
     row = files.rows("x.json", f'{{"A": 1}}\n{record.replace(chr(34) + "y" + chr(34), "null")}\n', "a BIGINT")[1]
     assert json.loads(row["_rescued_data"]) == {"A": "x"}
+
+
+def test_an_object_over_several_lines_may_follow_blanks(files: Files) -> None:
+    assert files.rows("x.json", '{"a": 1}\r\n\t{\n"a": 2\n}\n  {"a": 3}', "a INT") == [{"a": 1}, {"a": 2}, {"a": 3}]
