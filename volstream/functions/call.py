@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from volstream.base.model.files import MAX_OF_SET
@@ -289,14 +290,12 @@ def _reset_peak() -> int | None:
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
+        Path("/proc/self/clear_refs").write_text("5")
         return _status("VmRSS")
     except OSError:  # not permitted in some containers
         return None
 
 
 def _status(name: str) -> int:
-    with open("/proc/self/status") as file:
-        line = next(line for line in file if line.startswith(name))
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024

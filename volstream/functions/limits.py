@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from volstream.base.model.units import format_size
@@ -145,8 +146,7 @@ def _data_bytes() -> int | None:
     """Returns the bytes that the kernel counts against RLIMIT_DATA, or None if unknown."""
     if not sys.platform.startswith("linux"):
         return None
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:

@@ -6,10 +6,10 @@ Runs on executors. ``jobs.run`` uses the outcomes.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from json import dumps  # functions may replace it in its module
 from typing import Any
 
 import pyarrow as pa
@@ -158,7 +158,7 @@ class OutcomeCodec:
             columns["counted"] += [_counted(outcome), *[None] * more]
             columns["seconds"] += [outcome.seconds, *[None] * more]
             columns["memory"] += [outcome.memory, *[None] * more]
-            listed = json.dumps(outcome.outputs) if outcome.outputs and not failed else None
+            listed = dumps(outcome.outputs) if outcome.outputs and not failed else None
             columns["outputs"] += [listed, *[None] * more]
         arrays = [results if field.name == "result" else pa.array(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -261,7 +261,7 @@ def _in_order(outcomes: Sequence[FileOutcome]) -> list[Mapping[str, Any] | None]
 
 
 def _counted(outcome: FileOutcome) -> str | None:
-    return json.dumps(outcome.counted) if outcome.counted else None
+    return dumps(outcome.counted) if outcome.counted else None
 
 
 def _text(text: str) -> str:

@@ -9,7 +9,6 @@ function starts, goes to the process's own output.
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from json import dumps  # functions may replace it in its module
 from typing import NamedTuple, TextIO
 
 #: Maximum length of a line, in characters.
@@ -70,7 +70,7 @@ class CapturedOutput:
     def encoded(self, *, failed: bool) -> str:
         """Returns JSON in ASCII, which any file and any text column can store."""
         values = {"files": [*self.files], "failed": failed, "dropped": self.dropped, "lines": [*self.lines]}
-        return json.dumps(values, separators=(",", ":"))
+        return dumps(values, separators=(",", ":"))
 
 
 class ImmediateOutput:
@@ -236,7 +236,7 @@ class TruncatedLog:
 
     def encoded(self) -> Sequence[str]:
         """Returns the entries, preceded by the number of dropped ones, if any."""
-        lost = [json.dumps({"lost": self.dropped})] if self.dropped else []
+        lost = [dumps({"lost": self.dropped})] if self.dropped else []
         return [*lost, *self.entries()]
 
 

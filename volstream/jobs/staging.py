@@ -6,9 +6,9 @@ table, so that they pass through no other process. Only files named in a reply c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from json import dumps  # functions may replace it in its module
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -135,7 +135,7 @@ class _Rows:
             self._write()
         self._close()
         if self._written:
-            yield _reply(written=pa.array([json.dumps(asdict(file)) for file in self._written], pa.string()))
+            yield _reply(written=pa.array([dumps(asdict(file)) for file in self._written], pa.string()))
 
     def drop(self) -> None:
         """Forgets the rows. Complete files stay, and go with their folder."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import json
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ import pytest
 from tests.running import Frozen, Runner, failed, outcomes, planned, results
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.storage.local import LocalStore
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.file import File
 
@@ -308,3 +311,29 @@ def f(file) -> Row:
 def test_nothing_that_arrow_imports_late_is_left_to_a_worker_with_limited_memory() -> None:
     code = "import sys, volstream.functions.worker; sys.exit('pyarrow.compute' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_a_function_replaces_in_its_process_ends_no_run(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json, "dumps", json.dumps)  # these come back after the test
+    monkeypatch.setattr(builtins, "open", open)
+    (tmp_path / "volume").mkdir()
+    for number in range(2):
+        (tmp_path / "volume" / f"{number}.txt").write_text("1")
+    store = LocalStore(str(tmp_path / "volume"))
+    files = [info for number in range(2) if (info := store.head(f"{number}.txt"))]
+    code = (
+        "import builtins, io, json\n"
+        "def f(file):\n"
+        "    json.dumps, builtins.open = (lambda *given, **named: 'fake'), (lambda *given, **named: io.StringIO('fake'))\n"
+        "    print('hello')\n"
+        "    file.count('tokens', 1)\n"
+        "    return {'n': int(file.read_text())}\n"
+    )
+    for _ in range(2):
+        made = run(code, files, memory_bytes=8 << 30, store=store)
+        assert [result for _, result in results(made)] == [{"n": 1}] * 2
+        assert [json.loads(one) for one in made["counted"].to_pylist() if one] == [{"tokens": 1}] * 2
+        printed = [json.loads(one) for one in made["printed"].to_pylist() if one]
+        assert "hello" in str(printed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
 import shutil
 import stat
@@ -102,8 +103,8 @@ class LocalStore:
             raise self._missing(path)
         opened = f"{_DESCRIPTORS}/{file.descriptor}"
         try:
-            # With the file's own name, which some readers inspect. The caller closes the file.
-            return open(file.path, "rb", opener=lambda _name, flags: os.open(opened, flags))
+            # With the file's own name, which some readers inspect. The caller closes the file. Functions may replace `open`.
+            return io.BufferedReader(io.FileIO(file.path, opener=lambda _name, flags: os.open(opened, flags)))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -166,7 +167,7 @@ class LocalStore:
         """See :meth:`Writable.write`. Directly below the root only."""
         _check_plain(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with _errors_of(path), _directory(self._root, "") as root, open(os.open(path, flags, dir_fd=root), "wb") as file:
+        with _errors_of(path), _directory(self._root, "") as root, os.fdopen(os.open(path, flags, dir_fd=root), "wb") as file:
             file.write(content)
 
     def remove(self, path: str) -> None:
@@ -189,7 +190,7 @@ class LocalStore:
         folder, _, name = path.rpartition("/")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with _errors_of(path), self._made(folder) as held:
-            with open(os.open(name, flags, 0o666, dir_fd=held), "wb") as file:
+            with os.fdopen(os.open(name, flags, 0o666, dir_fd=held), "wb") as file:
                 try:
                     shutil.copyfileobj(content, file, 1 << 20)
                     file.flush()

@@ -6,7 +6,6 @@ Files may come from any writer: Spark stores times as INT96, polars text as ``st
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
@@ -15,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from json import dumps  # functions may replace it in its module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -221,7 +221,7 @@ def statistics_text(statistics: Mapping[str, Any]) -> str:
 
     Does not escape non-ASCII characters: delta-rs decodes those of planes 2, 4, ..., 16 to smaller characters.
     """
-    return json.dumps(statistics, ensure_ascii=False)
+    return dumps(statistics, ensure_ascii=False)
 
 
 def open_file(location: str, path: str) -> pq.ParquetFile:

@@ -258,7 +258,7 @@ def replace_file(location: str, content: bytes) -> None:
     target = f"{path}.new" if _has_folders(location) else path
     if isinstance(filesystem, fs.LocalFileSystem):
         Path(target).unlink(missing_ok=True)  # left by a crash; or a link, whose target would be overwritten
-        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "wb") as local:
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "wb") as local:
             local.write(content)
     else:
         with filesystem.open_output_stream(target) as file:
@@ -297,7 +297,7 @@ def create_file(location: str, content: bytes) -> bool:
     filesystem, path = filesystem_of(location)
     draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
     try:
-        with open(draft, "xb") as file:
+        with Path(draft).open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
