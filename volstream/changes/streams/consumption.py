@@ -6,6 +6,7 @@ A job's batches use the same protocol differently (``jobs.run``); the protocol i
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +48,7 @@ class Consumption:
     """One consumption of one or several streams. A context manager: it completes, or consumes nothing.
 
     If one of its statements was committed and a later one fails, the offsets of the streams that the first one read still move,
-    because the tables have the rows.
+    because the tables have the rows. Threads may write: they take turns, and the end waits for a write in progress.
 
     Args:
         again: resume a range that an earlier consumption left unfinished, as the same batch.
@@ -74,18 +75,20 @@ class Consumption:
         self._job_id = job_id
         self._deadline = time.monotonic() + timeout
         self._owner = new_owner()
+        self._turn = threading.Lock()
         self._held = ExitStack()
         self._pinned: dict[str, Range | None] = {}
         self._taken: dict[str, ConsumedBatch] = {}
         self._intent: Intent | None = None
-        self._statements = 0
+        self._begun = 0  # statements
+        self._written = 0  # those of them that were committed
         self._rows = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
-        with self._held:
+        with self._turn, self._held:
             if kind is None:
                 self._commit()
             else:
@@ -143,25 +146,27 @@ class Consumption:
         Raises:
             FencedError: another process took over the streams; the table has no rows of this statement.
         """
-        batches = [entry.batch for entry in self._taken.values()]
-        read = [*self._taken] if streams is None else [stream.id for stream in streams if stream.id in self._taken]
-        if self._intent is None:
-            self._intent = self._consumer.begin(*batches, owner=self._owner, location=location, streams=read)
-        else:
-            self._intent = self._consumer.add_statement(self._intent, location, read)
-        number = len(self._intent.targets) - 1
-        metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._taken.values()}}
-        try:
-            commit = self._consumer.write(self._intent, metadata, statement, number, apart=True, like=like)
-        except Exception:
-            # The log decides the outcome, whatever the command reported.
-            outcome = self._consumer.look(self._intent, number)
-            if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
-                raise
-            commit = outcome.commit
-        self._statements += 1
-        self._rows += commit.rows or 0
-        return commit.rows
+        with self._turn:
+            self._begun += 1
+            batches = [entry.batch for entry in self._taken.values()]
+            read = [*self._taken] if streams is None else [stream.id for stream in streams if stream.id in self._taken]
+            if self._intent is None:
+                self._intent = self._consumer.begin(*batches, owner=self._owner, location=location, streams=read)
+            else:
+                self._intent = self._consumer.add_statement(self._intent, location, read)
+            number = len(self._intent.targets) - 1
+            metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._taken.values()}}
+            try:
+                commit = self._consumer.write(self._intent, metadata, statement, number, apart=True, like=like)
+            except Exception:
+                # The log decides the outcome, whatever the command reported.
+                outcome = self._consumer.look(self._intent, number)
+                if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
+                    raise
+                commit = outcome.commit
+            self._written += 1
+            self._rows += commit.rows or 0
+            return commit.rows
 
     def _hold(self, stream: Stream) -> None:
         name, purpose = of_stream(stream.id), f"consumption of stream {stream.name}"
@@ -235,10 +240,10 @@ class Consumption:
         return ConsumedBatch(current, pinned, plan, batch)
 
     def _commit(self) -> None:
-        if self._intent is None:
+        if not self._begun:
             for entry in self._taken.values():
                 self._catalog.consumptions.finish(entry.batch)
-        elif self._statements == len(self._intent.targets):
+        elif self._intent is not None and self._written == self._begun:
             self._catalog.consumptions.commit(self._intent, BatchOutcome(0, 0, self._rows))
         else:  # the block has caught the error of a statement, which may still come
             self._undo("A statement failed.")

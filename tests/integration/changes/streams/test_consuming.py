@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +13,8 @@ from pyspark.sql.connect.readwriter import DataFrameWriter
 
 from tests.integration.conftest import Home, Place
 from tests.interrupts import interrupted
-from volstream.base.model.work import BatchState
+from volstream.api.objects.open_stream import StreamBatch
+from volstream.base.model.work import BatchState, app_id
 from volstream.changes.streams.consume import Consumer
 from volstream.changes.streams.consumption import Consumption
 from volstream.errors import (
@@ -294,6 +296,31 @@ def test_a_block_writes_rows_derived_from_the_stream(filled: Home) -> None:
             batch.write(filled.name("v"), mode="x")
     assert filled.rows("SELECT * FROM v$") == [(1, "a", 2), (2, "b", 4)]
     assert unread(filled) == 0
+
+
+def test_threads_that_write_in_a_block_take_turns(filled: Home) -> None:
+    filled.sql("CREATE TABLE v$ (id INT, name STRING)")
+    start = threading.Barrier(2)
+
+    def write(batch: StreamBatch, table: str) -> int | None:
+        start.wait()
+        return batch.write(filled.name(table))
+
+    with filled.session.streams.get(filled.name("s")).consume() as batch, ThreadPoolExecutor(2) as pool:
+        written = [pool.submit(write, batch, table) for table in "uv"]
+    assert [done.result() for done in written] == [2, 2]
+    assert filled.rows("SELECT * FROM u$") == filled.rows("SELECT * FROM v$") == [(1, "a"), (2, "b")]
+    assert unread(filled) == 0
+
+
+def test_a_block_that_catches_the_error_of_its_only_write_consumes_nothing(filled: Home) -> None:
+    stream = filled.session.streams.get(filled.name("s"))
+    delta, at = DeltaWriter(filled.session.home.gateway), filled.location("u")
+    with delta.marked(Marker(app_id(stream.id), stream.sequence + 9, {}), at) as spark:
+        append(spark, filled)
+    with stream.consume() as batch, pytest.raises(InvalidStateError, match="has already seen consumption 9"):
+        batch.write(filled.name("u"))
+    assert unread(filled) == 2
 
 
 @pytest.mark.long
