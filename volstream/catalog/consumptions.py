@@ -40,7 +40,7 @@ from volstream.catalog.failures import activate, drop_pending, make_due
 from volstream.catalog.reports import TOTALS, UNFINISHED, counted_by
 from volstream.catalog.rows import from_row, to_row
 from volstream.catalog.tables import batches, intents, job_counts, job_totals, jobs, plans, streams
-from volstream.errors import FencedError, StreamBusyError
+from volstream.errors import FencedError, InvalidStateError, StreamBusyError
 
 T = TypeVar("T")
 
@@ -368,9 +368,27 @@ class Consumptions:
                 values = {"offset": to, "initial": False, "table_id": table_id}
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
 
-    def forget(self, transaction: Transaction, job_id: str) -> None:
-        """Deletes the intents of a job's batches in the transaction that drops the job. Their numbers are not reused."""
-        mine = select(batches.c.id).where(batches.c.job_id == job_id)
+    def forget(self, transaction: Transaction, job: Job, *, force: bool = False) -> None:
+        """Deletes the intents of a job's batches in the transaction that drops the job; none begins before its end. Their numbers
+        are not reused.
+
+        Args:
+            force: also an open one, whose rows may or may not be in the table.
+
+        Raises:
+            InvalidStateError: an attempt at a batch is open.
+        """
+        transaction.execute(LOCK_JOB, {"this": job.id})
+        for stream_id in sorted(job.stream_ids):
+            self._locked(transaction, stream_id)
+            intent = _one(transaction, _OPEN_INTENT, Intent, stream=stream_id)
+            if intent is not None and not force:
+                raise InvalidStateError(
+                    f"Batch {intent.batch_id} of job {job.name} is being written, or its process died while writing it.",
+                    f"Wait for it, or run: volstream run-job {job.name}. "
+                    f"To drop it anyway: volstream drop job {job.name} --force.",
+                )
+        mine = select(batches.c.id).where(batches.c.job_id == job.id)
         transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
 
     def open_versions(self, location: str) -> Sequence[int]:

@@ -107,8 +107,6 @@ def create_job(
     check_table(spec.into)
     if spec.cron is not None:
         check_cron(spec.cron, home.zone)
-    if existing is not None:
-        _check_idle(catalog, existing)
     function: dict[str, Any] = {}
     if isinstance(spec, FileJobSpec):
         environment = resolve_environment(spec.environment, directory)
@@ -299,10 +297,8 @@ def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bo
     job = catalog.jobs.find(name) if if_exists else catalog.jobs.get(name)
     if job is None:
         return False
-    if not force:
-        _check_idle(catalog, job)
     with catalog.database.transaction() as transaction:
-        _remove(catalog, transaction, job)
+        _remove(catalog, transaction, job, force=force)
     return True
 
 
@@ -390,12 +386,17 @@ def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
     if not _keeps_table(spec):
         return
     for job in catalog.jobs.list(into_schema=spec.into.schema, into_name=spec.into.name):
-        if _keeps_table(job) and job != existing:
+        if _keeps_table(job) and not _is_same(job, existing):
             what = "is kept by" if isinstance(job, DynamicJob) else "mirrors the files of"
             raise InvalidStateError(
                 f"The table {spec.into} {what} job {job.name}.",
                 f"Let {spec.name} write another table, or only append to it (write append).",
             )
+
+
+def _is_same(job: Job, existing: Job | None) -> bool:
+    """Returns whether a job is the one to be replaced, which a run may have changed meanwhile."""
+    return existing is not None and job.id == existing.id
 
 
 def _keeps_table(job: JobSpec | Job) -> bool:
@@ -458,7 +459,7 @@ def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
     """Returns the stream with that name; raises ObjectInUseError if a job other than ``existing`` consumes it."""
     stream = catalog.streams.get(name)
     user = catalog.job_of(stream)
-    if user is not None and user != existing:
+    if user is not None and not _is_same(user, existing):
         raise ObjectInUseError(
             f"The stream {stream.name} already serves the job {user.name}.", "Create another stream: streams are cheap."
         )
@@ -477,19 +478,11 @@ def _check_expected(job: FileJob) -> None:
     check_expectations((*job.expect, *job.expect_warn), of_table(job).names)
 
 
-def _check_idle(catalog: Catalog, job: Job) -> None:
-    intents = [catalog.consumptions.open_intent(stream_id) for stream_id in job.stream_ids]
-    for intent in filter(None, intents):
-        raise InvalidStateError(
-            f"Batch {intent.batch_id} of job {job.name} is being written, or its process died while writing it.",
-            f"Wait for it, or run: volstream run-job {job.name}. To drop it anyway: volstream drop job {job.name} --force.",
-        )
-
-
-def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str] = ()) -> None:
-    """Removes a job and its own streams, except those with ids in ``keep``, which the next job of that name consumes."""
+def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str] = (), force: bool = False) -> None:
+    """Removes a job and its own streams, except those with ids in ``keep``, which the next job of that name consumes. Raises
+    InvalidStateError as :func:`drop_job`."""
     streams = [catalog.streams.by_id(stream_id) for stream_id in job.stream_ids if stream_id not in keep]
-    catalog.consumptions.forget(transaction, job.id)
+    catalog.consumptions.forget(transaction, job, force=force)
     catalog.jobs.remove(transaction, job)
     for stream in filter(None, streams if job.owns_stream else ()):
         catalog.streams.remove(transaction, stream)

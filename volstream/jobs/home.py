@@ -21,6 +21,7 @@ from volstream.tables.delta import options, owners
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+    from volstream.base.definitions import Job
     from volstream.changes.streams.consume import Consumer
     from volstream.changes.streams.consumption import Consumption
     from volstream.changes.streams.read import StreamReader
@@ -180,11 +181,11 @@ class Home(Closeable):
         return work()
 
     @contextmanager
-    def consumption(self, *, again: bool = False, timeout: float = 0.0, job_id: str | None = None) -> Iterator[Consumption]:
+    def consumption(self, *, again: bool = False, timeout: float = 0.0, job: Job | None = None) -> Iterator[Consumption]:
         """Opens a consumption of streams: this thread's transaction, or a separate one.
 
         Args:
-            again, timeout, job_id: see :class:`~volstream.changes.streams.consumption.Consumption`.
+            again, timeout, job: see :class:`~volstream.changes.streams.consumption.Consumption`.
         """
         from volstream.changes.streams.consumption import Consumption
 
@@ -198,7 +199,7 @@ class Home(Closeable):
             lease_seconds=self.settings.lease_seconds,
             again=again,
             timeout=timeout,
-            job_id=job_id,
+            job=job,
         ) as consumption:
             yield consumption
 

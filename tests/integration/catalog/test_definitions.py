@@ -161,7 +161,7 @@ def test_deleting_a_job_deletes_its_plans_batches_failures_and_intents(catalog: 
     intent = catalog.consumptions.begin(first, owner="me", target=Target("/t", "table", 0))
     catalog.failures.add_pending([objects.failure(consumer, "a", intent.attempt)])
     with catalog.database.transaction() as transaction:
-        catalog.consumptions.forget(transaction, consumer.id)
+        catalog.consumptions.forget(transaction, consumer, force=True)
         catalog.jobs.remove(transaction, consumer)
         catalog.streams.remove(transaction, on_it)
     assert catalog.reports.plan(made.id) is None

@@ -100,7 +100,7 @@ def test_an_attempt_that_the_catalog_no_longer_knows_takes_nothing_away(catalog:
     stream = catalog.streams.by_id(job.stream_id)
     assert stream is not None
     with catalog.database.transaction() as transaction:
-        catalog.consumptions.forget(transaction, job.id)
+        catalog.consumptions.forget(transaction, job, force=True)
         catalog.jobs.remove(transaction, job)
         catalog.streams.remove(transaction, stream)
     catalog.outputs.resolve_attempts("public.t")

@@ -15,6 +15,7 @@ from volstream.errors import (
     FencedError,
     InvalidStateError,
     InvalidValueError,
+    JobChangedError,
     NotFoundError,
     ObjectInUseError,
     SqlError,
@@ -188,6 +189,16 @@ def test_dropping_a_job_frees_its_stream(copied: Home) -> None:
     copied.sql(COPY)
     assert copied.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
     copied.sql("DROP STREAM s$")
+
+
+def test_a_run_that_began_before_its_job_was_dropped_consumes_nothing(copied: Home) -> None:
+    copied.sql("INSERT INTO t$ VALUES (1, 'a', 1)")
+    home, job = copied.session.home, copied.session.jobs.get(copied.name("j"))
+    copied.sql("DROP JOB j$")
+    with pytest.raises(JobChangedError), home.consumption(job=job) as consumption:
+        consumption.take(copied.session.streams.get(copied.name("s")))
+    assert home.catalog.consumptions.open_plan(job.stream_id) is None
+    assert len(copied.sql("SELECT * FROM s$")) == 1
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from volstream.base.definitions.options import read
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureKind, FailureState, Target
 from volstream.catalog.consumptions import BatchOutcome
+from volstream.catalog.definitions import note_begun
 from volstream.errors import (
     AlreadyExistsError,
     FunctionLoadError,
@@ -28,8 +30,11 @@ from volstream.errors import (
     ObjectInUseError,
     StreamBusyError,
 )
+from volstream.functions.inferred import InferredColumns
+from volstream.functions.schema import from_ddl
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
 from volstream.jobs.home import Home
+from volstream.jobs.infer import Infer
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
 
@@ -46,11 +51,14 @@ class Place:
         with self.catalog.database.transaction() as transaction:
             self.catalog.volumes.add(transaction, self.volume)
 
-    def create(self, *, or_replace: bool = False, if_not_exists: bool = False, **options: Any) -> FileJob:
+    def create(
+        self, *, or_replace: bool = False, if_not_exists: bool = False, infer: Infer | None = None, **options: Any
+    ) -> FileJob:
         given = {"name": J, "function": f"{self.code}:f", "into": T, "returns": "n INT", **options}
         if "stream" not in options:
             given.setdefault("volume", V)
-        made = create_job(self.home, FileJobSpec(**read(FileJobSpec, given)), or_replace=or_replace, if_not_exists=if_not_exists)
+        spec = FileJobSpec(**read(FileJobSpec, given))
+        made = create_job(self.home, spec, or_replace=or_replace, if_not_exists=if_not_exists, infer=infer)
         return objects.file_job(made)
 
     def alter(self, **changes: Any) -> FileJob:
@@ -209,6 +217,23 @@ def test_a_job_whose_batch_is_being_written_is_neither_dropped_nor_replaced(plac
             act()
     place.catalog.consumptions.abort(intent)
     assert drop_job(place.catalog, J)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_job_is_not_replaced_if_a_run_begins_to_write_while_its_new_function_is_looked_at(place: Place, writes: bool) -> None:
+    job = place.create()
+    place.catalog.streams.change(place.catalog.streams.get(Name.parse("j_stream")), offset=3)
+    _, (batch,) = objects.store_plan(place.catalog, job)
+
+    def infer(*_: object) -> InferredColumns:
+        note_begun(place.catalog.database, job)
+        if writes:
+            place.catalog.consumptions.begin(batch, owner="other", target=Target("/t", "table", 0))
+        return InferredColumns(from_ddl("n INT"), 1, [])
+
+    with pytest.raises(InvalidStateError, match=batch.id) if writes else nullcontext():
+        place.create(or_replace=True, returns=None, infer=infer)
+    assert (place.catalog.jobs.get(J).id == job.id) is writes
 
 
 def test_a_job_whose_batch_is_open_can_be_dropped_by_force(place: Place) -> None:

@@ -95,6 +95,7 @@ def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
         SqlError: Spark rejects the query, or its result lacks columns of the table.
         StreamStaleError: a source was re-created, or its history was deleted.
         InvalidStateError: the table does not exist, or has expressions.
+        JobChangedError: the job was dropped.
         FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
     """
     location = folders.table_location(home.warehouse, job.into)
@@ -105,7 +106,7 @@ def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
         )
     log.check_plain(job.into)
     streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
-    with _telling_what_helps(job), as_sql_errors(), home.consumption(job_id=job.id) as consumption:
+    with _telling_what_helps(job), as_sql_errors(), home.consumption(job=job) as consumption:
         consumption.take(*streams)
         refreshing = _Refresh(home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams})
         if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):

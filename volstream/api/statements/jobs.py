@@ -12,7 +12,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.base.model.text import counted
 from volstream.base.tracing import span
-from volstream.errors import InvalidStateError, InvalidValueError, SqlError
+from volstream.errors import FencedError, InvalidStateError, InvalidValueError, JobChangedError, SqlError
 from volstream.jobs.lease import BatchStoppedError, JobWatch, RunReport, lease, resumable
 from volstream.jobs.progress import Observer
 from volstream.sql.statement import SparkStatement
@@ -73,7 +73,7 @@ class StatementRunner:
         if self._home.open_consumption is not None:
             raise InvalidStateError(f"The job {name} cannot run inside a transaction.", "Run it before, or after.")
         with lease(self._home.catalog, self._job, self._home.settings.lease_seconds, owner) as lead:
-            watch = JobWatch(self._home.catalog, self._job, stopped, self._home.settings.batch_seconds)
+            watch = JobWatch(self._home.catalog, lead.job, stopped, self._home.settings.batch_seconds)
             with resumable(stopped), suppress(BatchStoppedError):
                 report.recovered = self._recover()
                 while not stopped and self._is_any_to_read():
@@ -102,9 +102,12 @@ class StatementRunner:
         )
 
     def _write(self, job: StatementJob | DynamicJob, watch: JobWatch) -> int:
-        if isinstance(job, DynamicJob):
-            return refresh(self._home, job, watch)
-        return consume(self._home, SparkStatement(job.statement), watch)
+        try:
+            if isinstance(job, DynamicJob):
+                return refresh(self._home, job, watch)
+            return consume(self._home, SparkStatement(job.statement), watch)
+        except JobChangedError as error:  # dropped or replaced: nothing else changes what it does
+            raise FencedError(error.message) from error
 
     def _recover(self) -> bool:
         """Settles what an earlier run left open, before checking for work."""

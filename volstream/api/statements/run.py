@@ -313,7 +313,7 @@ class SparkStatements:
         Args:
             watch: of the job whose statement it is.
         """
-        with self._home.consumption(job_id=None if watch is None else watch.job.id) as consumption:
+        with self._home.consumption(job=None if watch is None else watch.job) as consumption:
             taken = consumption.take(*streams)
 
             def dml(spark: SparkSession) -> None:

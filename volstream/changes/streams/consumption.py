@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from volstream.base.definitions import Stream
+from volstream.base.definitions import Job, Stream
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.identity import host_of, new_owner
 from volstream.base.model.work import Batch, Intent, Plan, PlanKind
@@ -53,7 +53,7 @@ class Consumption:
     Args:
         again: resume a range that an earlier consumption left unfinished, as the same batch.
         timeout: seconds to wait for a stream that another process consumes.
-        job_id: id of the job that runs the statement; the batches then belong to the job.
+        job: which runs the statement; the batches then belong to it.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Consumption:
         lease_seconds: float,
         again: bool = False,
         timeout: float = 0.0,
-        job_id: str | None = None,
+        job: Job | None = None,
     ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._consumer = consumer
         self._lease_seconds = lease_seconds
         self._again = again
-        self._job_id = job_id
+        self._job = job
         self._deadline = time.monotonic() + timeout
         self._owner = new_owner()
         self._turn = threading.Lock()
@@ -106,6 +106,7 @@ class Consumption:
         Raises:
             StreamBusyError: another consumption of one of the streams is open.
             StreamStaleError, StreamSchemaChangedError: one of the streams cannot be read.
+            JobChangedError: the job was dropped.
         """
         new = sorted((stream for stream in streams if stream.id not in self._taken), key=lambda stream: stream.id)
         for stream in new:
@@ -113,7 +114,7 @@ class Consumption:
         taken = [entry for entry in map(self._plan, new) if entry is not None]
         fresh = [entry for entry in taken if entry.batch.attempts == 0 and self._catalog.reports.plan(entry.plan.id) is None]
         if fresh:
-            self._catalog.consumptions.open(*((entry.plan, [entry.batch], entry.stream) for entry in fresh))
+            self._catalog.consumptions.open(*((entry.plan, [entry.batch], entry.stream) for entry in fresh), job=self._job)
         faults.point("plan.opened")
         self._taken |= {entry.stream.id: entry for entry in taken}
         if self._intent is not None and taken:
@@ -222,11 +223,12 @@ class Consumption:
         pinned = self.pin(current)
         if pinned is None:
             return None
+        job_id = None if self._job is None else self._job.id
         pinned.source.make_durable(pinned.table_id, pinned.to_version)
         plan = Plan(
             id=str(uuid.uuid4()),
             kind=PlanKind.STATEMENT,
-            job_id=self._job_id,
+            job_id=job_id,
             stream_id=stream.id,
             table_id=pinned.table_id,
             from_version=pinned.from_version,
@@ -235,7 +237,7 @@ class Consumption:
             created_on=datetime.now(UTC),
         )
         batch = Batch(
-            id=str(uuid.uuid4()), plan_id=plan.id, job_id=self._job_id, stream_id=stream.id, number=1, created_on=plan.created_on
+            id=str(uuid.uuid4()), plan_id=plan.id, job_id=job_id, stream_id=stream.id, number=1, created_on=plan.created_on
         )
         return ConsumedBatch(current, pinned, plan, batch)
 
