@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from volstream.base.definitions import FileJob
 from volstream.base.model.files import is_utf8, printable
-from volstream.base.model.names import NOT_IN_COLUMNS
+from volstream.base.model.names import NOT_IN_COLUMNS, RESERVED_COLUMNS
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, hints_of_fields, is_row_class
 from volstream.functions.hints import hints_of
@@ -34,9 +34,6 @@ PROVENANCE = pa.schema(
 
 #: The columns :data:`PROVENANCE` of rows about sets of files.
 PROVENANCE_OF_SETS = PROVENANCE.set(0, pa.field("_group_key", pa.string()))
-
-#: A column of Delta's change feed: a table with its own column of this name cannot track changes.
-FEEDS_VERSION = "_commit_version"
 
 #: sqlglot's names of types that Spark calls otherwise.
 _SYNONYMS: Mapping[str, str] = {
@@ -198,7 +195,7 @@ def checked(schema: pa.Schema) -> pa.Schema:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
-    reserved = sorted(set(names) & {*PROVENANCE.names, *PROVENANCE_OF_SETS.names, FEEDS_VERSION, "_metadata"})
+    reserved = sorted(set(names) & (RESERVED_COLUMNS | {*PROVENANCE.names, *PROVENANCE_OF_SETS.names}))
     if reserved:
         raise InvalidValueError(f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name.")
     to_ddl(schema)

@@ -21,11 +21,12 @@ from volstream.functions.child import ChildWorker
 from volstream.functions.finding import find
 from volstream.functions.loading.columns import inferred_of
 from volstream.functions.loading.formats import is_marker, may_be_read
+from volstream.functions.loading.names import RESERVED
 from volstream.functions.loading.options import INFERRED, RESCUED, LoadOptions
 from volstream.functions.loading.sample import add, merged
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
-from volstream.functions.schema import PROVENANCE, checked, from_ddl, of_job, to_ddl, type_named
+from volstream.functions.schema import checked, from_ddl, of_job, to_ddl, type_named
 from volstream.functions.types.widen import fields_in, grown
 from volstream.functions.worker import Work
 from volstream.jobs.load import loads
@@ -125,12 +126,11 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
 
 
 def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
-    """Returns a table's columns, except volstream's own, by lower-case name."""
+    """Returns a table's columns, except those into which no file's values go, by lower-case name."""
     schema = DeltaLog(folders.table_location(services.warehouse, table)).schema()
-    reserved = {*PROVENANCE.names, RESCUED}
     columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
-        if schema is not None and name.lower() not in reserved:
+        if schema is not None and name.lower() not in RESERVED:
             # The job cannot use a column whose type no result can have.
             with suppress(InvalidValueError):
                 columns[name.lower()] = pa.field(name, type_named(schema.sql_type(name)))

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.base.definitions import FileJob
+from volstream.base.model.names import RESERVED_COLUMNS
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.decorator import batch_size_of, function
@@ -121,7 +122,7 @@ def test_invalid_column_lists_are_rejected(text: str) -> None:
         from_ddl(text)
 
 
-@pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", "_commit_version", "_metadata"])
+@pytest.mark.parametrize("name", [*PROVENANCE.names, "_FILE_PATH", *sorted(RESERVED_COLUMNS)])
 def test_names_that_volstream_adds_are_rejected(name: str) -> None:
     with pytest.raises(InvalidValueError, match="reserved for volstream or Delta"):
         from_ddl(f"`{name}` STRING")

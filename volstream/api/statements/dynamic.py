@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from volstream.api.statements import metastore
 from volstream.api.statements.bind import Binding
 from volstream.base.definitions import DynamicJob, SourceKind, Stream, StreamSpec
-from volstream.base.model.names import Name, quote
+from volstream.base.model.names import RESERVED_COLUMNS, Name, quote
 from volstream.changes.streams.source import tracked
 from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedError
 from volstream.spark.errors import as_sql_errors, map_spark_errors
@@ -51,6 +51,8 @@ def check_query(home: Home, table: Name, query: str) -> None:
 
 def _check_columns(spark: SparkSession, table: Name, text: str) -> None:
     for column in spark.sql(f"SELECT * FROM ({text}\n)").schema:
+        if column.name.lower() in RESERVED_COLUMNS:
+            raise SqlError(f"The column name {column.name} is reserved for streams.", "Give it another one: AS name.")
         if _is_incomparable(column.dataType):
             raise SqlError(
                 f"The column {column.name} of the dynamic table {table} has a MAP or a VARIANT, which cannot be compared.",

@@ -11,10 +11,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from volstream.api.statements import metastore
 from volstream.base.definitions import DynamicJob, SourceKind, Stream
-from volstream.base.model.names import Name
+from volstream.base.model.names import RESERVED_COLUMNS, Name
 from volstream.base.model.units import local
-from volstream.changes.streams.source import NEEDED, behind
-from volstream.errors import InvalidStateError, SqlError
+from volstream.changes.streams.source import NEEDED, behind, tracked
+from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
@@ -200,10 +200,11 @@ def check_untracked(home: Home, statement: SparkStatement) -> None:
 
 
 def check_columns_stay(home: Home, statement: SparkStatement) -> None:
-    """Refuses ``ALTER TABLE`` if it moves a table, or takes columns away from one that a job maintains.
+    """Refuses ``ALTER TABLE`` if it moves a table, takes columns away from one that a job maintains, or gives a column of one
+    whose changes are tracked a name with which they could not be read.
 
     Raises:
-        InvalidStateError: it would do so.
+        InvalidStateError, InvalidValueError: it would do so.
     """
     named = statement.reference_at(2)
     if named is None:
@@ -218,6 +219,11 @@ def check_columns_stay(home: Home, statement: SparkStatement) -> None:
     adds = after[:2] in (["ADD", "COLUMN"], ["ADD", "COLUMNS"]) and isinstance(owner_of(home.catalog, location), DynamicJob)
     if adds or after[:2] in (["RENAME", "COLUMN"], ["DROP", "COLUMN"], ["DROP", "COLUMNS"], ["REPLACE", "COLUMNS"]):
         check_writable(home.catalog, named.name, location, home.warehouse)
+    if after[:1] in (["ADD"], ["RENAME"]):
+        schema = DeltaLog(location).schema()
+        said = {token.text.lower() for token in statement.tokens_after(named.end)} - {*(schema.columns if schema else ())}
+        if schema is not None and tracked(schema) and (reserved := RESERVED_COLUMNS & said):
+            raise InvalidValueError(f"The column name {min(reserved)} is reserved for streams.", "Choose another name.")
 
 
 def check_tracking_stays(home: Home, table: Name, properties: Mapping[str, str]) -> None:

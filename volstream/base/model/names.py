@@ -18,6 +18,17 @@ _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
 #: Delta rejects these characters in names of columns and of fields in structs, unless a table maps its columns.
 NOT_IN_COLUMNS = re.compile(r"[ ,;{}()\n\t=\r]")
 
+#: Names of columns that volstream, Delta or Spark give a meaning in statements about any table, in lower case: streams and
+#: changes of a table with such a column could not be read.
+RESERVED_COLUMNS = frozenset(
+    [
+        *("__change_type", "__commit_version", "__commit_timestamp", "_change_type", "_commit_version", "_commit_timestamp"),
+        *("_metadata", "__row_id", "__row_version", "__id", "__wrote", "__rows", "__before", "__rank"),
+        *("__least", "__most", "__deletes", "__inserts", "__follows", "__gone", "__arrival", "__position", "__operation"),
+        *("__volstream_kind", "__volstream_version", "__volstream_time"),
+    ]
+)
+
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from volstream.base.definitions import SourceKind, Stream, StreamSpec
-from volstream.base.model.names import Name
+from volstream.base.model.names import RESERVED_COLUMNS, Name
 from volstream.base.model.text import like
 from volstream.base.model.units import in_utc
 from volstream.catalog import Catalog
@@ -21,9 +21,6 @@ from volstream.tables.delta.log import DeltaLog
 
 #: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
-
-#: These columns, and those that Delta and Spark add.
-RESERVED = (*CHANGE_COLUMNS, "_change_type", "_commit_version", "_commit_timestamp", "_metadata")
 
 
 def create_stream(
@@ -95,7 +92,7 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
             f"{folders.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
         )
     check_tracked(name, schema)
-    reserved = {*RESERVED} & {column.lower() for column in schema.columns}
+    reserved = RESERVED_COLUMNS & {column.lower() for column in schema.columns}
     if reserved:
         raise InvalidValueError(
             f"The table {name} has a column {min(reserved)}, whose name is reserved for streams.", "Rename the column."

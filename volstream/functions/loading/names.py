@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from volstream.base.model.files import is_utf8
-from volstream.base.model.names import NOT_IN_COLUMNS, distinct
+from volstream.base.model.names import NOT_IN_COLUMNS, RESERVED_COLUMNS, distinct
 from volstream.functions.loading.options import RESCUED
-from volstream.functions.schema import FEEDS_VERSION, PROVENANCE
+from volstream.functions.schema import PROVENANCE
 
-#: Names of columns that volstream, Delta or Spark give a meaning. A file's values under such a name are rescued.
-_RESERVED = frozenset([*PROVENANCE.names, FEEDS_VERSION, RESCUED, "_metadata", "_change_type", "_commit_timestamp"])
+#: A file's values under such a name are rescued.
+RESERVED = RESERVED_COLUMNS | {*PROVENANCE.names, RESCUED}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def place(names: Sequence[str], table: pa.Schema) -> Placement:
             if (name in table.names) is not exact:
                 continue
             own = columns.get(name.lower())
-            if not name or not is_utf8(name) or name.lower() in _RESERVED or own in by_name or name.lower() in new:
+            if not name or not is_utf8(name) or name.lower() in RESERVED or own in by_name or name.lower() in new:
                 stray.append(at)
             elif own is not None:
                 by_name[own] = at

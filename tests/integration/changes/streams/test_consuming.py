@@ -479,6 +479,17 @@ def test_two_racing_consumers_deliver_each_row_once(filled: Home) -> None:
     assert filled.rows("SELECT * FROM u$") == [(1, "a"), (2, "b")]
 
 
+def test_streams_and_columns_with_their_reserved_names_do_not_meet(filled: Home) -> None:
+    for added in ("ADD COLUMN `__Row_Id` INT", "ADD COLUMNS (n INT, __row_version INT)"):
+        with pytest.raises(InvalidValueError, match="__row_"):
+            filled.sql(f"ALTER TABLE t$ {added}")
+    filled.sql("ALTER TABLE u$ ADD COLUMN __row_id INT; ALTER TABLE u$ SET PROPERTIES ('change_tracking' = 'true')")
+    with pytest.raises(InvalidValueError, match="has a column __row_id"):
+        filled.sql("CREATE STREAM of_u$ ON TABLE u$")
+    with pytest.raises(SqlError, match="__change_type is reserved"):
+        filled.sql("CREATE DYNAMIC TABLE d$ AS SELECT id AS __change_type FROM t$")
+
+
 @pytest.mark.long
 def test_sql_can_consume_the_stream_of_a_volume(place: Place) -> None:
     place.put("a", "1")

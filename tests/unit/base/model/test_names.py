@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from volstream.base.model.names import Name
+import volstream
+from volstream.base.model.names import RESERVED_COLUMNS, Name
 from volstream.errors import InvalidValueError
 
 
@@ -64,3 +68,10 @@ def test_what_is_no_name_says_how_it_becomes_one(text: str, said: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         Name.parse(text)
     assert said in str(caught.value.remedy)
+
+
+def test_each_name_that_statements_of_volstream_give_a_column_beside_those_of_a_table_is_reserved() -> None:
+    sources = [path.read_text() for path in Path(volstream.__file__).parent.rglob("*.py")]
+    given = {name for source in sources for name in re.findall(r"\bAS (__[a-z_]+)\b", source)}
+    assert given <= RESERVED_COLUMNS
+    assert {"__row_id", "__row_version", "__change_type"} <= given

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.loading import Files
+from volstream.base.model.names import RESERVED_COLUMNS
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.functions.finding import find
@@ -40,6 +41,15 @@ def test_names_are_made_acceptable_to_delta(files: Files) -> None:
 
 def test_reserved_names_are_rescued(files: Files) -> None:
     assert files.rows("x.csv", "a,_file_path,_Batch_Id\n1,/x,\n") == [{"a": 1, "_rescued_data": '{"_file_path":"/x"}'}]
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_COLUMNS))
+def test_names_that_end_streams_are_rescued_however_they_come(files: Files, name: str) -> None:
+    rescued = {"_rescued_data": f'{{"{name}":"x"}}'}
+    assert files.rows("x.csv", f"a,{name.upper()}\n1,x\n", "a INT") == [{"a": 1, "_rescued_data": f'{{"{name.upper()}":"x"}}'}]
+    assert files.rows("x.json", f'{{"a":1,"{name}":"x"}}\n', "a INT") == [{"a": 1, **rescued}]
+    assert files.rows(f"{name}=x/x.csv", "a\n1\n", "a INT") == [{"a": 1, **rescued}]
+    assert files.columns(("x.csv", f"a,{name}\n1,x\n")) == "a BIGINT"
 
 
 @pytest.mark.parametrize("new_columns", ["add", "fail"])
