@@ -46,6 +46,10 @@ _ENTRY = "_volstream_"
 #: The file or module that this thread is importing for its function; None: it imports none.
 _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
+#: The folder from which this thread imports modules for a function, and their source below it as it was found: a file may have
+#: been saved since. None: it imports for none.
+_found: ContextVar[tuple[str, Mapping[str, bytes]] | None] = ContextVar("found", default=None)
+
 
 @dataclass(frozen=True)
 class _Imported:
@@ -176,9 +180,11 @@ class FunctionSource:
         sys.path.insert(0, folder)
         sys.path.extend(added[1:])
         count = len(sys.modules)
+        token = _found.set((f"{folder}{os.sep}", self.files))
         try:
             yield
         finally:
+            _found.reset(token)
             for place in added:
                 sys.path.remove(place)
             if (new := len(sys.modules) - count) > 0:
@@ -317,12 +323,14 @@ def _import_file(path: Path, name: str) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the current source. Python's own loader would accept bytecode of an earlier version with the same size and
-    modification second."""
+    """Compiles the source as it was found, or else the current one. Python's own loader would accept bytecode of an earlier
+    version with the same size and modification second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(self.get_data(path), path)
+        folder, files = _found.get() or ("", {})
+        found = files.get(path.removeprefix(folder))
+        code: CodeType = self.source_to_code(self.get_data(path) if found is None else found, path)
         return code
 
 

@@ -114,6 +114,18 @@ def test_an_edit_changes_the_fingerprint_and_the_next_load_runs_it(tmp_path: Pat
     assert find(f"{tmp_path}/edited.py:f").fingerprint == second.fingerprint
 
 
+def test_a_module_that_is_saved_while_the_function_is_imported_is_imported_as_it_was_found(tmp_path: Path) -> None:
+    write(tmp_path, helper="V = 'found'", late="V = 'found'")
+    saves = "import pathlib\nfor name in ('helper', 'late'):\n    pathlib.Path(__file__).with_name(name + '.py').write_text('V = 1')\n"
+    write(tmp_path, code=saves + "import helper\ndef f():\n    import late\n    return helper.V, late.V")
+    source = find(f"{tmp_path}/code.py:f")
+    function = source.load()
+    with source.importable():
+        assert function() == ("found", "found")
+    write(tmp_path, code="import helper\ndef f(): return helper.V")
+    assert find(f"{tmp_path}/code.py:f").load()() == 1
+
+
 def test_two_functions_with_neighbouring_modules_of_the_same_name_do_not_clash(tmp_path: Path) -> None:
     for number in (1, 2):
         write(tmp_path / str(number), main="import same\ndef f(): return same.VALUE", same=f"VALUE = {number}")
