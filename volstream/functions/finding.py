@@ -7,9 +7,10 @@ import functools
 import hashlib
 import inspect
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from typing import Any
 from volstream.base.model.code import parsed
 from volstream.errors import FunctionLoadError
 from volstream.functions.source import OWN, FunctionSource, is_installed
+
+#: Functions that import the module that they are given.
+_IMPORTING = ("importlib.import_module", "import_module", "__import__")
+
+_MODULE = re.compile(r"\.*\w+(\.\w+)*")
 
 
 def find(text: str, search_path: str | None = None) -> FunctionSource:
@@ -146,8 +152,8 @@ def _module_file(origin: Path, module: str) -> Path | None:
     return next((path for path in candidates if os.path.isfile(path)), None)
 
 
-def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
-    """Adds a file and, transitively, the modules and packages beside it that it imports."""
+def _collect(root: Path, name: str, files: dict[str, bytes], places: Sequence[str] = ("",)) -> None:
+    """Adds a file and, transitively, the modules and packages that it imports from places: folders below the root."""
     if name in files:
         return
     files[name] = _content(root / name)
@@ -155,12 +161,27 @@ def _collect(root: Path, name: str, files: dict[str, bytes]) -> None:
         tree = parsed(files[name], str(root / name))
     except SyntaxError as error:
         raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
-    for top in sorted(set(imported_by(tree))):
-        if os.path.isfile(root / f"{top}.py"):
-            _collect(root, f"{top}.py", files)
-        elif os.path.isfile(root / top / "__init__.py"):
-            for source in _modules(root / top):
-                _collect(root, source.relative_to(root).as_posix(), files)
+    folder = os.path.dirname(name)
+    own = [os.path.normpath(os.path.join(folder, place)) for place in _put_on_path(tree)]
+    places = [*places, *(place for place in own if not place.startswith(("..", "/")) and os.path.isdir(root / place))]
+    for module in sorted(set(imported_by(tree))):
+        within = [folder] if module.startswith(".") else places
+        for found in (found for place in within for found in _found_in(root, place, module)):
+            _collect(root, found, files, places)
+
+
+def _found_in(root: Path, place: str, module: str) -> Iterable[str]:
+    """Returns the files of a module in a folder below the root: all of a package's, one of a folder that is no package."""
+    path = os.path.join(place, *[".."] * (len(module) - len(module.lstrip(".")) - 1))
+    for part in module.lstrip(".").split("."):
+        path = os.path.normpath(os.path.join(path, part))
+        if path.startswith(".."):
+            break
+        if os.path.isfile(root / f"{path}.py"):
+            return [f"{path}.py"]
+        if os.path.isfile(root / path / "__init__.py"):
+            return [source.relative_to(root).as_posix() for source in _modules(root / path)]
+    return []
 
 
 def _modules(package: Path) -> Iterator[Path]:
@@ -176,12 +197,29 @@ def _content(path: Path) -> bytes:
 
 
 def imported_by(tree: ast.AST) -> Iterator[str]:
-    """Yields the top-level modules that source imports."""
+    """Yields the modules that source imports, also by ``importlib``, and what it imports from them, which may be modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module.partition(".")[0]
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (f"{node.module}." if node.module else "")
+            yield from (f"{start}{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in _IMPORTING:
+            yield from (text for text in _texts(node.args[:1]) if _MODULE.fullmatch(text))
+
+
+def _put_on_path(tree: ast.AST) -> Iterator[str]:
+    """Yields the folders beside it that source puts on ``sys.path``, as far as it names them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.path.insert", "sys.path.append"):
+            yield os.path.join("", *_texts(node.args))
+
+
+def _texts(trees: Sequence[ast.AST]) -> Sequence[str]:
+    """Returns the texts written in expressions, in their order."""
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+    return [node.value for node in nodes if isinstance(node.value, str)]
 
 
 def _hashes(files: Mapping[str, bytes]) -> tuple[str, str]:

@@ -92,6 +92,58 @@ def test_neighbouring_modules_that_a_file_imports_travel_with_it(tmp_path: Path)
     assert shipped.load()() == "vn"
 
 
+@pytest.mark.parametrize(
+    ("code", "other"),
+    [
+        ("import importlib\ndef f(): return importlib.import_module('rules').V", "rules"),
+        ("def f(): return __import__('rules').V", "rules"),
+        ("from lib.rules import V\ndef f(): return V", "lib/rules"),
+        ("from lib import rules\ndef f(): return rules.V", "lib/rules"),
+        ("import lib.deep.rules as rules\ndef f(): return rules.V", "lib/deep/rules"),
+        ("import lib.main\ndef f(): return lib.main.V", "lib/rules"),
+        (
+            "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'lib'))\n"
+            "import rules\nsys.path.pop(0)\ndef f(): return rules.V",
+            "lib/rules",
+        ),
+        (
+            "import pathlib, sys\nsys.path.append(str(pathlib.Path(__file__).parent / 'lib' / 'deep'))\n"
+            "import rules\nsys.path.pop()\ndef f(): return rules.V",
+            "lib/deep/rules",
+        ),
+    ],
+)
+def test_a_module_that_is_imported_in_another_way_travels_and_its_change_is_seen(tmp_path: Path, code: str, other: str) -> None:
+    write(tmp_path, code=code, unrelated="V = 0", **{other: "V = 1", "lib/main": "from .rules import V", "lib/other": "V = 0"})
+    first = find(f"{tmp_path}/code.py:f")
+    assert {"unrelated.py", "lib/other.py"}.isdisjoint(first.files)
+    function = first.load()
+    with first.importable():
+        assert function() == 1
+    write(tmp_path, **{other: "V = 2"})
+    second = find(f"{tmp_path}/code.py:f")
+    assert second.behaviour != first.behaviour
+    for source in (second, elsewhere(second, tmp_path)):
+        function = source.load()
+        with source.importable():
+            assert function() == 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys\nsys.path.append('..')\nimport rules",
+        "import sys\nsys.path.append('{0}')\nimport rules",
+        "from .. import rules",
+        "import importlib\nimportlib.import_module('../rules')",
+        "import importlib\nimportlib.import_module('{0}/rules')",
+    ],
+)
+def test_a_module_outside_of_the_codes_own_folder_does_not_travel(tmp_path: Path, code: str) -> None:
+    write(tmp_path, rules="V = 1", **{"own/code": code.format(tmp_path)})
+    assert sorted(find(f"{tmp_path}/own/code.py:f").files) == ["code.py"]
+
+
 def test_an_import_inside_the_function_finds_neighbouring_modules(tmp_path: Path) -> None:
     write(tmp_path, late_code="def f():\n    import late_helper\n    return late_helper.VALUE", late_helper="VALUE = 7")
     for source in (find(f"{tmp_path}/late_code.py:f"), elsewhere(find(f"{tmp_path}/late_code.py:f"), tmp_path)):
