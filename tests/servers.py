@@ -65,7 +65,9 @@ func main() {
 }
 """
 
-_AZURITE = "3.37.0"
+#: For another version, change package.json there, and run: npm install --package-lock-only --omit-lockfile-registry-resolved
+_AZURITE_LOCK = Path(__file__).with_name("azurite")
+_AZURITE = json.loads((_AZURITE_LOCK / "package.json").read_text())["dependencies"]["azurite"]
 
 #: The account that Azurite has, whose key is in its documentation.
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -387,8 +389,8 @@ def _install_azurite() -> None:
     made = _folder(f"azurite-{_AZURITE}")
     part = made.with_name(f"{made.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    _run([npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(part), f"azurite@{_AZURITE}"], part)
+    shutil.copytree(_AZURITE_LOCK, part)  # with a checksum of each package
+    _run([npm, "ci", "--silent", "--no-audit", "--no-fund"], part)
     part.rename(made)
 
 

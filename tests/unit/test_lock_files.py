@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -56,3 +57,11 @@ def test_set_up_installs_nothing_without_a_checksum() -> None:
         (line.count("pip install"), line.count("--require-hashes"), re.findall(r"\S+\.lock", line)) for line in installs[:2]
     ] == [(1, 1, ["requirements-build.lock"]), (2, 2, ["requirements.lock", "requirements.lock"])]
     assert [("--no-deps" in line, line.split()[-2:]) for line in installs[2:]] == [(True, ["--editable", "."])]
+
+
+def test_the_packages_of_azurite_have_checksums() -> None:
+    folder = ROOT / "tests" / "azurite"
+    wanted, packages = (json.loads((folder / name).read_text()) for name in ("package.json", "package-lock.json"))
+    own, *others = packages["packages"].values()
+    assert own["dependencies"] == wanted["dependencies"]
+    assert all("integrity" in package for package in others)

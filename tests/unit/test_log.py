@@ -45,3 +45,13 @@ def test_a_program_of_volstream_configures_the_logs_of_its_process(json: bool) -
     )
     assert len(lines) == 1
     assert lines[0].startswith("{") is json
+
+
+def test_a_message_of_another_package_is_one_line_and_its_traceback_keeps_its_lines() -> None:
+    lines = said(
+        "from volstream.base import log\nlog.configure('info')\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
+        "    logging.getLogger('other').exception('no file %s', 'a\\nERROR forged\\x1b')"
+    )
+    assert lines[0] == r"ERROR other no file a\nERROR forged\x1b"
+    assert lines[1].startswith("Traceback")
+    assert "ZeroDivisionError: division by zero" in lines

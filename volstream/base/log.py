@@ -13,7 +13,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from volstream.base.model.text import json_document, visible
+from volstream.base.model.text import json_document, one_line, visible
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
@@ -91,7 +91,11 @@ def _quieten() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes control characters in log lines of third-party packages, which may contain file names."""
+    """Escapes control characters in log lines of third-party packages, which may contain file names. A message is one line; a
+    traceback below it keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        return one_line(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.base.model.documents import to_json
+from volstream.base.model.text import visible
 from volstream.cli.options import check_made, with_csv
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError
@@ -77,14 +78,16 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
 
 
 def _write_csv(session: Session, statement: str) -> None:
-    """Writes the rows of a statement to standard output, with a head; NULL is empty, and values that csv lacks are JSON."""
+    """Writes the rows of a statement to standard output, with a head; NULL is empty, and values that csv lacks are JSON. On a
+    terminal, control characters are escaped."""
     from volstream.api.objects.sql import rows
 
     columns, result = rows(session.objects, statement)
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
+    exact = visible if sys.stdout.isatty() else str
+    writer.writerow(map(exact, columns))
     for row in result:
-        writer.writerow([_in_csv(row[column]) for column in columns])
+        writer.writerow([exact(_in_csv(row[column])) for column in columns])
     sys.stdout.flush()
 
 

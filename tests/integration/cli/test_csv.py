@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import sys
+
+import pytest
 
 from tests.commands import Shell
 
@@ -15,3 +18,12 @@ def test_rows_are_written_as_csv_with_a_head(shell: Shell) -> None:
     assert (shown["name"], shown["recursive"], shown["comment"]) == ("v", "true", 'a, "b"')
     code, _, said = shell("sql", "--format", "csv", "SHOW VOLUMES; SHOW JOBS")
     assert (code, "A csv has the rows of one statement." in said) == (3, True)
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, r"a\x1b[31mb"), (False, "a\x1b[31mb")])
+def test_a_terminal_gets_no_control_characters_of_values(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: str
+) -> None:
+    shell.ok("alter-volume", "v", "--comment", "a\x1b[31mb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert shown in shell.ok("sql", "--format", "csv", "SHOW VOLUMES")
