@@ -344,16 +344,21 @@ class Consumptions:
             row = self._locked(transaction, stream.id)
             if row is None or (row.offset, row.initial) != (stream.offset, stream.initial):
                 raise FencedError(f"The stream {stream.name} was moved by another process meanwhile.")
-            plan = _one(transaction, _OPEN_PLAN, Plan, stream=stream.id)
-            if plan is not None:
-                raise StreamBusyError(
-                    f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {local(plan.created_on)}.",
-                    "Run its job to the end first.",
-                )
+            self.check_closed(transaction, stream)
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
             flags = {"clean": False, "may_have_strays": True}
             transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(**flags))
         return dataclasses.replace(stream, **values)
+
+    def check_closed(self, transaction: Transaction, stream: Stream) -> None:
+        """Raises StreamBusyError if a consumption of a stream is open; until the end of the transaction none can be opened."""
+        self._locked(transaction, stream.id)
+        plan = _one(transaction, _OPEN_PLAN, Plan, stream=stream.id)
+        if plan is not None:
+            raise StreamBusyError(
+                f"The stream {stream.name} is being consumed: plan {plan.id} has been open since {local(plan.created_on)}.",
+                "Wait for it, or run its job to the end.",
+            )
 
     def mark_unclean(self, volume_id: str) -> None:
         """Records that tables of a volume's jobs may have rows of files that are new to the jobs' streams."""

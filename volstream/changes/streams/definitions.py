@@ -33,6 +33,7 @@ def create_stream(
         InvalidStateError: the table's changes are not tracked.
         AlreadyExistsError: a stream or table has this name.
         ObjectInUseError: the stream to replace serves a job; or a job takes the volume's files away.
+        StreamBusyError: a statement consumes it, or its process died while it did.
         InvalidValueError: the point in time is outside the directory's history.
     """
     existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
@@ -52,6 +53,7 @@ def create_stream(
         _check_unused(catalog, existing)
     with catalog.database.transaction() as transaction:
         if existing is not None:
+            catalog.consumptions.check_closed(transaction, existing)
             catalog.streams.remove(transaction, existing)
         catalog.streams.add(transaction, stream)
     return stream
@@ -187,12 +189,14 @@ def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
 
     Raises:
         ObjectInUseError: a job consumes the stream.
+        StreamBusyError: a statement does, or its process died while it did.
     """
     stream = catalog.streams.find(name) if if_exists else catalog.streams.get(name)
     if stream is None:
         return False
     _check_unused(catalog, stream)
     with catalog.database.transaction() as transaction:
+        catalog.consumptions.check_closed(transaction, stream)
         catalog.streams.remove(transaction, stream)
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests import objects
 from tests.directories import Directory
 from volstream.base.definitions import SourceKind, Stream, StreamMode, StreamSpec, Volume
 from volstream.base.model.names import Name
+from volstream.base.model.work import PlanKind
 from volstream.changes.streams.definitions import advance_stream, create_stream, drop_stream, move_stream
 from volstream.changes.streams.read import StreamReader
 from volstream.errors import (
@@ -294,6 +296,17 @@ def test_a_stream_with_a_job_is_neither_dropped_nor_replaced(place: Place) -> No
     with pytest.raises(ObjectInUseError):
         place.create(or_replace=True)
     assert place.catalog.streams.get(S) == first
+
+
+def test_a_stream_that_a_statement_began_to_consume_is_neither_dropped_nor_replaced(place: Place) -> None:
+    place.commit(2)
+    stream = place.create()
+    made = replace(objects.plan(objects.job(stream)), kind=PlanKind.STATEMENT, job_id=None)
+    place.catalog.consumptions.open((made, [objects.batch(made)], stream))
+    for act in (lambda: drop_stream(place.catalog, S), lambda: place.create(or_replace=True)):
+        with pytest.raises(StreamBusyError, match=made.id):
+            act()
+    assert place.catalog.streams.get(S) == stream
 
 
 def test_dropping_a_missing_stream_is_an_error_unless_asked_otherwise(place: Place) -> None:
