@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0109"
+revision = "0108"
 down_revision = "0107"
 
 
