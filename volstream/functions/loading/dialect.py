@@ -165,9 +165,13 @@ class Dialect:
         )
 
     def check_names(self, first: Sequence[str]) -> None:
-        """Raises FileRejectedError if the first row has no name of a column: its values are numbers, times, or empty."""
+        """Raises FileRejectedError if the first row has no name of a column: its values are numbers, times, or empty. The numbers
+        from 0 on are names, which pandas gives.
+        """
         values = [_IN_VALUES.sub("", value) for value in first if value.strip()]
-        if values and all(_DIGIT.search(value) and not _LETTER.search(value) for value in values):
+        if values != [str(number) for number in range(len(values))] and all(
+            _DIGIT.search(value) and not _LETTER.search(value) for value in values
+        ):
             raise FileRejectedError(
                 f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be no header: it has numbers and "
                 "times alone. Say that there is no header (header=false, --no-header); skip_rows=0 takes this row as it is."

@@ -148,7 +148,9 @@ def test_a_first_row_of_numbers_and_times_alone_is_no_header(files: Files, row: 
     files.columns(("x.csv", content), skip_rows="0")
 
 
-@pytest.mark.parametrize("row", ["country,2019,2020", "2019,note", "_1,_2", "#,1", "1st,2nd", "12 e,5", "é1,2", "Z,1"])
+@pytest.mark.parametrize(
+    "row", ["country,2019,2020", "2019,note", "_1,_2", "#,1", "1st,2nd", "12 e,5", "é1,2", "Z,1", "0,1", ",0,1"]
+)
 def test_a_first_row_with_a_name_is_a_header(files: Files, row: str) -> None:
     assert len(files.rows("x.csv", f"{row}\n1,2\n")) == 1
 
