@@ -141,8 +141,10 @@ class TableSource:
 
     def redefined(self, after: int, until: int) -> bool:
         """True if a query may yield another value for a row that is the same at both versions: see :meth:`Schema.redefines`."""
-        schemas = self._schemas(after, until)
-        return schemas[until].redefines(schemas[after])
+        old, new = self._schema(after), self._schema(until)
+        if new.is_mapped and not old.is_mapped:  # else the ends tell: no commit between them has to be read
+            old = self._schemas(after, until)[after]
+        return new.redefines(old)
 
     def only_upkeep(self, after: int, until: int) -> bool:
         """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
