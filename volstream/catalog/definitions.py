@@ -168,7 +168,7 @@ class Definitions(Generic[T]):
 
 
 class Jobs(Definitions[Job]):
-    """Rows of ``jobs``. A change of one that was altered since it was read raises JobChangedError."""
+    """Rows of ``jobs``. To change a job that was altered since it was read raises JobChangedError."""
 
     def alter(self, transaction: Transaction, job: Job, **changes: Any) -> Job:
         """Changes what decides about files, so that what a run in progress finds with the earlier definition is due again.

@@ -171,7 +171,7 @@ def _collect(root: Path, name: str, files: dict[str, bytes], places: Sequence[st
 
 
 def _found_in(root: Path, place: str, module: str) -> Iterable[str]:
-    """Returns the files of a module in a folder below the root: all of a package's, one of a folder that is no package."""
+    """Returns the files of a module in a folder below the root: all of a package's, a single file otherwise."""
     path = os.path.join(place, *[".."] * (len(module) - len(module.lstrip(".")) - 1))
     for part in module.lstrip(".").split("."):
         path = os.path.normpath(os.path.join(path, part))

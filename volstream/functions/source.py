@@ -46,7 +46,7 @@ _ENTRY = "_volstream_"
 #: The file or module that this thread is importing for its function; None: it imports none.
 _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
-#: The folder from which this thread imports modules for a function, and their source below it as it was found: a file may have
+#: The folder from which this thread imports modules for a function, and the source below it that was found: a file may have
 #: been saved since. None: it imports for none.
 _found: ContextVar[tuple[str, Mapping[str, bytes]] | None] = ContextVar("found", default=None)
 
@@ -323,7 +323,7 @@ def _import_file(path: Path, name: str) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source as it was found, or else the current one. Python's own loader would accept bytecode of an earlier
+    """Compiles the source that was found, or else the current one. Python's own loader would accept bytecode of an earlier
     version with the same size and modification second."""
 
     def get_code(self, fullname: str) -> CodeType:

@@ -83,7 +83,7 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
 
 
 def _loading(services: JobServices, into: Name) -> Iterable[FileJob]:
-    """Yields the jobs that load a table, also the one that is replaced."""
+    """Yields the jobs that load a table, a replaced job included."""
     jobs = services.catalog.jobs.list(into_schema=into.schema, into_name=into.name)
     return (job for job in jobs if isinstance(job, FileJob) and loads(job))
 

@@ -17,7 +17,7 @@ while an attempt makes its next content, which may never be committed. So no att
 
 Files that a job takes out of its own volume once they are loaded (``jobs.after_load``) are in the ledger, too: noted in 2, taken
 away in 6. A local file is moved aside first, where nobody replaces it, and goes back to its path if another version has come.
-What cannot be put away stays where it is, and is tried again. None of these moves replaces a file.
+What cannot be put away stays where it is, and is tried again. No such move replaces a file.
 
 The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed
 process left undone. Every step can be repeated. Killed
@@ -66,7 +66,7 @@ from volstream.jobs.staged import Staged
 
 _log = get("outputs")
 
-#: A name in a directory has at most so many bytes. A longer ending, from the first dot on, counts as a part of the name.
+#: Maximum bytes of a name in a directory. A longer ending, from the first dot on, counts as a part of the name.
 _MOST_OF_NAME, _MOST_OF_ENDING = 255, 32
 
 #: Paths named in a report.
@@ -424,7 +424,7 @@ def _has_loaded(store: ObjectStore, path: str, output: Output) -> bool:
 
 
 def _archive(store: TakesOutputs, at: str, to: str, output: Output) -> None:
-    """Moves a loaded file into the archive, under a name of its own if another file has its name there."""
+    """Moves a loaded file into the archive, under a unique name if another file has its name there."""
     try:
         _move_across(store, at, to, output, replaces=False)
     except FileExistsError:

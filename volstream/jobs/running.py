@@ -54,7 +54,7 @@ class Run:
         return bool(self.stop) or self.report.paused is not None
 
     def renew(self) -> None:
-        """Takes over the job as it is now, for a run that begins again. Raises FencedError if it was dropped."""
+        """Takes over the current definition of the job, for a run that begins again. Raises FencedError if it was dropped."""
         current = present(self.services.catalog, self.job)
         assert isinstance(current, FileJob), "an id belongs to one job"
         self.job = current

@@ -41,7 +41,7 @@ def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> N
     """Checks that a new job, which begins with all files, does not append rows of files that its table has already.
 
     Raises:
-        InvalidStateError: the table has rows of one of the first files of the volume, in its present version.
+        InvalidStateError: the table has rows of the first files of the volume, in its present version.
     """
     leave = isinstance(replaced, FileJob) and replaced.takes_files  # those that are still there will not be loaded
     if spec.write is not Write.APPEND or spec.volume is None or spec.group_by is not None or leave:
@@ -64,7 +64,7 @@ def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> N
 
 
 def _listed(home: Home | JobServices, volume: Volume) -> Snapshot | None:
-    """Returns the directory of a volume; None: it was not listed yet."""
+    """Returns the directory of a volume, or None before its first listing."""
     return VolumeSource(home.catalog, home.warehouse, volume.id).find()
 
 

@@ -92,7 +92,7 @@ def filtered_merge(
     consists of slices of the conditions, because another spelling of a function may have another meaning.
 
     Args:
-        columns_of: returns the columns of a relation, which is given as it is written after USING.
+        columns_of: returns the columns of a relation, given the text after USING.
     """
     tokens, words, depths = merge.tokens, merge.words, _depths(merge.tokens)
     using, on, when = (_next(words, depths, word) for word in ("USING", "ON", "WHEN"))
@@ -127,8 +127,8 @@ def _is_of_source(condition: Any, stable: StableColumns, own: Collection[str]) -
 def _conditions(
     merge: str, tokens: Sequence[Token], words: Sequence[str], depths: Sequence[int]
 ) -> list[list[tuple[str, Any]]] | None:
-    """Returns the conjuncts of each clause's condition, as they are written and as trees; None: some clause has none, applies
-    to rows that are not in the source, or cannot be parsed."""
+    """Returns the conjuncts of each clause's condition, as text and as trees, or None if a clause lacks a condition, applies to
+    rows that are not in the source, or cannot be parsed."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -156,7 +156,7 @@ def _conditions(
 
 
 def _tree_of_condition(text: str) -> Any:
-    """Returns the tree of a condition; None: it cannot be parsed."""
+    """Returns the tree of a condition, or None if it cannot be parsed."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -166,7 +166,7 @@ def _tree_of_condition(text: str) -> Any:
 
 
 def _alias(source: Sequence[Token]) -> str | None:
-    """Returns the name by which a MERGE qualifies the columns of its source; None: it has none."""
+    """Returns the name by which a MERGE qualifies the columns of its source, or None."""
     words = [token.word for token in source]
     after = (_closing(words, 0) or len(words)) + 1 if words[:1] == ["("] else 2 * len(parts_at(source, 0)) - 1
     after += words[after : after + 1] == ["AS"]

@@ -76,7 +76,7 @@ class TimeClause:
 
 
 def time_of(statement: SparkStatement, reference: Reference) -> TimeClause | None:
-    """Returns the time at which a statement reads a relation; None: none, or no literal. Raises SqlError."""
+    """Returns the time at which a statement reads a relation, or None if it gives no literal. Raises SqlError."""
     tokens = statement.tokens_after(reference.end)
     words = [token.word for token in tokens]
     at = 1 if words[:1] == ["FOR"] else 0

@@ -105,12 +105,12 @@ class SparkStatement:
         return self.tokens[index_after(self.tokens, end) :]
 
     def reference_at(self, position: int) -> Reference | None:
-        """Returns the table name that begins at a token; None if there is no token, or the name is invalid."""
+        """Returns the table name that begins at a token, or None if the token is missing or the name invalid."""
         return name_at(self.text, self.tokens, position, columns=True)[0] if position < len(self.tokens) else None
 
     @cached_property
     def tree(self) -> exp.Expr | None:
-        """The tree of a query or DML; None for other statements, or if sqlglot cannot parse it."""
+        """The tree of a query or DML. None for other statements, or if sqlglot cannot parse it."""
         return _tree(self.text)
 
     @property
@@ -156,7 +156,7 @@ class SparkStatement:
         return tuple(by_tokens(self.text, self.tokens) if mentions is None else mentions)
 
     def _parsed(self) -> Sequence[Reference] | None:
-        """Returns the references in a query or DML from its tree; None for other statements, or if sqlglot cannot parse it."""
+        """Returns the references in a query or DML from its tree, or None if it has no tree."""
         directories, text = self._extensions()
         tree = self.tree if text == self.text else _tree(text)
         if tree is None or any(
@@ -277,7 +277,7 @@ class SparkStatement:
 
     @cached_property
     def temporary_view(self) -> Name | None:
-        """The temporary view that the statement creates; None for other statements."""
+        """The temporary view that the statement creates. None for other statements."""
         words, at = self.words, self._kind + 1
         if words[at - 1 : at] != ["VIEW"] or not self.is_temporary:
             return None
@@ -292,7 +292,7 @@ class SparkStatement:
 
     @property
     def cloned(self) -> Reference | None:
-        """The table that a ``SHALLOW CLONE`` copies; None for other statements."""
+        """The table that a ``SHALLOW CLONE`` copies. None for other statements."""
         if self.words[:1] not in (["CREATE"], ["REPLACE"]):
             return None
         at = next((at for at in range(2, len(self.words)) if self.words[at - 2 : at] == ["SHALLOW", "CLONE"]), None)
@@ -300,7 +300,7 @@ class SparkStatement:
 
     @property
     def listed_schema(self) -> str | None:
-        """The schema whose tables a ``SHOW TABLES`` lists; None for other statements."""
+        """The schema whose tables a ``SHOW TABLES`` lists. None for other statements."""
         if not self.begins("SHOW", "TABLES"):
             return None
         if self.words[2:3] not in (["IN"], ["FROM"]) or len(self.tokens) < 4:

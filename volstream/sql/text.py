@@ -154,14 +154,14 @@ def tree_of(text: str) -> Any:
 def slices(
     text: str, tokens: Sequence[Token], breaks: Sequence[int], trees: Sequence[Any], parse: Callable[[str], Any]
 ) -> list[str] | None:
-    """Splits a text into the slices from which trees were parsed; None: no split yields them.
+    """Splits a text into the slices from which trees were parsed, or returns None if no split yields them.
 
     What is executed is the user's text: sqlglot writes trees in words that may mean something else.
 
     Args:
-        tokens: those of the text.
+        tokens: of the text.
         breaks: positions of the tokens that separate slices, or are inside of one.
-        parse: returns the tree of a slice, or None if it has none.
+        parse: returns the tree of a slice, or None.
     """
     found, begin = list[str](), 0
     for end in (*breaks, len(tokens)):

@@ -62,7 +62,7 @@ def parse_columns(text: str) -> Mapping[str, ColumnDefinition]:
 
 
 def _only_column(text: str) -> Any:
-    """Returns the tree of a column's definition; None: the text is no definition, or several."""
+    """Returns the tree of a column's definition, or None if the text is not exactly one definition."""
     from sqlglot.errors import SqlglotError
 
     try:

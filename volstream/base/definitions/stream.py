@@ -63,8 +63,8 @@ class Stream(StreamOptions):
         table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
         offset: refresh or version up to which, inclusively, all changes are consumed; None: EMPTY, before the first.
         began_after: the version at which it was created, whose rows it does not return; None: it began with all.
-        identity_ids: ids of the columns of ``identity`` in the table's log, which stay when these are renamed; None: of a stream
-            that is older than these ids.
+        identity_ids: ids of the columns of ``identity`` in the table's log, which stay when these are renamed. None: the stream
+            is older than these ids.
         initial: until the first committed consumption, the rows present at ``offset`` are returned.
         sequence: number of the last INTENT.
     """

@@ -48,7 +48,7 @@ class RemovalLimit:
         """True if this many removals from a directory of this many files need confirmation.
 
         Args:
-            replaced: another directory is in place of the one that was listed before, as while a share is not mounted. Then the
+            replaced: another directory is at the path of the former, as while a share is not mounted. Then the
                 share applies to directories of any size.
         """
         if self.count is not None and removed > self.count:

@@ -233,7 +233,7 @@ class Intent:
         marker_stream_id, marker_sequence: the stream and number that mark the attempt's commits: the intent's own, or
             those of another intent of the attempt.
         targets: the tables that the attempt's statements write, in order.
-        generation: the job's, with which the attempt works; None: it is of no job on files.
+        generation: of the job with which the attempt works. None: the attempt belongs to no job on files.
     """
 
     stream_id: str

@@ -81,7 +81,7 @@ class Consumption:
         self._taken: dict[str, ConsumedBatch] = {}
         self._intent: Intent | None = None
         self._begun = 0  # statements
-        self._written = 0  # those of them that were committed
+        self._written = 0  # how many of them were committed
         self._rows = 0
 
     def __enter__(self) -> Self:

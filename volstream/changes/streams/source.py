@@ -135,7 +135,7 @@ class TableSource:
         return f"files needed for its changes were removed (VACUUM) or damaged, such as {lost}" if lost else None
 
     def has_newer(self, version: int | None, table_id: str | None) -> bool:
-        """True if something may have changed after a version of the table with this id; None: ever. Does not use Spark."""
+        """True if something may have changed after a version of the table with this id (None: ever). Does not use Spark."""
         log = DeltaLog(self.location)
         return log.exists() if version is None else log.has_newer(version, table_id)
 

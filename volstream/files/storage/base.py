@@ -168,7 +168,7 @@ class HasLocalPaths(Protocol):
     """A store whose objects are local files."""
 
     def root_id(self) -> str:
-        """Returns what tells the directory at the location from another one that may take its place. Raises StorageError."""
+        """Returns what distinguishes the directory at the location from another at its path. Raises StorageError."""
 
     def local_path(self, path: str) -> Path:
         """Returns the path of the object's content. Raises FileNotFoundError if the object no longer exists."""

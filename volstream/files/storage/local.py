@@ -44,7 +44,7 @@ _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 #: Of ``linux/stat.h``: the size of a ``struct statx``, the place of the time of birth in it, and its bit in the mask.
 _STATX_BYTES, _BTIME, _STATX_BTIME, _AT_FDCWD = 256, 80, 0x800, -100
 
-#: ``renameat2`` of the C library, which Python does not offer, and its flag of ``linux/fs.h``; None: there is no such call.
+#: ``renameat2`` of the C library, which Python does not offer, and its flag of ``linux/fs.h``, or None without such a call.
 _RENAMEAT2, _RENAME_NOREPLACE = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None), 1
 
 #: What file systems answer that know no such renames, or no hard links.

@@ -256,7 +256,7 @@ class _Metered(io.BufferedIOBase):
     """An archive that is rejected if Python's modules, which look no further ahead, read too much of it to find its entries.
 
     Attributes:
-        left: bytes that may be read; None: as many as there are.
+        left: bytes that may be read. None: all.
     """
 
     def __init__(self, content: Any, left: int | None) -> None:

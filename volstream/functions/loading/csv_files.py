@@ -24,7 +24,7 @@ from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import Notation
 from volstream.functions.rejection import FileRejectedError
 
-#: The first row must end within so many characters, after any number of empty lines.
+#: Maximum characters of the first row, after any number of empty lines.
 _HEAD_CHARACTERS = 1 << 20
 
 #: A row that follows those of a file. Drawn by chance, so that no file has it, of characters that are no delimiter or quote.

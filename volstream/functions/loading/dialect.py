@@ -174,7 +174,7 @@ class Dialect:
         ):
             raise FileRejectedError(
                 f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be no header: it has numbers and "
-                "times alone. Say that there is no header (header=false, --no-header); skip_rows=0 takes this row as it is."
+                "times alone. Say that there is no header (header=false, --no-header); skip_rows=0 takes this row as names."
             )
 
     def _check_delimiter(self, first: str, lines: Sequence[str]) -> None:

@@ -85,7 +85,7 @@ def of_text(texts: pa.Array, notation: Notation = USUAL) -> pa.DataType:
 
 
 def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, inferred: bool = False) -> pa.Array:
-    """Returns texts as values of a type that is not nested; NULL for those that do not read as one.
+    """Returns texts as values of a type that is not nested; NULL where a text does not read as one.
 
     Args:
         inferred: the type was found in files: codes, such as ``007``, do not read as numbers.
@@ -117,7 +117,7 @@ def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
     def value(text: str) -> date | None:
         try:
             moment = datetime.strptime(text, format_)
-            if has_zone:  # its name, of which Python knows no offset
+            if has_zone:  # its name, whose offset Python does not know
                 if time.strptime(text, format_).tm_zone.upper() not in ("UTC", "GMT"):
                     return None
                 moment = moment.replace(tzinfo=UTC)

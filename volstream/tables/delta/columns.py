@@ -107,7 +107,7 @@ class Schema:
         return [names.get(id, str(id)) for id in ids]
 
     def numbered_as(self, newer: Schema) -> Schema:
-        """Returns this schema with the numbers of columns that a newer one has for the same names, if it has none itself."""
+        """Returns this schema with the numbers that a newer one has for the same names. Existing numbers stay."""
         return replace(self, fields=shapes.numbered(self._row, newer._row)["fields"])
 
     def redefines(self, older: Schema) -> bool:

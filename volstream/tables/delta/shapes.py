@@ -62,7 +62,7 @@ def converted(value: str, new: Any, old: Any) -> str:
 
 
 def numbered(kind: Any, newer: Any) -> Any:
-    """Returns a type whose fields have the numbers that a newer version gives to fields of these names.
+    """Returns a type whose fields have the numbers that a newer version gives to the same names.
 
     Columns are numbered when their mapping is switched on. No column is renamed before, or in that commit.
     """

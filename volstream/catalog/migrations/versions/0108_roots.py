@@ -1,4 +1,4 @@
-"""Volumes know their directory from another one that takes its place."""
+"""Volumes recognize their directory: another may take its place."""
 
 import sqlalchemy as sa
 from alembic import op

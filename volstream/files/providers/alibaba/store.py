@@ -226,7 +226,7 @@ def _errors(what: str) -> Iterator[None]:
 
 
 def _free(replaces: bool) -> Mapping[str, str]:
-    """Returns the headers with which a request fails if an object has the key; none for one that replaces it."""
+    """Returns the headers with which a request fails if an object has the key; empty for a request that replaces it."""
     return {} if replaces else {"x-oss-forbid-overwrite": "true"}
 
 
