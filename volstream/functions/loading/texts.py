@@ -16,7 +16,7 @@ from volstream.functions.loading.options import LoadOptions
 from volstream.functions.types.kinds import TIMESTAMP, is_number
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros or a plus are
-#: codes, and those with more digits than the type holds would lose some: all stay text.
+#: codes, and more digits than the type holds would be lost: all stay text.
 _INFERRED: Sequence[tuple[str, pa.DataType]] = (
     (r"^-?(0|[1-9][0-9]{0,17})$", pa.int64()),
     (r"^-?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?$", pa.float64()),
