@@ -114,7 +114,7 @@ class Consumptions:
             FencedError: a stream was moved or dropped since its plan was made.
         """
         with self._database.transaction() as transaction:
-            for plan, slices, stream in opened:
+            for _, _, stream in opened:
                 row = self._locked(transaction, stream.id)
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
                     raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
@@ -124,10 +124,11 @@ class Consumptions:
                         f"Another consumption of stream {stream.name} is open: plan {other.id} of {local(other.created_on)}.",
                         "Wait for it, or run its job to the end.",
                     )
+            if job is not None:  # locked after the streams, as where a batch is committed
+                check_current(transaction, job)
+            for plan, slices, _ in opened:
                 transaction.execute(insert(plans), to_row(plan))
                 transaction.execute(insert(batches), [to_row(batch) for batch in slices])
-            if job is not None:  # locked after the stream, as where a batch is committed
-                check_current(transaction, job)
 
     def open_plan(self, stream_id: str) -> Plan | None:
         """Returns the stream's open plan, or None."""
