@@ -209,10 +209,21 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
 
 
 def _put_on_path(tree: ast.AST) -> Iterator[str]:
-    """Yields the folders beside it that source puts on ``sys.path``, as far as it names them."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.path.insert", "sys.path.append"):
-            yield os.path.join("", *_texts(node.args))
+    """Yields the folders beside it that source puts on ``sys.path``, as far as it names them, also in a constant."""
+    nodes = [*ast.walk(tree)]
+    named = {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.path.insert", "sys.path.append", "site.addsitedir"):
+            given = [named.get(one.id, one) if isinstance(one, ast.Name) else one for one in node.args]
+            whole = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            # In an expression, a text follows the folder of the file.
+            yield os.path.join("", *(whole or [text.lstrip("/") for text in _texts(given)]))
 
 
 def _texts(trees: Sequence[ast.AST]) -> Sequence[str]:

@@ -15,9 +15,11 @@ import stat
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -51,6 +53,47 @@ _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 _found: ContextVar[tuple[str, Mapping[str, bytes]] | None] = ContextVar("found", default=None)
 
 
+@dataclass
+class _Places:
+    """What a function's code finds on ``sys.path``.
+
+    Attributes:
+        own: its folders, which volstream adds.
+        front, back: what the code itself has put before its folder, and behind. Other functions must not import from there.
+        users: number of blocks that need them now.
+        before: the path without them.
+    """
+
+    own: Sequence[str]
+    front: list[str] = field(default_factory=list)
+    back: list[str] = field(default_factory=list)
+    users: int = 0
+    before: Counter[str] = field(default_factory=Counter)
+
+    def enter(self) -> None:
+        """Adds the places, unless another block has."""
+        if not self.users:
+            self.before = Counter(sys.path)
+            sys.path[:0] = [*self.front, self.own[0]]
+            sys.path.extend([*self.back, *self.own[1:]])
+        self.users += 1
+
+    def leave(self, others: Collection[str]) -> None:
+        """Removes the places, unless another block needs them, and remembers what the code has added; keeps ``others``."""
+        self.users -= 1
+        if self.users:
+            return
+        kept, front, path = Counter(self.before), True, list[str]()
+        for place in sys.path:
+            front &= place != self.own[0]
+            if kept[place] or place in others:
+                kept[place] -= 1
+                path.append(place)
+            elif place not in (*self.own, *self.front, *self.back):
+                (self.front if front else self.back).append(place)
+        sys.path[:] = path
+
+
 @dataclass(frozen=True)
 class _Imported:
     """What a process has imported for functions.
@@ -59,17 +102,22 @@ class _Imported:
         folders: from which each function was imported, by fingerprint; without installed functions.
         served: the fingerprint of the latest function of each folder, the latest folder at the end.
         modules: names of the modules that functions imported.
+        places: by fingerprint, what ``sys.path`` has for each function while it may import.
         for_children: folders in which processes that a function starts find its own module, whose name is unique; by fingerprint.
     """
 
     folders: dict[str, str] = field(default_factory=dict)
     served: dict[str, str] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
+    places: dict[str, _Places] = field(default_factory=dict)
     for_children: dict[str, str] = field(default_factory=dict)
 
 
 #: Of this process, whose ``sys.modules`` all functions share.
 _imported = _Imported()
+
+#: Threads may call one function at once.
+_path = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -176,17 +224,18 @@ class FunctionSource:
             return
         _forget_others(self, folder)
         named = _imported.for_children.get(self.fingerprint)
-        added = [folder] if named is None else [folder, named]
-        sys.path.insert(0, folder)
-        sys.path.extend(added[1:])
+        places = _imported.places.setdefault(self.fingerprint, _Places([folder]))
+        with _path:
+            places.own = [folder] if named is None else [folder, named]
+            places.enter()
         count = len(sys.modules)
         token = _found.set((f"{folder}{os.sep}", self.files))
         try:
             yield
         finally:
             _found.reset(token)
-            for place in added:
-                sys.path.remove(place)
+            with _path:
+                places.leave({place for one in _imported.places.values() if one is not places and one.users for place in one.own})
             if (new := len(sys.modules) - count) > 0:
                 latest = islice(reversed(sys.modules), new)
                 _imported.modules.update(name for name in latest if not name.startswith(_ENTRY))

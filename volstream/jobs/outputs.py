@@ -265,9 +265,10 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         faults.point("outputs.moved")
         map_at_once(partial(_remove, store), [output for output in dead if output.path not in taken], _AT_ONCE)
         loaded = [output for output in outputs if output.state is OutputState.LOADED]
-        in_the_way = map_at_once(partial(_set_aside, store), loaded, _AT_ONCE)
+        away: list[str | None] = [_AWAY] * len(loaded) if _is_away(store, volume) else []
+        in_the_way = away or map_at_once(partial(_set_aside, store), loaded, _AT_ONCE)
         faults.point("outputs.aside")
-        reasons = map_at_once(partial(_take, store), loaded, _AT_ONCE)
+        reasons = away or map_at_once(partial(_take, store), loaded, _AT_ONCE)
         left = {output: first or why for output, first, why in zip(loaded, in_the_way, reasons, strict=True) if first or why}
         faults.point("outputs.removed")
         map_at_once(store.remove_folder, sorted(set(_left_by(outputs))), _AT_ONCE)
@@ -277,6 +278,15 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         catalog.outputs.forget([*dead, *(output for output in loaded if output not in left)])
         if loaded:
             _note_left(catalog, table, [f"{printable(output.path)}: {why}" for output, why in left.items()])
+
+
+#: Why a loaded file was not taken away: what is missing at its path may only be out of sight.
+_AWAY = "another directory is in place of the volume's, as while a share is not mounted; wait for its next listing"
+
+
+def _is_away(store: TakesOutputs, volume: Volume) -> bool:
+    """True if another directory is at a volume's path than the newest listing found."""
+    return isinstance(store, HasLocalPaths) and volume.root_id not in (None, store.root_id())
 
 
 def _note_left(catalog: Catalog, table: str, left: Sequence[str]) -> None:

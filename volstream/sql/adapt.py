@@ -92,11 +92,12 @@ def filtered_merge(
     consists of slices of the conditions, because another spelling of a function may have another meaning.
 
     Args:
-        columns_of: returns the columns of a relation, given the text after USING.
+        columns_of: returns the columns of a query.
     """
     tokens, words, depths = merge.tokens, merge.words, _depths(merge.tokens)
-    using, on, when = (_next(words, depths, word) for word in ("USING", "ON", "WHEN"))
-    if words[:1] != ["MERGE"] or not using < on < when < len(words):
+    begin = _next(words, depths, "MERGE")  # after common table expressions
+    using, on, when = (_next(words, depths, word, begin) for word in ("USING", "ON", "WHEN"))
+    if not begin < using < on < when < len(words):
         return merge
     alias = _alias(tokens[using + 1 : on]) if using + 1 < on else None
     conditions = _conditions(merge.text, tokens[when:], words[when:], depths[when:])
@@ -104,7 +105,7 @@ def filtered_merge(
         return merge
     start, end = tokens[using + 1].start, tokens[on - 1].end + 1
     source = merge.text[start:end]
-    columns = columns_of(source)
+    columns = columns_of(f"{merge.text[: tokens[begin].start]}SELECT * FROM {source}")
     stable = StableColumns(alias, columns)
     own = {name.lower() for name in columns} - {name.lower() for name in target_columns}
     kept = []
@@ -168,7 +169,10 @@ def _tree_of_condition(text: str) -> Any:
 def _alias(source: Sequence[Token]) -> str | None:
     """Returns the name by which a MERGE qualifies the columns of its source, or None."""
     words = [token.word for token in source]
-    after = (_closing(words, 0) or len(words)) + 1 if words[:1] == ["("] else 2 * len(parts_at(source, 0)) - 1
+    named = [] if words[:1] == ["("] else parts_at(source, 0)
+    after = 2 * len(named) - 1 if named else (_closing(words, 0) or len(words)) + 1
+    if named and after == len(source):
+        return named[-1].text
     after += words[after : after + 1] == ["AS"]
     return source[after].text if is_alias(source, after) else None
 

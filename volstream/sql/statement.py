@@ -133,6 +133,13 @@ class SparkStatement:
         return bool(self.words) and self.words[0] in _WRITING
 
     @property
+    def merges(self) -> bool:
+        """True for MERGE, also after common table expressions."""
+        return any(
+            self.words[target - 2 : target] == ["MERGE", "INTO"] or self.words[target - 1] == "MERGE" for target in self._targets
+        )
+
+    @property
     def creates_table(self) -> bool:
         """True for CREATE TABLE and CREATE OR REPLACE TABLE."""
         return self.begins("CREATE", "TABLE") or self.begins("CREATE", "OR", "REPLACE", "TABLE")

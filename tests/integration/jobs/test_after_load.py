@@ -221,6 +221,36 @@ def test_a_file_that_cannot_be_archived_waits_where_status_says_and_holds_up_no_
     assert sorted(n for _, n in place.table()) == [1, 2, 3, 4]
 
 
+def test_a_share_that_is_away_has_lost_no_file_and_loads_none_again(place: Place) -> None:
+    """Another directory is in its place, without the files and without what waits to be archived."""
+    away, session = place.folder.parent / "away", place.session
+    for name in ("a.csv", "b.csv"):
+        place.put(name, "n\n1\n")
+    (place.folder / ".done").write_text("in the way")
+    load(place, "archive:.done")
+    session.volumes.refresh("v")
+    place.run()
+    assert place.table() == [("a.csv", 1), ("b.csv", 1)]
+    place.put("c.csv", "n\n2\n")
+    session.volumes.refresh("v")
+    place.folder.rename(away)
+    place.folder.mkdir()
+    session.volumes.refresh("v")
+    place.run()
+    [problem] = [one for one in problems(health(session.home, streams=False), {}) if "another directory" in one.why]
+    assert "a.csv" in problem.why
+    place.folder.rmdir()
+    away.rename(place.folder)
+    (place.folder / ".done").unlink()
+    session.volumes.refresh("v")
+    place.run()
+    session.jobs.retry("j")  # the run found no file in the other directory
+    place.run()
+    assert there(place) == {".done/a.csv": "n\n1\n", ".done/b.csv": "n\n1\n", ".done/c.csv": "n\n2\n"}
+    assert place.table() == [("a.csv", 1), ("b.csv", 1), ("c.csv", 2)]
+    assert problems(health(session.home, streams=False), {}) == []
+
+
 def test_a_file_that_is_not_read_by_rule_stays(place: Place) -> None:
     place.put("_a.csv", "n\n1\n")
     place.put("b.csv", "n\n2\n")

@@ -111,6 +111,17 @@ def test_neighbouring_modules_that_a_file_imports_travel_with_it(tmp_path: Path)
             "import rules\nsys.path.pop()\ndef f(): return rules.V",
             "lib/deep/rules",
         ),
+        *(
+            (
+                f"import os, sys\nHERE = os.path.dirname(__file__)\nLIB = {lib}\n{put}\nimport rules\ndef f(): return rules.V",
+                "lib/rules",
+            )
+            for lib, put in (
+                ("None", "sys.path.insert(0, HERE + '/lib')"),
+                ("None", "sys.path.append(f'{HERE}/lib')"),
+                ("os.path.join(HERE, 'lib')", "sys.path.insert(0, LIB)"),
+            )
+        ),
     ],
 )
 def test_a_module_that_is_imported_in_another_way_travels_and_its_change_is_seen(tmp_path: Path, code: str, other: str) -> None:
@@ -184,6 +195,26 @@ def test_two_functions_with_neighbouring_modules_of_the_same_name_do_not_clash(t
     one, two = find(f"{tmp_path}/1/main.py:f"), find(f"{tmp_path}/2/main.py:f")
     functions = [one.load(), two.load(), one.load()]
     assert [function() for function in functions] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("put", ["sys.path.insert(0, LIB)", "sys.path.append(LIB)", "LIB in sys.path or sys.path.insert(0, LIB)"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_folder_that_code_puts_on_the_path_is_on_it_for_this_function_alone(tmp_path: Path, put: str, inside: bool) -> None:
+    """Or another function of the process would import from it, also in place of a library's module."""
+    start, sources, before = "import os, sys\nLIB = os.path.dirname(__file__) + '/lib'\n", [], list(sys.path)
+    for number in (1, 2):
+        code = (
+            f"{put}\nimport rules\ndef f(): return rules.V"
+            if not inside
+            else f"def f():\n    {put}\n    import rules\n    return rules.V"
+        )
+        sources.append(find(f"{write(tmp_path / str(number), job=start + code, **{'lib/rules': f'V = {number}'})}/job.py:f"))
+    for _ in range(2):
+        for number, source in enumerate(sources, 1):
+            function = source.load()
+            with source.importable():
+                assert function() == number
+            assert sys.path == before
 
 
 def test_a_file_named_like_a_standard_library_module_does_no_harm(tmp_path: Path) -> None:

@@ -177,6 +177,19 @@ def test_a_merge_leaves_out_rows_for_which_no_clause_can_fire(clauses: str, cond
         assert filtered(merge) == (merge if condition is None else merge.replace(f"USING {source} ON", wanted))
 
 
+def test_a_source_after_a_common_table_expression_is_filtered_by_its_name() -> None:
+    asked: list[str] = []
+
+    def columns_of(query: str) -> list[str]:
+        asked.append(query)
+        return COLUMNS
+
+    start, end = "WITH w AS (SELECT * FROM changes) MERGE INTO t USING ", " ON t.id = w.id WHEN MATCHED AND w.id = 3 THEN DELETE"
+    merge = adapt.filtered_merge(SparkStatement(f"{start}w{end}"), columns_of, ["id"])
+    assert merge.text == f"{start}(SELECT * FROM w WHERE ((w.id = 3))) AS w{end}"
+    assert asked == ["WITH w AS (SELECT * FROM changes) SELECT * FROM w"]
+
+
 def test_a_source_without_a_name_is_not_filtered() -> None:
     for merge in (
         "MERGE INTO t USING (SELECT * FROM changes) ON id = 3 WHEN MATCHED AND __change_type = 'DELETE' THEN DELETE",

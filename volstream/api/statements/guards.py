@@ -94,20 +94,21 @@ def note_variables(home: Home, statement: SparkStatement) -> None:
             break
 
 
-def copy_variables(home: Home, statement: SparkStatement, copy: SparkSession) -> None:
-    """Declares the variables of the user's session that a statement may read in a copy of the session: Spark copies settings,
-    views and functions only.
+def copy_variables(home: Home, copy: SparkSession) -> None:
+    """Declares the variables of the user's session in a copy of the session: Spark copies settings, views and functions only,
+    which may read the variables.
     """
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import PySparkException
 
-    for name in sorted({token.text.lower() for token in statement.tokens} & home.variables):
+    for name in sorted(home.variables):
         try:
             value = home.spark.sql(f"SELECT session.{quote_column(name)} AS value")
             kind = type_of(value.schema["value"].dataType.jsonValue())
-        except AnalysisException:
-            continue  # it was dropped, or belongs to the session of another thread
+            rows = value.toArrow()
+        except PySparkException:
+            continue  # it was dropped, belongs to another thread's session, or has a type that Arrow lacks
         views = Views(copy)
-        view = views.show(relation(copy, value.toArrow()))
+        view = views.show(relation(copy, rows))
         copy.sql(f"DECLARE OR REPLACE VARIABLE {quote_column(name)} {kind}").collect()
         copy.sql(f"SET VARIABLE {quote_column(name)} = (SELECT value FROM {view})").collect()
 

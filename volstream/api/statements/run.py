@@ -171,13 +171,13 @@ class SparkStatements:
             return self._drop_damaged(binding.spark, damaged)
         bound = binding.bind(statement)
         text = bound.text
+        if statement.merges:
+            text = adapt.insert_all_columns(bound, self._columns_of_target(statement)).text
         match words[:2]:
             case ["CREATE", "SCHEMA" | "DATABASE"] if "LOCATION" not in words:
                 text += f" LOCATION {literal(f'{self._tables}/{statement.named.name}')}"
             case ["DROP", "TABLE"]:
                 return self._drop(binding.spark, statement, text)
-            case ["MERGE", _]:
-                text = adapt.insert_all_columns(bound, self._columns_of_target(statement)).text
         whole = whole_plans(binding.spark) if statement.begins("EXPLAIN") else nullcontext()
         with whole, nullcontext() if created is None else creating(self._home, created):
             run = partial(binding.spark.sql, text)
@@ -292,7 +292,7 @@ class SparkStatements:
 
     def _create_empty(self, statement: SparkStatement, target: Name) -> None:
         with self._session() as spark:
-            copy_variables(self._home, statement, spark)
+            copy_variables(self._home, spark)
             binding = Binding(self._home, spark, None)
             spark.sql(binding.bind(statement).text).collect()
             self._identify_key(spark, target)
@@ -318,13 +318,13 @@ class SparkStatements:
 
             def dml(spark: SparkSession) -> None:
                 if watch is None:
-                    copy_variables(self._home, statement, spark)
+                    copy_variables(self._home, spark)
                 binding = Binding(self._home, spark, consumption, with_arrived=watch is None)
                 bound = binding.bind(statement)
-                if statement.begins("MERGE"):
+                if statement.merges:
                     columns = list(DeltaLog(location).columns())
                     bound = adapt.insert_all_columns(bound, columns)
-                    bound = adapt.filtered_merge(bound, lambda source: spark.sql(f"SELECT * FROM {source}").columns, columns)
+                    bound = adapt.filtered_merge(bound, lambda query: spark.sql(query).columns, columns)
                 with nullcontext() if watch is None else watch.over(spark):
                     with_retries(lambda: spark.sql(bound.text).collect())
 

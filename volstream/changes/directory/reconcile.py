@@ -215,7 +215,7 @@ def _held(catalog: Catalog, volume: Volume, removals: Removals, *, replaced: boo
         return 0
     if not limit.holds(removals.lost(), removals.of, replaced=replaced):  # within the limit, because the others were moved
         return 0
-    if job_emptying(catalog, volume) is not None:  # it empties the volume, and all rows stay
+    if not replaced and job_emptying(catalog, volume) is not None:  # it empties the volume, and all rows stay
         return 0
     _log.warning(
         "removals_held",

@@ -213,10 +213,10 @@ class Consumption:
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
         unfinished = self._left(stream)
-        if unfinished is not None and self._again:
+        covered = self._reader.range_of(unfinished, current) if unfinished is not None and self._again else None
+        if unfinished is not None and covered is not None and not covered.outdated:
             batch = self._catalog.consumptions.next_batch(unfinished)
             assert batch is not None, "an open plan has a batch that is not committed"
-            covered = self._reader.range_of(unfinished, current)
             self._pinned[stream.id] = covered
             return ConsumedBatch(current, covered, unfinished, batch)
         self._drop_left(stream)

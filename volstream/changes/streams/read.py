@@ -73,6 +73,13 @@ class Range:
         """True if a query may yield another value for rows that did not change in the range."""
         return self.from_version is not None and self.source.redefined(self.from_version, self.to_version)
 
+    @property
+    def outdated(self) -> bool:
+        """True if columns were renamed or got another type after the range: its names may mean other columns by now."""
+        head = self.source.head()
+        later = head is not None and head[1] == self.table_id and head[0] > self.to_version
+        return later and head is not None and self.source.redefined(self.to_version, head[0])
+
     def images(self, *, new: bool) -> str:
         """Returns SQL for the rows that were added in the range or, if not ``new``, for those removed; a row as often as that
         happened. Added minus removed rows are the change of the source's content, whatever identifies its rows.

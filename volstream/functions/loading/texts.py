@@ -104,8 +104,12 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, 
     pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
     values = cast_or_null(prepared(fitting, kind), kind)
-    if pa.types.is_temporal(kind):  # Python lacks the year 0
-        return pc.if_else(pc.greater_equal(values, pa.scalar(datetime.min, kind)), values, pa.scalar(None, kind))
+    if pa.types.is_temporal(kind):  # Python lacks the years 0 and 10000, in which times of other zones may be
+        first, last = (
+            pc.greater_equal(values, pa.scalar(datetime.min, kind)),
+            pc.less_equal(values, pa.scalar(datetime.max, kind)),
+        )
+        return pc.if_else(pc.and_(first, last), values, pa.scalar(None, kind))
     return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
 
 

@@ -150,11 +150,12 @@ def test_no_value_is_lost_whatever_the_columns_are(files: Files, rows: list[dict
                 assert kept == value or same or json.loads(kept) == value
 
 
-def test_a_time_in_the_year_10000_in_utc_is_kept_inside_of_a_struct(files: Files) -> None:
+def test_a_time_in_the_year_10000_in_utc_is_rescued_also_inside_of_a_struct(files: Files) -> None:
+    """Python has no such time: no row of a table with one could be collected."""
     file = files.file("x.json", '{"s": {"t": "9999-12-31T23:00:00-05:00"}}')
     (batch,) = Loader("s STRUCT<t: TIMESTAMP>, _rescued_data STRING")(file)
-    assert batch["s"].field(0).cast(pa.string()).to_pylist() == ["10000-01-01 04:00:00.000000Z"]
-    assert batch["_rescued_data"].to_pylist() == [None]
+    assert batch["s"].field(0).to_pylist() == [None]
+    assert batch["_rescued_data"].to_pylist() == ['{"s":{"t":"9999-12-31T23:00:00-05:00"}}']
 
 
 @pytest.mark.long
