@@ -201,8 +201,8 @@ def check_untracked(home: Home, statement: SparkStatement) -> None:
 
 
 def check_columns_stay(home: Home, statement: SparkStatement) -> None:
-    """Refuses ``ALTER TABLE`` if it moves a table, takes columns away from one that a job maintains, or gives a column of one
-    whose changes are tracked a name with which they could not be read.
+    """Refuses ``ALTER TABLE`` if it moves a table, takes columns away from a job's table, or gives a column of a tracked
+    table a name with which its changes could not be read.
 
     Raises:
         InvalidStateError, InvalidValueError: it would do so.

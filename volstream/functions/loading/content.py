@@ -406,7 +406,7 @@ def max_expanded_size(size: int) -> int:
 
 
 class _Expanding(io.BufferedIOBase):
-    """Decompressed content, of which no more is read than its file may expand to."""
+    """Decompressed content; reading it ends where it exceeds what its file may expand to."""
 
     def __init__(self, content: Any, compression: str, expansion: Expansion) -> None:
         self._content = content
