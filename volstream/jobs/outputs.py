@@ -16,7 +16,7 @@ while an attempt makes its next content, which may never be committed. So no att
 6. The leader removes outputs of replaced rows whose paths no new row names.
 
 Files that a job takes out of its own volume once they are loaded (``jobs.after_load``) are in the ledger, too: noted in 2, taken
-away in 6. A local file is moved aside first, where nobody replaces it, and goes back to its path if another version has come.
+away in 6. A local file is moved aside first, where no writer replaces it, and goes back to its path if another version has come.
 What cannot be put away stays where it is, and is tried again. No such move replaces a file.
 
 The ledger makes 5 and 6 an outbox: :func:`finish` asks the catalog which attempts were committed, and repeats what a killed
@@ -265,7 +265,8 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
         faults.point("outputs.moved")
         map_at_once(partial(_remove, store), [output for output in dead if output.path not in taken], _AT_ONCE)
         loaded = [output for output in outputs if output.state is OutputState.LOADED]
-        away: list[str | None] = [_AWAY] * len(loaded) if _is_away(store, volume) else []
+        replaced = isinstance(store, HasLocalPaths) and volume.is_replaced_by(store.root_id())
+        away: list[str | None] = [_AWAY] * len(loaded) if replaced else []
         in_the_way = away or map_at_once(partial(_set_aside, store), loaded, _AT_ONCE)
         faults.point("outputs.aside")
         reasons = away or map_at_once(partial(_take, store), loaded, _AT_ONCE)
@@ -282,11 +283,6 @@ def finish(catalog: Catalog, settings: Settings, table: str, placed: Mapping[str
 
 #: Why a loaded file was not taken away: what is missing at its path may only be out of sight.
 _AWAY = "another directory is in place of the volume's, as while a share is not mounted; wait for its next listing"
-
-
-def _is_away(store: TakesOutputs, volume: Volume) -> bool:
-    """True if another directory is at a volume's path than the newest listing found."""
-    return isinstance(store, HasLocalPaths) and volume.root_id not in (None, store.root_id())
 
 
 def _note_left(catalog: Catalog, table: str, left: Sequence[str]) -> None:
@@ -387,7 +383,7 @@ def _remove(store: TakesOutputs, output: Output) -> None:
 
 
 def _set_aside(store: TakesOutputs, output: Output) -> str | None:
-    """Moves a local file that was loaded aside, where nobody replaces it, unless another version is at its path.
+    """Moves a local file that was loaded aside, where no writer replaces it, unless another version is at its path.
 
     Returns:
         Why it stays at its path.

@@ -43,7 +43,7 @@ def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> N
     Raises:
         InvalidStateError: the table has rows of the first files of the volume, in its present version.
     """
-    leave = isinstance(replaced, FileJob) and replaced.takes_files  # those that are still there will not be loaded
+    leave = isinstance(replaced, FileJob) and replaced.takes_files  # a landing zone: loaded files have left
     if spec.write is not Write.APPEND or spec.volume is None or spec.group_by is not None or leave:
         return
     location = folders.table_location(home.warehouse, spec.into)

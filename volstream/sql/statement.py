@@ -135,9 +135,10 @@ class SparkStatement:
     @property
     def merges(self) -> bool:
         """True for MERGE, also after common table expressions."""
-        return any(
-            self.words[target - 2 : target] == ["MERGE", "INTO"] or self.words[target - 1] == "MERGE" for target in self._targets
-        )
+        before = self.words[: self._targets[0]] if self._targets else []
+        while before[-1:] and before[-1] in ("INTO", "WITH", "SCHEMA", "EVOLUTION"):
+            before.pop()
+        return before[-1:] == ["MERGE"]
 
     @property
     def creates_table(self) -> bool:
@@ -333,7 +334,7 @@ class SparkStatement:
 
     @property
     def named(self) -> Name:
-        """The name of the object that a CREATE or DROP names. Raises SqlError if there is none; InvalidValueError."""
+        """The name of the object that a CREATE or DROP names. Raises SqlError if it is missing; InvalidValueError."""
         words = self.words
         at = next((at + 1 for at, word in enumerate(words) if word in _NAMED), len(words))
         at += 3 * (words[at : at + 3] == ["IF", "NOT", "EXISTS"]) or 2 * (words[at : at + 2] == ["IF", "EXISTS"])

@@ -398,3 +398,19 @@ def test_functions_of_files_name_a_volume_and_a_path() -> None:
     for end in ("", "v", "v)", "3, path)"):
         with pytest.raises(SqlError, match="name of a volume, a comma and a path"):
             assert SparkStatement(f"SELECT file_content(VOLUME {end}").volume_calls
+
+
+@pytest.mark.parametrize(
+    ("statement", "merges"),
+    [
+        ("MERGE INTO t USING u ON true WHEN MATCHED THEN DELETE", True),
+        ("MERGE WITH SCHEMA EVOLUTION INTO t USING u ON true WHEN MATCHED THEN DELETE", True),
+        ("WITH w AS (SELECT 1 AS a) MERGE INTO t USING w ON true WHEN MATCHED THEN DELETE", True),
+        ("INSERT INTO merge SELECT 1", False),
+        ("WITH merge AS (SELECT 1) INSERT INTO t SELECT * FROM merge", False),
+        ("SELECT merge FROM t", False),
+        ("MERGE", False),
+    ],
+)
+def test_a_merge_is_known_in_all_its_forms(statement: str, merges: bool) -> None:
+    assert SparkStatement(statement).merges is merges

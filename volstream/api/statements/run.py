@@ -335,7 +335,7 @@ class SparkStatements:
             return consumption.write(location, dml, streams=streams, like=self._home.spark if watch is None else None)
 
     def _session(self, watch: JobWatch | None = None) -> AbstractContextManager[SparkSession]:
-        """Lends a session for one statement: a copy of the user's, or a new one for a job's, which depends on nobody's."""
+        """Lends a session for one statement: a copy of the user's, or a new one for a job's."""
         gateway = self._home.gateway
         return gateway.fresh() if watch is not None else gateway.copied(self._home.spark)
 

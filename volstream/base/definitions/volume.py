@@ -125,6 +125,10 @@ class Volume(VolumeOptions):
     accept_removals: bool = False
     root_id: str | None = None
 
+    def is_replaced_by(self, root_id: str | None) -> bool:
+        """True if a directory at the volume's path is another one than the newest listing found. None: unknown."""
+        return None not in (self.root_id, root_id) and self.root_id != root_id
+
     @property
     def definition(self) -> Sequence[object]:
         """The alterable attributes that determine how the volume is kept: if one of them changes, its daemon begins anew."""

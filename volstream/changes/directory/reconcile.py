@@ -182,8 +182,7 @@ def reconcile(
             confirm = ConfirmReport(store, writer.volume.selection, since, listing.as_of, listing.covers)
         with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
-            replaced = writer.volume.root_id is not None and listing.root not in (None, writer.volume.root_id)
-            held = _held(catalog, writer.volume, removals, replaced=replaced)
+            held = _held(catalog, writer.volume, removals, replaced=writer.volume.is_replaced_by(listing.root))
             for removed in removals if not held else ():
                 changes.add(removed)
         commit = writer.commit(snapshot, changes, cause)
