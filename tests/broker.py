@@ -151,23 +151,16 @@ class Broker:
             self._process = None
 
     def topic(self, partitions: int = 1, name: str | None = None, **settings: str) -> str:
-        """Creates a topic; its name."""
+        """Creates a topic; returns its name once the broker knows it. Its partitions may not have a leader yet."""
         name = name or f"t{uuid.uuid4().hex[:8]}"
         self.admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(30)
+        eventually(lambda: self._knows(name), 30)
         return name
 
     def delete(self, topic: str) -> None:
-        """Returns once it is gone."""
-
-        def is_gone() -> bool:
-            try:
-                self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-            except KafkaException:
-                return True
-            return False
-
+        """Returns once the broker does not know it."""
         self.admin.delete_topics([topic])[topic].result(30)
-        eventually(is_gone, 30)
+        eventually(lambda: not self._knows(topic), 30)
 
     def add_partitions(self, topic: str, count: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
@@ -192,6 +185,13 @@ class Broker:
 
     def producer(self, **settings: str) -> Producer:
         return Producer({"bootstrap.servers": self.address, "log_level": 0, **settings})
+
+    def _knows(self, topic: str) -> bool:
+        try:
+            self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+        except KafkaException:
+            return False
+        return True
 
     def _answers(self) -> bool:
         assert self._process is not None, "it was started"

@@ -48,8 +48,17 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
-#: A group's coordinator begins, or moves to another broker.
-_COORDINATING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
+#: A group's coordinator or a partition's leader begins (in a new topic), or moves to another broker.
+_MOVING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 
 #: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
 _TOGETHER = "Failed to create consumer"
@@ -136,15 +145,19 @@ class TopicReader(Closeable):
         """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
         hold back what follows them."""
         with self._mapped():
-            asked = [
-                self._admin.list_offsets(
-                    {TopicPartition(self._topic, partition): wanted for partition in partitions},
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=_ANSWER_SECONDS,
-                )
-                for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-            ]
-            first, after = ({position.partition: future.result().offset for position, future in each.items()} for each in asked)
+            for attempt in _attempts():
+                with attempt:
+                    asked = [
+                        self._admin.list_offsets(
+                            {TopicPartition(self._topic, partition): wanted for partition in partitions},
+                            isolation_level=IsolationLevel.READ_COMMITTED,
+                            request_timeout=_ANSWER_SECONDS,
+                        )
+                        for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+                    ]
+                    first, after = (
+                        {position.partition: future.result().offset for position, future in each.items()} for each in asked
+                    )
         return first, after
 
     def assign(self, offsets: Mapping[int, int]) -> None:
@@ -275,12 +288,12 @@ class TopicReader(Closeable):
 
 
 def _attempts() -> Iterable[stamina.Attempt]:
-    """Returns attempts at what a group's coordinator may refuse for a moment, such as when a cluster has its first group."""
+    """Returns attempts at what a broker refuses while a coordinator or a leader is elected, as in a new group or topic."""
     return stamina.retry_context(_may_pass, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
 
 
 def _may_pass(error: Exception) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _COORDINATING
+    return isinstance(error, KafkaException) and error.args[0].code() in _MOVING
 
 
 def check_properties(properties: Mapping[str, str]) -> None:

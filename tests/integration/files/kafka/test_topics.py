@@ -17,6 +17,7 @@ from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.catalog.leases import of_commits, of_source
 from volstream.errors import AlreadyExistsError, FencedError, InvalidStateError, InvalidValueError, NotFoundError, TailFullError
+from volstream.files.kafka.client import TopicReader
 from volstream.ingest.sources.kafka import rows as of_messages
 from volstream.ingest.sources.kafka.ingestion import TopicIngestion
 from volstream.ingest.sources.kafka.topic import TopicSource
@@ -45,6 +46,13 @@ def keep_on(reading: TopicIngestion) -> None:
     """Reads until that is an error."""
     while True:
         reading.step()
+
+
+def test_a_topic_is_read_while_the_leaders_of_its_partitions_are_elected(kept: Kept) -> None:
+    for _ in range(5):
+        reader = TopicReader([kept.broker.address], kept.broker.topic(partitions=8), {})
+        with reader:
+            assert reader.bounds(range(8)) == (dict.fromkeys(range(8), 0),) * 2
 
 
 def test_what_a_topic_had_and_what_comes_is_kept_as_it_is(kept: Kept) -> None:
