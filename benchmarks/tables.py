@@ -18,7 +18,7 @@ from volstream.changes.changelog.base import Deduplication
 from volstream.changes.changelog.tracked import SnapshotDifference
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 
 #: Number of rows that a commit changes: three fifths are updated, the others deleted and inserted.
 _CHANGED = 100
@@ -65,12 +65,12 @@ class Table:
 
     def source(self) -> object:
         location = self.location(f"plain{self.size}")
-        version = DeltaLog(location).latest_version()
+        version = newest_version(location)
         return self.session.spark.sql(f"SELECT * FROM table_changes_by_path({literal(location)}, {version}, {version})").toArrow()
 
     def snapshots(self) -> object:
         location = self.location(f"plain{self.size}")
-        version = DeltaLog(location).latest_version() or 0
+        version = newest_version(location) or 0
         difference = SnapshotDifference(location, _COLUMNS, _COLUMNS, {})
         text = process.read(difference, version, version, Deduplication.NET_CHANGES, compute_updates=True)
         return self.session.spark.sql(text).toArrow()
@@ -81,7 +81,7 @@ class Table:
     def bare(self) -> object:
         """Runs the same DML on the same rows, without a stream's bookkeeping."""
         location = self.location(f"keyed{self.size}")
-        version = DeltaLog(location).latest_version()
+        version = newest_version(location)
         target = table_at(self.location(f"copy{self.size}"))
         return self.session.spark.sql(
             f"INSERT INTO {target} SELECT id, name, price FROM table_changes_by_path({literal(location)}, {version}, {version})"

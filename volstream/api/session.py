@@ -243,7 +243,7 @@ class Session(Closeable):
         from volstream.api.statements import metastore
         from volstream.changes.streams.changes import query
         from volstream.spark.errors import as_sql_errors
-        from volstream.tables.delta.log import DeltaLog
+        from volstream.tables.delta.places import is_table
         from volstream.tables.delta.writer import compile_if_large
 
         first, last = (
@@ -254,7 +254,7 @@ class Session(Closeable):
             raise InvalidValueError(f"The changes of {name} need a start.", "Give startingVersion or startingTimestamp.")
         parsed = Name.parse(name)
         location = metastore.locate(self.home, parsed)
-        of_volume = not DeltaLog(location).exists() and self.home.catalog.volumes.find(parsed) is not None
+        of_volume = not is_table(location) and self.home.catalog.volumes.find(parsed) is not None
         if not of_volume:
             compile_if_large(self.spark, location)
         text = query(

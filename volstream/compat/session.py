@@ -20,7 +20,7 @@ from volstream.errors import NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.parameters import in_schema, with_parameters
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_table
 
 #: Settings of a hosted account, which a home does not have.
 ACCOUNT = frozenset({"username", "password", "service", "instance", "workspace", "vcluster", "protocol", "magic_token", "hints"})
@@ -127,7 +127,7 @@ class Session(Closeable):
 
     def _table(self, name: Name) -> DataFrame:
         home = self.native.home
-        if DeltaLog(metastore.locate(home, name)).exists():
+        if is_table(metastore.locate(home, name)):
             return Table(home, self.native.table(str(name)), name)
         # Temporary views have no schema.
         return self.sql(f"SELECT * FROM {quote(name.name) if name.schema == self._schema else name.qualified}")

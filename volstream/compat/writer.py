@@ -15,8 +15,9 @@ from volstream.spark.errors import as_sql_errors
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import type_of
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import check_writable
+from volstream.tables.delta.places import is_table
 from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Writer:
             self.mode(mode)
         target = Name.parse(name, self._schema)
         location = self._location(target)
-        present = DeltaLog(location).exists()
+        present = is_table(location)
         if present and self._mode == "ignore":
             return  # nothing is written, so nothing is consumed
         if present and self._mode.startswith("error"):
@@ -102,7 +103,7 @@ class Writer:
     def _differs(self, location: str) -> bool:
         """Returns whether the frame's columns differ from the table's. Only then are they replaced, because that removes its
         partitions and constraints."""
-        schema = DeltaLog(location).schema()
+        schema = schema_at(location)
         present = {} if schema is None else {name: schema.sql_type(name) for name in schema.columns}
         return present != {field.name: type_of(field.dataType.jsonValue()) for field in self._frame.schema.fields}
 
@@ -112,6 +113,6 @@ class Writer:
         location = metastore.locate(self._home, target)
         check_writable(self._home.catalog, target, location, self._home.warehouse)
         schemas = folders.inside(f"{self._home.warehouse}/tables")
-        if target.schema not in (DEFAULT_SCHEMA, *schemas) and not DeltaLog(location).exists():
+        if target.schema not in (DEFAULT_SCHEMA, *schemas) and not is_table(location):
             raise NotFoundError(f"There is no schema {target.schema}.", f"First: CREATE SCHEMA {target.schema}.")
         return location

@@ -22,8 +22,8 @@ from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.version import may_have_older, version_of
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.places import mapped, open_table
+from volstream.tables.delta.opened import newest_version
+from volstream.tables.delta.places import is_table, mapped, open_table
 from volstream.tables.delta.rows import queried, standard_literal, standard_name
 
 if TYPE_CHECKING:
@@ -87,10 +87,10 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
         FunctionLoadError: as :func:`version_of`.
     """
     location = folders.table_location(home.warehouse, job.into)
-    table_version = DeltaLog(location).latest_version()
+    table_version = newest_version(location)
     if table_version is None or job.write is Write.APPEND:
         return None
-    state = table_version, DeltaLog(ledger.location_of(home.warehouse, job.id)).latest_version()
+    state = table_version, newest_version(ledger.location_of(home.warehouse, job.id))
     last = _counted.get(location)
     now = time.monotonic()
     if last is None or (last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])):
@@ -175,7 +175,7 @@ def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
     """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
     yield folders.table_location(warehouse, job.into), key_column(job), "_batch_id"
     without_rows = ledger.location_of(warehouse, job.id)
-    if DeltaLog(without_rows).exists():
+    if is_table(without_rows):
         yield without_rows, ledger.KEY, "batch"
 
 

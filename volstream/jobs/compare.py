@@ -44,7 +44,7 @@ from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql.text import literal, one_of, quote_columns, table_at
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import columns_at
 from volstream.tables.delta.places import reached
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class _Run:
 
     def _existing(self) -> Sequence[str]:
         """Returns the job's columns that its table has; the job's next run adds the others."""
-        there = {name.lower() for name in DeltaLog(self._services.table_of(self._job)).columns()}
+        there = {name.lower() for name in columns_at(self._services.table_of(self._job))}
         return [field.name for field in of_job(self._job) if field.name.lower() in there]
 
     def _outcomes(

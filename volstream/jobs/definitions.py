@@ -63,8 +63,7 @@ from volstream.jobs.output_checks import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.places import is_remote
+from volstream.tables.delta.places import is_remote, is_table
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
 FUNCTION_BROKEN = "its function cannot be set up"
@@ -419,7 +418,7 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
     """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
-    if not DeltaLog(folders.table_location(warehouse, table)).exists():
+    if not is_table(folders.table_location(warehouse, table)):
         check_names(columns)
 
 

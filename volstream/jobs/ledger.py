@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.ownership import UPKEEP
-from volstream.tables.delta.places import can_create
+from volstream.tables.delta.places import can_create, is_table
 
 if TYPE_CHECKING:
     from volstream.jobs.staged import Staged
@@ -40,7 +39,7 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
     if not is_kept(location):
         return
     empty = staged.without_rows()
-    exists = DeltaLog(location).exists()
+    exists = is_table(location)
     gone = [*empty[KEY].to_pylist()]
     if exists:
         entries = direct.rows_of(location, KEY, staged.replaced_paths(), [KEY])

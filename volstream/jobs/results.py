@@ -16,7 +16,7 @@ from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
-from volstream.errors import InvalidStateError, InvalidValueError, reason_of
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import key_column, of_job, of_table, to_ddl, type_named
 from volstream.functions.types.widen import fields_added
 from volstream.jobs import code, ledger
@@ -31,8 +31,8 @@ from volstream.tables.delta import direct, folders, foreign, upkeep
 from volstream.tables.delta.columns import types_of
 from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import OpenTable, newest_version
 from volstream.tables.delta.ownership import UPKEEP, is_open, owner_of
 from volstream.tables.delta.writer import DeltaWriter
 
@@ -88,7 +88,7 @@ class ResultTables:
 
     def exists(self, job: FileJob) -> bool:
         """Returns whether the job's table exists, judging by its log."""
-        return DeltaLog(self.location_of(job)).latest_version() is not None
+        return newest_version(self.location_of(job)) is not None
 
     def prepare(self, job: FileJob) -> FileJob:
         """Creates the job's table, or checks that the job may write to it; returns the job, with ``clean`` up to date.
@@ -100,29 +100,29 @@ class ResultTables:
             InvalidValueError: a column's type differs from the function's.
         """
         location = self.location_of(job)
-        log = DeltaLog(location)
         wanted = of_table(job)
-        existing = log.columns()
-        if not existing:
+        table = OpenTable.newest(location)
+        if table is None or not table.schema.types:
             properties = {OWNER: job.id} if job.write is Write.UPSERT else {UPKEEP: "on"}
             if not direct.create(location, wanted, properties):
                 self._delta.create(location, to_ddl(wanted), properties | {"delta.enableDeletionVectors": "true"})
-            if job.write is Write.UPSERT and log.properties().get(OWNER) == job.id:
+            table = OpenTable.newest(location)
+            if table is None:
+                raise DependencyError(f"The table {job.into} was dropped while its job created it.")
+            if job.write is Write.UPSERT and table.properties.get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job), verified_version=None)
-            existing = log.columns()  # a log; or another job created the table first and owns it
-        log.check_plain(job.into)
+        table.check_plain(job.into)  # a log; or another job created the table first and owns it
         if not loads(job):
             check_target(self._catalog, job.into, location, of_job(job).names)
-        properties = log.properties()
-        owner = properties.get(OWNER)
+        owner = table.properties.get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
             self._check_owner(job, owner)
-        self._fit(job, location, existing, wanted)
+        self._fit(job, location, table.schema.types, wanted)
         if taken:
             self._delta.set_properties(location, {OWNER: job.id})
             return self._catalog.jobs.change(job, clean=False, may_have_strays=True)
-        if job.clean and is_open(properties):
+        if job.clean and is_open(table.properties):
             return self._catalog.jobs.change(job, clean=False)
         return job
 
@@ -213,7 +213,7 @@ class ResultTables:
                 f"Let {job.name} write another table, or only append to it (write append).",
             )
 
-    def _fit(self, job: FileJob, location: str, existing: dict[str, str], wanted: pa.Schema) -> None:
+    def _fit(self, job: FileJob, location: str, existing: Mapping[str, str], wanted: pa.Schema) -> None:
         present = {name.lower(): kind for name, kind in existing.items()}
         missing: list[str] = []
         for field, kind in zip(wanted, types_of(wanted), strict=True):

@@ -16,7 +16,7 @@ from volstream.jobs.home import Home
 from volstream.jobs.services import JobServices
 from volstream.spark.frames import relation
 from volstream.tables.delta import direct, folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import columns_at
 
 #: Number of files from which a sample is chosen.
 _CANDIDATES = 1000
@@ -48,7 +48,7 @@ def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> N
         return
     location = folders.table_location(home.warehouse, spec.into)
     volume = home.catalog.volumes.get(spec.volume)
-    if not {"_file_path", "_file_version"} <= DeltaLog(location).columns().keys() or _listed(home, volume) is None:
+    if not {"_file_path", "_file_version"} <= columns_at(location).keys() or _listed(home, volume) is None:
         return
     files = _candidates(JobServices(home), volume, spec.where, lambda _: True)
     paths = {file.relative_path for file in files}

@@ -9,8 +9,8 @@ from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError
 from volstream.tables.delta.columns import Schema
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.ownership import INCIDENTAL, WRITERS, is_open
 
 
@@ -25,15 +25,14 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
     Raises:
         InvalidStateError: the table was not created by a job, is in use, and lacks some of the columns.
     """
-    log = DeltaLog(location)
-    schema = log.schema()
-    if schema is None or is_of_job(schema):
+    opened = OpenTable.newest(location)
+    if opened is None or is_of_job(schema := opened.schema):
         return
     present = {name.lower() for name in schema.columns}
     missing = [name for name in columns if name.lower() not in present]
     if not missing or is_open(schema.properties):
         return
-    if log.rows() != 0 or catalog.streams.list(source_kind=SourceKind.TABLE, source_id=str(table)):
+    if opened.rows != 0 or catalog.streams.list(source_kind=SourceKind.TABLE, source_id=str(table)):
         raise InvalidStateError(
             f"The table {table} was not created by a job, and the job would add columns to it: {', '.join(missing)}.",
             f"Name another table. To fill this one nevertheless: ALTER TABLE {table} SET PROPERTIES ('{WRITERS}' = 'any').",

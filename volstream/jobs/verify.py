@@ -30,7 +30,8 @@ from volstream.sql.text import literal, table_at
 from volstream.tables.delta import folders, foreign
 from volstream.tables.delta.damage import Bounds, Damage
 from volstream.tables.delta.foreign import ForeignCommit, History
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
+from volstream.tables.delta.places import is_table
 from volstream.tables.delta.writer import compile_if_large
 
 if TYPE_CHECKING:
@@ -168,8 +169,7 @@ def compared(
         recreated: the directory may have been made again, so that its versions say nothing of the stream's beginning.
     """
     stream, location, key = services.stream(job), services.table_of(job), key_column(job)
-    log = DeltaLog(location)
-    version = log.latest_version()
+    version = newest_version(location)
     compile_if_large(session, location)
     history, since = History(0), -1
     if version is not None:
@@ -276,7 +276,7 @@ def _outcomes(
         relation(session, rows).createOrReplaceTempView(name)
     touched = "SELECT key, max(version) AS version FROM volstream_touched GROUP BY key"
     empty = "SELECT '' AS path, '' AS version, '' AS batch LIMIT 0"
-    if DeltaLog(kept).exists():
+    if is_table(kept):
         empty = f"SELECT path, version, batch FROM {table_at(kept)}"
     by_version = job.write is Write.APPEND
     rows = (

@@ -14,7 +14,7 @@ from volstream.jobs.verify import Verification, compared
 from volstream.jobs.verify_outputs import compared_outputs
 from volstream.tables.delta import folders
 from volstream.tables.delta.damage import Damage
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_table
 
 
 class VerifyRun(Run):
@@ -89,7 +89,7 @@ class VerifyRun(Run):
         checkpoint leaves that log intact."""
         intent = self.services.catalog.consumptions.open_intent(self.job.stream_id)
         of_table = damage.location == self.services.table_of(self.job)
-        if intent is not None and damage.log and of_table and not DeltaLog(damage.location).exists():
+        if intent is not None and damage.log and of_table and not is_table(damage.location):
             self.services.catalog.consumptions.abort(intent, f"The table is damaged: {damage}.")
 
     def _noted(self, found: Verification, version: int | None = None) -> Verification:

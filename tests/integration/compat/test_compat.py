@@ -16,7 +16,7 @@ from volstream.base.model.work import BatchState
 from volstream.compat import DataFrame, Session, Table, when_matched, when_not_matched
 from volstream.compat import functions as F  # noqa: N812  # everybody's name for it
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, SqlError, StreamBusyError
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_table
 
 
 class Compat:
@@ -173,7 +173,7 @@ def test_an_interruption_after_the_commit_leaves_the_table(compat: Compat, commi
     with interrupted("return" if committed else "call", "volstream.tables.delta.writer.with_retries"):
         compat.save(frame)
     assert compat.unread() == (0 if committed else 2)
-    assert DeltaLog(compat.home.location("u")).exists() is committed
+    assert is_table(compat.home.location("u")) is committed
     compat.save(frame)
     assert compat.rows("SELECT * FROM u$") == [(1,), (2,)]
 

@@ -29,7 +29,7 @@ from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import tell
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_table
 from volstream.tables.delta.rows import queried
 
 #: Each row says what made it: a number in the code, an argument, a package of the environment, and how many columns it filled. How
@@ -217,7 +217,7 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(
                 process(turned)
             home, job = place.session.home, place.session.jobs.get("j")
             kept = ledger.location_of(home.warehouse, job.id)
-            entries = queried(kept, "SELECT * FROM rows").to_pylist() if DeltaLog(kept).exists() else []
+            entries = queried(kept, "SELECT * FROM rows").to_pylist() if is_table(kept) else []
             values = {version.number: value_of(version) for version in home.catalog.codes.versions(job.id)}
             batches = home.catalog.codes.of_batches(str(entry["batch"]) for entry in entries)
             for entry in entries:

@@ -29,6 +29,7 @@ from volstream.jobs.staged import Staged
 from volstream.jobs.stager import target_of_rows, work_on
 from volstream.tables.delta.folders import table_location
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.writer import DeltaWriter
 
 FAILING = "def f(file):\n    raise ValueError('no good')\n"
@@ -286,7 +287,9 @@ def test_a_job_whose_run_died_mid_batch_can_be_dropped_without_running_it(place:
     place.session.jobs.drop("j")
     assert place.table() == [("a", 1)]
     # The process that had begun it can no longer commit.
-    marked = DeltaLog(table_location(place.session.home.warehouse, Name.parse("t"))).last_transaction(intent.app_id())
+    table = OpenTable.newest(table_location(place.session.home.warehouse, Name.parse("t")))
+    assert table is not None
+    marked = table.transaction(intent.app_id())
     assert marked is not None
     assert marked >= intent.marker_sequence
 

@@ -17,7 +17,7 @@ from volstream.spark.frames import bound_to
 from volstream.spark.views import Views
 from volstream.sql.text import parquet_at, table_at
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import columns_at
 from volstream.tables.delta.ownership import check_writable
 from volstream.tables.delta.writer import with_retries
 
@@ -130,7 +130,7 @@ class StreamBatch:
 
     def _target(self, name: str) -> tuple[str, Sequence[str]]:
         location = metastore.locate(self._home, Name.parse(name))
-        columns = DeltaLog(location).columns()
+        columns = columns_at(location)
         if not columns:
             near = folders.like_one(self._home.warehouse, Name.parse(name))
             raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")

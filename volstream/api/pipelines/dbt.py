@@ -13,7 +13,7 @@ from volstream.functions.schema import PROVENANCE
 from volstream.ops.inspection.tables import table_names
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -52,7 +52,7 @@ def to_dbt(home: Home) -> tuple[str, int]:
         tables: list[str] = []
         for name in names:
             location = folders.table_location(home.warehouse, name)
-            columns = DeltaLog(location).schema()
+            columns = schema_at(location)
             if columns is not None:
                 tables += _table(name, location, columns, jobs.get(name))
                 count += 1

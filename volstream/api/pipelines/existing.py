@@ -140,7 +140,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
     if wanted is not None and not wanted:
         return
     from volstream.tables.delta import folders
-    from volstream.tables.delta.log import DeltaLog
+    from volstream.tables.delta.opened import schema_at
 
     kept_elsewhere = {job.name for job in jobs if isinstance(job, DynamicJob)}
     kept_elsewhere |= {source.name for source in home.catalog.sources.list()}
@@ -149,7 +149,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
         if isinstance(job, FileJob):
             writers.setdefault(job.into, []).append(job)
     for name in _names(home) if wanted is None else wanted:
-        schema = None if name in kept_elsewhere else DeltaLog(folders.table_location(home.warehouse, name)).schema()
+        schema = None if name in kept_elsewhere else schema_at(folders.table_location(home.warehouse, name))
         if schema is None:
             continue
         added = _added(writers.get(name, ()))

@@ -161,11 +161,11 @@ def _copy_definitions(home: Home, scratch: Home) -> None:
 def _copy_table(home: Home, scratch: Home, name: Name) -> None:
     from volstream.api.statements import metastore
     from volstream.changes.streams.source import tracked
-    from volstream.tables.delta.log import DeltaLog
+    from volstream.tables.delta.opened import schema_at
 
     if home.catalog.streams.find(name) is not None:
         return
-    schema = DeltaLog(metastore.locate(home, name)).schema()
+    schema = schema_at(metastore.locate(home, name))
     if schema is not None:
         _empty_table(scratch, name, schema.columns, schema.primary_key, tracked=tracked(schema))
 

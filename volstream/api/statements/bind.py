@@ -38,7 +38,6 @@ from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, parquet_at, quote_column
 from volstream.sql.tokens import Edit
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.places import is_folder, is_table
 from volstream.tables.delta.writer import compile_if_large
 
@@ -138,7 +137,7 @@ class Binding:
         near = folders.like_one(self._home.warehouse, reference.name, streams)
         name = reference.name
         job = self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name)
-        if job is not None and not DeltaLog(folders.table_location(self._home.warehouse, name)).exists():
+        if job is not None and not is_table(folders.table_location(self._home.warehouse, name)):
             creates = f"The job {job.name} creates it with its first batch."
             raise SqlError(f"The table {name} does not exist yet.", creates)
         if near and not self.spark.catalog.tableExists(statement.text[reference.start : reference.end]):

@@ -27,8 +27,8 @@ from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
 from volstream.sql.tokens import Edit
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import OpenTable, columns_at, schema_at
 from volstream.tables.delta.ownership import owner_of
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 from volstream.tables.delta.writer import with_retries
@@ -101,23 +101,23 @@ def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
         FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
     """
     location = folders.table_location(home.warehouse, job.into)
-    log = DeltaLog(location)
-    if log.properties().get(OWNER) != job.id:
+    table = OpenTable.newest(location)
+    if table is None or table.properties.get(OWNER) != job.id:
         raise InvalidStateError(
             f"The dynamic table {job.name} is missing or was replaced.", "Create it again: CREATE OR REPLACE DYNAMIC TABLE."
         )
-    log.check_plain(job.into)
+    table.check_plain(job.into)
     streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
     with _telling_what_helps(job), as_sql_errors(), home.consumption(job=job) as consumption:
         consumption.take(*streams)
         refreshing = _Refresh(home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams})
         if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):
             with home.gateway.fresh() as spark:
-                refreshing.add_columns(spark, location, list(log.columns()))
+                refreshing.add_columns(spark, location, list(columns_at(location)))
 
         def write(spark: SparkSession) -> None:
             with watch.over(spark):
-                refreshing.run(spark, location, list(log.columns()))
+                refreshing.run(spark, location, list(columns_at(location)))
 
         return consumption.write(location, write) or 0
 
@@ -277,8 +277,7 @@ def streams_of(home: Home, name: Name, query: str) -> Sequence[StreamSpec]:
 
 def _track(home: Home, location: str) -> None:
     """Makes a table that a job of this home keeps track its changes."""
-    log = DeltaLog(location)
-    schema = log.schema()
+    schema = schema_at(location)
     if schema is None or tracked(schema) or owner_of(home.catalog, location) is None:
         return
     with map_spark_errors(), home.gateway.pooled() as spark:

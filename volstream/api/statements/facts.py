@@ -19,7 +19,7 @@ from volstream.functions.types.kinds import BY_PYTHON
 from volstream.ops.inspection.tables import table_names
 from volstream.sql.scanning import SESSION_CATALOG
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 
 if TYPE_CHECKING:
     from volstream.base.model.names import Name
@@ -65,7 +65,7 @@ def _of_tables(home: Home, relation: str) -> Iterator[Sequence[Mapping[str, Any]
             continue
         found = None
         with suppress(DependencyError):
-            found = DeltaLog(folders.table_location(home.warehouse, table)).schema()
+            found = schema_at(folders.table_location(home.warehouse, table))
         if found is not None:
             yield [
                 {

@@ -21,7 +21,8 @@ from volstream.spark.views import Views
 from volstream.sql.scanning import parts_at
 from volstream.sql.text import quote_column, type_of
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog, retention
+from volstream.tables.delta.log import retention
+from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import check_writable, owner_of
 
 if TYPE_CHECKING:
@@ -170,15 +171,15 @@ def check_vacuum(home: Home, statement: SparkStatement) -> None:
         name = None if named is None else named.name
     if name is None:
         return
-    log = DeltaLog(folders.table_location(home.warehouse, name))
-    schema = log.schema()
+    location = folders.table_location(home.warehouse, name)
+    schema = schema_at(location)
     if schema is None:
         return
     kept = retention(schema.properties)
     if "RETAIN" in words[:-1]:
         kept = timedelta(hours=float(words[words.index("RETAIN") + 1]))
     horizon = datetime.now(UTC) - kept
-    found = behind(home.catalog.streams.list(source_id=str(name)), log.location, horizon)
+    found = behind(home.catalog.streams.list(source_id=str(name)), location, horizon)
     if found is not None:
         stream, begin = found
         raise InvalidStateError(
@@ -221,7 +222,7 @@ def check_columns_stay(home: Home, statement: SparkStatement) -> None:
     if adds or after[:2] in (["RENAME", "COLUMN"], ["DROP", "COLUMN"], ["DROP", "COLUMNS"], ["REPLACE", "COLUMNS"]):
         check_writable(home.catalog, named.name, location, home.warehouse)
     if after[:1] in (["ADD"], ["RENAME"]):
-        schema = DeltaLog(location).schema()
+        schema = schema_at(location)
         said = {token.text.lower() for token in statement.tokens_after(named.end)} - {*(schema.columns if schema else ())}
         if schema is not None and tracked(schema) and (reserved := RESERVED_COLUMNS & said):
             raise InvalidValueError(f"The column name {min(reserved)} is reserved for streams.", "Choose another name.")

@@ -17,7 +17,7 @@ from volstream.spark.errors import condition_of, map_spark_errors
 from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_table
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -45,7 +45,7 @@ class Entry:
 def locate(home: Home, name: Name) -> str:
     """Returns the table's actual or future location. Asks Spark if the warehouse lacks the table and Spark has a metastore."""
     location = folders.table_location(home.warehouse, name)
-    if DeltaLog(location).exists() or not is_configured(home.settings):
+    if is_table(location) or not is_configured(home.settings):
         return location
     from pyspark.errors import AnalysisException
 

@@ -23,7 +23,8 @@ from volstream.spark.errors import as_sql_errors
 from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog, actions
+from volstream.tables.delta.log import actions
+from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import is_table, reached
 
 if TYPE_CHECKING:
@@ -160,4 +161,4 @@ def _add(home: Home, metastore: str, spark: SparkSession, name: Name, location: 
 def _is_empty(location: str) -> bool:
     """True if a table has a single version, without columns, which no job and no other statement makes."""
     [metadata] = (action["metaData"] for action in actions(location, 0, '"metaData"'))
-    return DeltaLog(location).latest_version() == 0 and not json.loads(metadata["schemaString"])["fields"]
+    return newest_version(location) == 0 and not json.loads(metadata["schemaString"])["fields"]

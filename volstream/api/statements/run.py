@@ -44,8 +44,9 @@ from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import PRIMARY_KEY, Schema
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import columns_at, properties_at, schema_at
 from volstream.tables.delta.ownership import check_writable, owner_of
+from volstream.tables.delta.places import is_table
 from volstream.tables.delta.writer import with_retries
 from volstream.tables.tails.snapshot import TailedTable
 
@@ -107,7 +108,7 @@ def target_of(home: Home, dml: SparkStatement) -> tuple[Name, str]:
 
 def check_exists(home: Home, name: Name, location: str) -> None:
     """Raises SqlError if there is no Delta table at the location."""
-    if not DeltaLog(location).exists():
+    if not is_table(location):
         near = folders.like_one(home.warehouse, name)
         raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
 
@@ -220,7 +221,7 @@ class SparkStatements:
             shorthand = SHORTHANDS.get(key.lower())
             properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.target, properties)
-        schema = DeltaLog(folders.table_location(self._home.warehouse, statement.target)).schema()
+        schema = schema_at(folders.table_location(self._home.warehouse, statement.target))
         if "primary_key" in statement.options:
             properties[PRIMARY_KEY] = _key_of(statement.target, schema, statement.options["primary_key"])
         if schema is None and any(key.lower() == "change_tracking" for key in said):
@@ -276,7 +277,7 @@ class SparkStatements:
                     "Replacing a table by the rows of a stream could lose the table's own rows if it failed.",
                     "Use INSERT OVERWRITE, or drop the table first.",
                 )
-            if "EXISTS" in words[:6] and DeltaLog(location).exists():
+            if "EXISTS" in words[:6] and is_table(location):
                 return Result([], [])  # the statement does nothing, so nothing is consumed
             with creating(self._home, target):
                 self._create_empty(insert[0], target)
@@ -300,7 +301,7 @@ class SparkStatements:
     def _identify_key(self, spark: SparkSession, table: Name) -> None:
         """Has the PRIMARY KEY of a new table name its columns by what stays when they are renamed, which Delta chose."""
         location = folders.table_location(self._home.warehouse, table)
-        schema = DeltaLog(location).schema()
+        schema = schema_at(location)
         if schema is None or not schema.primary_key:
             return
         key = json.dumps(schema.ids_of(schema.primary_key))
@@ -322,7 +323,7 @@ class SparkStatements:
                 binding = Binding(self._home, spark, consumption, with_arrived=watch is None)
                 bound = binding.bind(statement)
                 if statement.merges:
-                    columns = list(DeltaLog(location).columns())
+                    columns = list(columns_at(location))
                     bound = adapt.insert_all_columns(bound, columns)
                     bound = adapt.filtered_merge(bound, lambda query: spark.sql(query).columns, columns)
                 with nullcontext() if watch is None else watch.over(spark):
@@ -341,7 +342,7 @@ class SparkStatements:
 
     def _columns_of_target(self, statement: SparkStatement) -> list[str]:
         locations = (folders.table_location(self._home.warehouse, target.name) for target in statement.targets[:1])
-        return [column for location in locations for column in DeltaLog(location).columns()]
+        return [column for location in locations for column in columns_at(location)]
 
     def _created(self, statement: SparkStatement) -> Name | None:
         """Returns the table that a CREATE TABLE names, if volstream manages it.
@@ -371,7 +372,7 @@ class SparkStatements:
         for reference in written:
             location = metastore.locate(self._home, reference.name)
             check_writable(self._home.catalog, reference.name, location, self._home.warehouse)
-            if words[0] != "CREATE" and not reference.qualified and not DeltaLog(location).exists():
+            if words[0] != "CREATE" and not reference.qualified and not is_table(location):
                 check_no_view(self._home, reference.name)
 
     def _drop(self, spark: SparkSession, statement: SparkStatement, text: str) -> DataFrame:
@@ -386,7 +387,7 @@ class SparkStatements:
         location = folders.table_location(self._home.warehouse, name)
         try:
             if location == folders.own_location(self._home.warehouse, name):
-                DeltaLog(location).properties()
+                properties_at(location)
                 TailedTable.open(location)
         except DependencyError as error:
             if error.transient:

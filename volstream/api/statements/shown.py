@@ -12,8 +12,8 @@ from volstream.base.model.units import format_duration
 from volstream.ops.inspection.tables import missing
 from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
 from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY, definition_of
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def created_table(home: Home, name: Name) -> str:
         NotFoundError: there is no such table.
     """
     location = metastore.locate(home, name)
-    schema = DeltaLog(location).schema()
+    schema = schema_at(location)
     if schema is None:
         raise missing(home, name)
     [detail] = home.spark.sql(f"DESCRIBE DETAIL {table_at(location)}").collect()

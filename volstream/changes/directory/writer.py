@@ -191,16 +191,13 @@ class DirectoryWriter:
         return self._committed(refresh)
 
     def maintain(self) -> bool:
-        """Folds the tail into the base if worthwhile, drops unneeded history, and keeps logs short; returns True if it made a
-        commit."""
+        """Folds the tail into the base if worthwhile, and drops unneeded history; returns True if it made a commit."""
         snapshot = self.open()
         done = False
         if self._is_worth_folding(snapshot):
             snapshot, done = self._fold(snapshot), True
         if self._trim(snapshot):
             done = True
-        for part in (self._base, self._tail):
-            part.maintain()
         return done
 
     def sweep(self) -> None:

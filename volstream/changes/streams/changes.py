@@ -16,7 +16,7 @@ from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 
 
 def query(
@@ -82,11 +82,10 @@ def _tracked(source: TableSource, first: int, last: int) -> Schema:
         InvalidStateError: the table's changes are not tracked.
         InvalidValueError: changes are tracked now, but were not at one of the versions.
     """
-    log = DeltaLog(source.location)
-    after, now = log.schema(last), log.schema()
+    after, now = schema_at(source.location, last), schema_at(source.location)
     assert after is not None, "the version is in the log"
     check_tracked(source.name, now or after)
-    if not all(schema is not None and tracked(schema) for schema in (log.schema(first), after)):
+    if not all(schema is not None and tracked(schema) for schema in (schema_at(source.location, first), after)):
         since = source.tracked_since(min(first, last))
         raise InvalidValueError(
             f"The changes of table {source.name} have been tracked since version {since}.",

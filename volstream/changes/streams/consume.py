@@ -20,6 +20,7 @@ from volstream.errors import FencedError, InvalidStateError, StorageError, Targe
 from volstream.tables.delta import durable
 from volstream.tables.delta.log import Commit, DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -63,10 +64,10 @@ class Consumer:
             TargetLostError: the target was dropped, or its log is ahead of the catalog's sequence.
         """
         target = self._target(location, streams)
-        log = DeltaLog(location)
+        table = OpenTable.newest(location)
         for batch in batches:
             stream = self._catalog.streams.by_id(batch.stream_id)
-            used = log.last_transaction(app_id(batch.stream_id))
+            used = None if table is None else table.transaction(app_id(batch.stream_id))
             if stream is not None and used is not None and used > stream.sequence:
                 raise InvalidStateError(
                     f"The table at {location} has already seen consumption {used} of stream {stream.name}, but the "
@@ -201,20 +202,20 @@ class Consumer:
             TargetLostError: the target was dropped or replaced; or the number is used, and no log entry shows by whom.
         """
         target = intent.targets[number]
-        log = DeltaLog(target.location)
-        for commit in log.commits_after(target.version):
+        for commit in DeltaLog(target.location).commits_after(target.version):
             metadata = commit.metadata
             if metadata.get("attempt") == intent.attempt and metadata.get("statement", 0) == number:
                 return CommitFinding(FoundCommit.COMMIT, commit)
             ours = metadata.get("stream") == intent.marker_stream_id and metadata.get("statement", 0) == number
             if ours and metadata.get("fence") == intent.marker_sequence:
                 return CommitFinding(FoundCommit.FENCE, commit)
-        if log.table_id() != target.table_id:
+        table = OpenTable.newest(target.location)
+        if table is None or table.id != target.table_id:
             raise TargetLostError(
                 f"The table at {target.location} was dropped or re-created while a consumption was writing it.",
                 "Decide manually: volstream resolve STREAM committed|aborted.",
             )
-        used = log.last_transaction(intent.app_id(number))
+        used = table.transaction(intent.app_id(number))
         if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
                 f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is already committed in "
@@ -225,10 +226,10 @@ class Consumer:
 
     @staticmethod
     def _target(location: str, streams: Sequence[str]) -> Target:
-        head = DeltaLog(location).head()
-        if head is None:
+        table = OpenTable.newest(location)
+        if table is None:
             raise TargetLostError(f"The table at {location} no longer exists.", "Replace the job, or restore the table.")
-        return Target(location, head[1], head[0], streams)
+        return Target(location, table.id, table.version, streams)
 
 
 def _keep(target: Target, commit: Commit) -> None:

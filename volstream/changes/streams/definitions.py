@@ -17,7 +17,8 @@ from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValue
 from volstream.files.volumes.access import job_emptying_shared
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import Schema
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import OpenTable, schema_at
+from volstream.tables.delta.places import is_table
 
 #: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
@@ -39,7 +40,7 @@ def create_stream(
     existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
-    if DeltaLog(folders.table_location(warehouse, spec.name)).exists():
+    if is_table(folders.table_location(warehouse, spec.name)):
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)
     volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
@@ -86,13 +87,14 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
 
 
 def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
-    log = DeltaLog(folders.table_location(warehouse, name))
-    head, schema = log.head(), log.schema()
-    if head is None or schema is None:
+    location = folders.table_location(warehouse, name)
+    table = OpenTable.newest(location)
+    if table is None:
         raise NotFoundError(
             f"There is no table {name}.",
             f"{folders.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
         )
+    schema = table.schema
     check_tracked(name, schema)
     reserved = RESERVED_COLUMNS & {column.lower() for column in schema.columns}
     if reserved:
@@ -100,16 +102,16 @@ def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
             f"The table {name} has a column {min(reserved)}, whose name is reserved for streams.", "Rename the column."
         )
     identity = identifying(name, schema, spec.identity) or schema.primary_key
-    offset = head[0]
+    offset = table.version
     if spec.at_version is not None or spec.at_timestamp is not None:
-        offset = TableSource(name, log.location, warehouse).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
-        then = log.schema(offset)
+        offset = TableSource(name, location, warehouse).resolve(f"table {name}", spec.at_version, _utc(spec.at_timestamp))
+        then = schema_at(location, offset)
         if then is None or not tracked(then):
             raise InvalidValueError(
                 f"The changes of table {name} were not tracked yet at version {offset}.",
                 "Give a later version or time, or omit it: the stream then starts now.",
             )
-    return _stream(spec, SourceKind.TABLE, str(name), name, head[1], offset, identity, schema.ids_of(identity))
+    return _stream(spec, SourceKind.TABLE, str(name), name, table.id, offset, identity, schema.ids_of(identity))
 
 
 def _stream(

@@ -29,7 +29,9 @@ from volstream.tables.delta.columns import PRIMARY_KEY, Schema
 from volstream.tables.delta.history import RETENTION
 from volstream.tables.delta.log import Commit, DeltaLog, is_on, retention
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import OpenTable, has_newer, newest_version, schema_at
 from volstream.tables.delta.ownership import INCIDENTAL, UPKEEP, WRITERS
+from volstream.tables.delta.places import is_table
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 from volstream.tables.delta.writer import is_large
 
@@ -117,7 +119,8 @@ class TableSource:
 
     def head(self) -> tuple[int, str] | None:
         """Returns the newest version and an id that changes when the source is re-created; None if it does not exist."""
-        return DeltaLog(self.location).head()
+        table = OpenTable.newest(self.location)
+        return None if table is None else (table.version, table.id)
 
     def make_durable(self, table_id: str, version: int) -> None:
         """Makes the versions up to one survive a power cut, before the catalog records that they were consumed."""
@@ -126,7 +129,9 @@ class TableSource:
     def missing(self, after: int, until: int) -> str | None:
         """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
         log = DeltaLog(self.location)
-        if not log.readable_from(after) or log.schema(after) is None:  # old images need the columns before the range
+        if (
+            not log.readable_from(after) or schema_at(self.location, after) is None
+        ):  # old images need the columns before the range
             return f"the changes after version {after} are no longer kept"
         untracked = next((version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None)
         if untracked is not None:
@@ -136,8 +141,7 @@ class TableSource:
 
     def has_newer(self, version: int | None, table_id: str | None) -> bool:
         """True if something may have changed after a version of the table with this id (None: ever). Does not use Spark."""
-        log = DeltaLog(self.location)
-        return log.exists() if version is None else log.has_newer(version, table_id)
+        return is_table(self.location) if version is None else has_newer(self.location, version, table_id)
 
     def redefined(self, after: int, until: int) -> bool:
         """True if a query may yield another value for a row that is the same at both versions: see :meth:`Schema.redefines`."""
@@ -154,8 +158,7 @@ class TableSource:
 
     def stale_after(self, offset: int) -> datetime | None:
         """Returns when changes after a version may be deleted; None if there are none, or none will be deleted."""
-        log = DeltaLog(self.location)
-        schema, first = log.schema(), log.first_change_after(offset)
+        schema, first = schema_at(self.location), DeltaLog(self.location).first_change_after(offset)
         return None if first is None or schema is None else first.timestamp + retention(schema.properties)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
@@ -290,12 +293,11 @@ class TableSource:
 
     def tracked_since(self, version: int) -> int:
         """Returns the first version after a given one from which the table's changes have been tracked without interruption."""
-        log = DeltaLog(self.location)
-        newest = [*self._schemas(version, log.latest_version() or version).items()][::-1]
+        newest = [*self._schemas(version, newest_version(self.location) or version).items()][::-1]
         return min(at for at, _ in itertools.takewhile(lambda pair: tracked(pair[1]), newest))
 
     def _schema(self, version: int) -> Schema:
-        schema = DeltaLog(self.location).schema(version)
+        schema = schema_at(self.location, version)
         if schema is None:
             raise DependencyError(f"The table {self.name} cannot be read at version {version}.")
         return schema

@@ -51,7 +51,7 @@ from volstream.spark.views import Views
 from volstream.sql.text import table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import PRIMARY_KEY
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.tracking import PROPERTIES as TRACKING
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
     """Returns whether a Delta version of the table has the same rows. Columns that the file lacks are NULL in it."""
     from pyspark.errors import AnalysisException
 
-    schema = None if version is None else DeltaLog(location).schema(version)
+    schema = None if version is None else schema_at(location, version)
     columns = [] if schema is None else schema.columns
     present = {name.lower() for name in rows.columns}
     if not present <= {name.lower() for name in columns}:
@@ -372,7 +372,7 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
 
 def _fit(home: Home, location: str, columns: pa.Schema, source: Source) -> None:
     """Creates the table, or adds the columns that it lacks."""
-    schema = DeltaLog(location).schema()
+    schema = schema_at(location)
     writer = home.delta
     if schema is None:
         properties = {**TRACKING, **KEPT, PRIMARY_KEY: json.dumps([source.primary_key])}

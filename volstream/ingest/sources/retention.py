@@ -10,7 +10,7 @@ from volstream.ingest.sources.tables import EVENT_COLUMNS
 from volstream.spark.errors import map_spark_errors
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def expire(home: Home, source: Source) -> bool:
     if source.retention_policy is None:
         return False
     limit = datetime.now(UTC) - timedelta(seconds=source.retention_policy)
-    arrived = DeltaLog(location).bounds().get(_ARRIVED)
+    table = OpenTable.newest(location)
+    arrived = None if table is None else table.bounds().get(_ARRIVED)
     oldest = None if arrived is None else arrived.least
     if not isinstance(oldest, datetime) or oldest >= limit:
         return False

@@ -16,8 +16,7 @@ from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest.ending import end
 from volstream.tables.delta import direct, folders
 from volstream.tables.delta.columns import PRIMARY_KEY
-from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.places import can_create
+from volstream.tables.delta.places import can_create, is_table
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -73,7 +72,7 @@ def drop(home: Home, source: Source) -> None:
 def check_free(home: Home, name: Name) -> None:
     """Raises AlreadyExistsError if a table or a stream has the name; InvalidValueError if no table can have it."""
     check_table(name)
-    if home.catalog.streams.find(name) is not None or DeltaLog(folders.table_location(home.warehouse, name)).exists():
+    if home.catalog.streams.find(name) is not None or is_table(folders.table_location(home.warehouse, name)):
         raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
 
 

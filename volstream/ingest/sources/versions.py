@@ -20,6 +20,8 @@ from volstream.tables.delta import direct, folders, rows
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import columns_at, newest_version
+from volstream.tables.delta.places import is_table
 from volstream.tables.tails.lookup import Lookup
 
 if TYPE_CHECKING:
@@ -48,11 +50,11 @@ def alone(home: Home, name: Name) -> Iterator[None]:
 
 def _note_lost(home: Home, name: Name) -> None:
     """Records versions whose makers died between the commit and :func:`note`."""
-    source, log = home.catalog.sources.find(name), DeltaLog(folders.table_location(home.warehouse, name))
-    if source is None or not source.immutable or not log.exists():
+    source, location = home.catalog.sources.find(name), folders.table_location(home.warehouse, name)
+    if source is None or not source.immutable or not is_table(location):
         return
     noted = source.options.get("versions", {})
-    for commit in log.commits_after(max(map(int, noted.values()), default=0)):
+    for commit in DeltaLog(location).commits_after(max(map(int, noted.values()), default=0)):
         if "version" in commit.metadata:
             note(home, source, int(commit.metadata["version"]), commit.version)
 
@@ -162,7 +164,7 @@ def overwrite(home: Home, location: str, version: int, rows_in: Callable[[SparkS
     with writer.marked(_marker(version), location, rows=count) as session:
         frame = rows_in(session)
         names = {name.lower() for name in frame.columns}
-        columns = [quote(name) if name.lower() in names else f"NULL AS {quote(name)}" for name in DeltaLog(location).columns()]
+        columns = [quote(name) if name.lower() in names else f"NULL AS {quote(name)}" for name in columns_at(location)]
         views = Views(session)
         query = f"SELECT {', '.join(columns)} FROM {views.show(frame)}"
         writer.merge(session, f"INSERT OVERWRITE {table_at(location)} {query}")
@@ -212,7 +214,7 @@ def note(home: Home, source: Source, version: int, delta: int | None = None) -> 
     versions = source.options.get("versions", {})
     if str(version) not in versions:
         if delta is None:
-            delta = DeltaLog(folders.table_location(home.warehouse, source.name)).latest_version()
+            delta = newest_version(folders.table_location(home.warehouse, source.name))
         options = {**source.options, "versions": {**versions, str(version): delta}}
         home.catalog.sources.change(source, options=options, immutable=True)
 

@@ -26,7 +26,7 @@ from volstream.jobs import ledger
 from volstream.ops.backup.manifest import Manifest
 from volstream.tables.delta import folders
 from volstream.tables.delta.copying import copy_folder, copy_table
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 from volstream.tables.tails.snapshot import TailedTable
 
 #: The catalog file of a backup, whatever database the home uses.
@@ -143,7 +143,7 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
         location = folders.own_location(warehouse, name)
         with owner.explaining():
             both = TailedTable.open(location)
-            newest = DeltaLog(location).latest_version() if both is None else both.version
+            newest = newest_version(location) if both is None else both.version
         if newest is not None:
             yield location, newest, owner
         if both is not None:
@@ -152,6 +152,6 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
         location = ledger.location_of(warehouse, job.id)
         owner = _Owner(f"The list of files without rows of job {job.name}", f"volstream drop job {job.name}")
         with owner.explaining():
-            newest = DeltaLog(location).latest_version()
+            newest = newest_version(location)
         if newest is not None:
             yield location, newest, owner

@@ -185,13 +185,14 @@ def arrived_rows(home: Home, name: Name) -> int:
 def _rows(home: Home, source: Source) -> dict[str, Any]:
     """Returns how many rows a source's table has, and how many more have arrived."""
     from volstream.tables.delta import folders
-    from volstream.tables.delta.log import DeltaLog
+    from volstream.tables.delta.opened import OpenTable
 
     location = folders.table_location(home.warehouse, source.name)
+    table = OpenTable.newest(location)
     readers = [str(stream.name) for stream in home.catalog.streams.list(source_id=str(source.name))]
     return {
         "location": location,
-        "rows": DeltaLog(location).rows(),
+        "rows": None if table is None else table.rows,
         "not_committed": arrived_rows(home, source.name),
         "streams": readers,
     }

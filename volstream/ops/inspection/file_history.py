@@ -26,7 +26,7 @@ from volstream.functions.schema import key_column
 from volstream.jobs import sets
 from volstream.jobs.advice import where_printed
 from volstream.tables.delta import folders, rows
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -234,7 +234,7 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
 def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
     """Returns the current rows of a file, or of its set, in the job's table, by batch and version of the file."""
     location = folders.table_location(home.warehouse, job.into)
-    version = DeltaLog(location).latest_version()
+    version = newest_version(location)
     if version is None:
         return []
     column = key_column(job)

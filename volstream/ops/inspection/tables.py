@@ -20,6 +20,7 @@ from volstream.functions.types.convert import python_values
 from volstream.ops.inspection.details import arrived_rows, volume_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.rows import sample
 
 if TYPE_CHECKING:
@@ -176,12 +177,12 @@ def described_table(home: Home, text: str) -> DescribedTable:
     """
     name = Name.parse(text)
     location = folders.table_location(home.warehouse, name)
-    log, job = DeltaLog(location), _job_into(home, name)
-    version, schema = log.latest_version(), log.schema()
-    if version is None or schema is None:
+    log, job, table = DeltaLog(location), _job_into(home, name), OpenTable.newest(location)
+    if table is None:
         raise missing(home, name)
+    version, schema = table.version, table.schema
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
-    bounds = {column: {**vars(one), "least": _cell(one.least), "most": _cell(one.most)} for column, one in log.bounds().items()}
+    bounds = {column: {**vars(one), "least": _cell(one.least), "most": _cell(one.most)} for column, one in table.bounds().items()}
     commits, sizes = log.commits_after(max(-1, version - _COMMITS)), log.sizes(_COMMITS)
     return DescribedTable(
         table=str(name),

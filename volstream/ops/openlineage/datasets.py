@@ -13,6 +13,7 @@ from openlineage.client.generated.base import DatasetFacet
 from volstream.base.model.work import Batch, Plan
 from volstream.files.providers import provider_of
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 
 
 @attr.define
@@ -67,7 +68,7 @@ def table_facets(location: str, namespace: str, name: str) -> dict[str, Any]:
         "storage": facet_v2.storage_dataset.StorageDatasetFacet(storageLayer="delta", fileFormat="parquet"),
         "symlinks": facet_v2.symlinks_dataset.SymlinksDatasetFacet(identifiers=[symlink]),
     }
-    schema = DeltaLog(location).schema()
+    schema = schema_at(location)
     if schema is not None:
         field = facet_v2.schema_dataset.SchemaDatasetFacetFields
         fields = [field(name=column, type=schema.sql_type(column)) for column in schema.columns]

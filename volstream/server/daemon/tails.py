@@ -19,7 +19,7 @@ from volstream.ingest.local import commit
 from volstream.ingest.sources.retention import expire
 from volstream.jobs.home import Home
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.places import is_table
 from volstream.tables.tails.writer import MovePlanner
 
 _log = get("commits")
@@ -66,7 +66,7 @@ class Committer:
             del self._troubles[dropped]
         for name, location in tails.items():
             try:
-                if DeltaLog(location).exists():
+                if is_table(location):
                     commit(catalog, name, location, lambda: self._home.gateway)
                     self._note(name, None)
                     if sweeps:

@@ -1,4 +1,4 @@
-"""The commits of tables that Spark also writes: their actions, and how they get into the log under the next number.
+"""The commits of tables, written without a JVM: their actions, and how they get into the log under the next number.
 
 What does not belong here: which rows a commit changes (``direct``), and which files it puts together (``upkeep``).
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import Schema
 
 from volstream.tables.delta import durable
 from volstream.tables.delta.datafile import AddedFile
@@ -27,15 +27,44 @@ _OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
 _CHECKPOINT_COMMITS = 10
 
 
-def on(location: str, table: DeltaTable, actions: Iterable[Mapping[str, Any]]) -> bool:
+def on(location: str, table_id: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
     """Commits on top of a table's version, durable on return; returns False if another commit came first."""
-    table_id, version = str(table.metadata().id), table.version()
     durable.sync(location, table_id, version)
     committed = put(location, version + 1, actions)
     if committed:
         durable.made(table_id, version + 1)
         _checkpoint(location, version + 1)
     return committed
+
+
+def transactions(versions: Mapping[str, int]) -> Sequence[Mapping[str, Any]]:
+    """Returns the actions that set the transactions of applications."""
+    now = int(time.time() * 1000)
+    return [{"txn": {"appId": app_id, "version": version, "lastUpdated": now}} for app_id, version in versions.items()]
+
+
+def definition(table_id: str, schema: pa.Schema, properties: Mapping[str, str], *, first: bool) -> Sequence[Mapping[str, Any]]:
+    """Returns the actions that define a table's columns, without features but those that their types require.
+
+    Args:
+        first: the table has no definition yet.
+    """
+    text = Schema.from_arrow(schema).to_json()
+    defined: list[Mapping[str, Any]] = []
+    if "timestamp_ntz" in text:
+        features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["appendOnly", "invariants", "timestampNtz"]}
+        defined.append({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    elif first:
+        defined.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    metadata = {
+        "id": table_id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": text,
+        "partitionColumns": [],
+        "configuration": dict(properties),
+        "createdTime": int(time.time() * 1000),
+    }
+    return [*defined, {"metaData": metadata}]
 
 
 def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:

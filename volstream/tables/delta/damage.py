@@ -133,7 +133,10 @@ def remove_files(location: str, files: Sequence[str], columns: Sequence[str]) ->
                     "Restore these files from a backup, or drop the table.",
                 )
             adds = [*commits.adds(location, table.version(), files).values()]
-            if not adds or commits.on(location, table, _removal(location, table, adds, columns)):
+            if not adds:
+                return
+            actions = _removal(location, table, adds, columns)
+            if commits.on(location, str(table.metadata().id), table.version(), actions):
                 return
     raise crowded(location)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from json import dumps  # functions may replace it in its module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +23,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from volstream.tables.delta.places import filesystem_of, make_durable, remove_file
-
-if TYPE_CHECKING:
-    from deltalake.transaction import AddAction
 
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
@@ -57,12 +54,6 @@ class AddedFile:
     modification_time: int
     stats: str
     partition: Mapping[str, str | None] = field(default_factory=dict)
-
-    def action(self) -> AddAction:
-        """Returns the action with which deltalake adds the file."""
-        from deltalake.transaction import AddAction  # late: workers of a cluster may lack the package
-
-        return AddAction(self.path, self.size, {}, self.modification_time, True, self.stats)
 
 
 class NewFile:

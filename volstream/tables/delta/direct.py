@@ -22,15 +22,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import Schema
 
+from volstream.errors import DependencyError
 from volstream.tables.delta import commits
 from volstream.tables.delta.columns import PRIMARY_KEY, has_type
 from volstream.tables.delta.datafile import GROUP_ROWS, AddedFile, FinishedFile, of_rows, statistics_text
 from volstream.tables.delta.log import is_on
 from volstream.tables.delta.lookup import FoundRows, find
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.parts import NewFiles
 from volstream.tables.delta.places import (
     can_create,
@@ -40,7 +41,6 @@ from volstream.tables.delta.places import (
     make_durable,
     make_folder,
     mapped,
-    read_table,
     remove_file,
 )
 from volstream.tables.delta.replaced import ReplacedRows
@@ -133,11 +133,8 @@ def can_write(location: str, key: str) -> bool:
     """True if rows can be added, and removed by a column, without Spark; False if the table does not exist."""
     if not can_create(location):
         return False
-    with mapped(location):
-        try:
-            return can_commit(read_table(location), key)
-        except TableNotFoundError:
-            return False
+    table = OpenTable.newest(location)
+    return table is not None and can_commit(table.handle, key)
 
 
 def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[str]) -> pa.Table | None:
@@ -149,13 +146,12 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
     if not can_create(location):
         return None
     with mapped(location):
-        table = read_table(location)
-        if not can_commit(table, key):
+        table = _newest(location)
+        if not can_commit(table.handle, key):
             return None
-        schema = pa.schema(table.schema().to_arrow())
-        wanted = pa.schema([schema.field(name).with_nullable(True) for name in columns])
+        wanted = pa.schema([table.fields.field(name).with_nullable(True) for name in columns])
         try:
-            found = [rows for one in find(location, table, key, values) for rows, _ in one.read(wanted)]
+            found = [rows for one in find(location, table.handle, key, values) for rows, _ in one.read(wanted)]
         except NeedsSparkError:
             return None
         return pa.concat_tables([wanted.empty_table(), *found])
@@ -185,6 +181,13 @@ def commit(location: str, marker: Marker, change: RowChanges | None = None) -> b
         except BaseException:
             writing.forget()
             raise
+
+
+def _newest(location: str) -> OpenTable:
+    table = OpenTable.newest(location)
+    if table is None:
+        raise DependencyError(f"The table at {location} no longer exists.")
+    return table
 
 
 def spelled(table: DeltaTable, column: str) -> str:
@@ -284,10 +287,11 @@ class _Commit:
 
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
-            table = read_table(self.location)
+            opened = _newest(self.location)
+            table = opened.handle
             if not can_commit(table, None if self.change is None or self.change.gone is None else self.change.key):
                 raise NeedsSparkError
-            used = table.transaction_version(self.marker.app_id)
+            used = opened.transaction(self.marker.app_id)
             if used is not None and used >= self.marker.version:
                 self.forget()
                 return True
@@ -298,7 +302,7 @@ class _Commit:
             if self.change is not None:  # the names of new files, including those of deletion vectors
                 make_durable(*filesystem_of(self.location), folders=False)
             self._may_be_there = True  # from here on an interruption leaves the outcome unknown
-            self._may_be_there = commits.on(self.location, table, actions)
+            self._may_be_there = commits.on(self.location, opened.id, opened.version, actions)
             if self._may_be_there:
                 return True
         raise crowded(self.location)
@@ -317,7 +321,7 @@ class _Commit:
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]]:
         now = int(time.time() * 1000)
-        transaction = {"txn": {"appId": self.marker.app_id, "version": self.marker.version, "lastUpdated": now}}
+        [transaction] = commits.transactions({self.marker.app_id: self.marker.version})
         user: dict[str, Any] = {"userMetadata": self.marker.user_metadata}
         tracked, change = TrackedCommit(table, self.location), self.change
         if change is None:

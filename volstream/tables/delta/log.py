@@ -1,7 +1,4 @@
-"""Reads a Delta table's log without a JVM: version, table id, commits, transaction ids.
-
-No other module inspects logs. It uses the deltalake library, except to check for a newer commit, which only tests for a file.
-"""
+"""Reads a Delta table's log without a JVM: commits, and what they did."""
 
 from __future__ import annotations
 
@@ -18,15 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from volstream.base.model.names import Name
-from volstream.errors import DependencyError, InvalidStateError
-from volstream.tables.delta.columns import Schema, schema_of
-from volstream.tables.delta.places import files_of, filesystem_of, is_remote, is_table, mapped, open_table, read_table, stamp_of
+from volstream.errors import DependencyError
+from volstream.tables.delta.opened import OpenTable, newest_version
+from volstream.tables.delta.places import files_of, filesystem_of, is_remote, mapped
 from volstream.tables.delta.vectors import deleted_rows
 
 T = TypeVar("T")
@@ -108,33 +102,6 @@ _WITHOUT_DATA = frozenset(
 UNREADABLE = "REMOVE UNREADABLE FILES"
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What is known of a column's values without reading them, deleted rows included.
-
-    Attributes:
-        least, most: no value is less or more; long texts are cut. None: unknown, or there are only NULLs.
-        nulls: number of NULLs.
-    """
-
-    least: Any
-    most: Any
-    nulls: int
-
-
-@dataclass(frozen=True)
-class TableState:
-    """A version of a table.
-
-    Attributes:
-        transaction: version of one application's newest transaction; None: it never wrote.
-    """
-
-    version: int
-    schema: Schema
-    transaction: int | None
-
-
 #: Delta's units of time, in seconds.
 _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
@@ -167,150 +134,31 @@ def _span(interval: str) -> timedelta:
     return timedelta(seconds=sum(int(number) * _SPANS[unit] for number, unit in parts))
 
 
-#: By location, the newest version when :meth:`DeltaLog.has_newer` looked last: with the table's id, and what tells its log entry.
-_seen: dict[str, tuple[int, str | None, object]] = {}
-
-
 class DeltaLog:
     """The log of the table at ``location`` (a local path or a URI). Every call reads it again."""
 
     def __init__(self, location: str) -> None:
         self.location = location
 
-    def exists(self) -> bool:
-        """True if there is a Delta table at the location."""
-        return is_table(self.location)
-
-    def latest_version(self) -> int | None:
-        """Returns the newest version, or None if there is no table."""
-        table = self._open()
-        return None if table is None else int(table.version())
-
-    def table_id(self) -> str | None:
-        """Returns Delta's id of the table, which changes when it is re-created; None if there is no table."""
-        table = self._open()
-        return None if table is None else str(table.metadata().id)
-
-    def head(self) -> tuple[int, str] | None:
-        """Returns newest version and table id from one read; None if there is no table."""
-        table = self._open()
-        return None if table is None else (int(table.version()), str(table.metadata().id))
-
-    def properties(self) -> dict[str, str]:
-        """Returns the table's properties; empty if there is no table."""
-        table = self._open()
-        return {} if table is None else {key: str(value) for key, value in table.metadata().configuration.items()}
-
-    def columns(self) -> dict[str, str]:
-        """Returns column names with their Delta types as JSON; empty if there is no table."""
-        schema = self.schema()
-        return {} if schema is None else dict(schema.types)
-
-    def schema(self, version: int | None = None) -> Schema | None:
-        """Returns columns and properties at a version, or the newest; None if the version does not exist."""
-        table = self._open(version)
-        if table is None:
-            return None
-        with mapped(self.location):
-            return schema_of(table)
-
-    def check_plain(self, table: Name) -> None:
-        """Checks a table that a job fills; volstream creates these without expressions.
-
-        Raises:
-            InvalidStateError: Spark would evaluate expressions when the job writes.
-        """
-        schema = self.schema()
-        if schema is not None and schema.expressions:
-            raise InvalidStateError(
-                f"The table {table} has {', '.join(schema.expressions)}, which Spark would evaluate when a job writes to it.",
-                "Remove it from the table, or let the job write another one.",
-            )
-
-    def rows(self) -> int | None:
-        """Returns the number of rows from the files' statistics, including ones deleted by deletion vectors; None: unknown."""
-        table = self._open()
-        if table is None:
-            return None
-        with mapped(self.location):
-            counts = files_of(table, flatten=False)["num_records"]
-        return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
-
     def extent(self) -> Extent | None:
         """Returns the current size of the table; None: there is no table."""
-        table = self._open()
+        table = OpenTable.newest(self.location)
         if table is None:
             return None
         with mapped(self.location):
-            files = files_of(table, flatten=False)
-            counted, size = files["num_records"], pc.sum(files["size_bytes"], min_count=0).as_py()
-            rows = None if counted.null_count else int(pc.sum(counted, min_count=0).as_py())
             try:
-                gone = deleted_rows(table, files["path"].to_pylist())
+                gone = deleted_rows(table.handle, files_of(table.handle, flatten=False)["path"].to_pylist())
             except DeltaError:  # the library lacks a feature of the table, such as type widening
                 rows = None
             else:
-                rows = None if rows is None else rows - sum(map(len, gone.values()))
-        newest = self._newest(self._commit, int(table.version()), _RECENT)
+                rows = None if table.rows is None else table.rows - sum(map(len, gone.values()))
+        newest = self._newest(self._commit, table.version, _RECENT)
         written = next((commit.timestamp for commit in newest if not commit.without_data), None)
-        return Extent(rows, int(size), written)
-
-    def bounds(self) -> Mapping[str, Bounds]:
-        """Returns bounds of the values of each column for which all files have statistics."""
-        table = self._open()
-        if table is None:
-            return {}
-        with mapped(self.location):
-            files = files_of(table)
-        found = {}
-        for name in (column.removeprefix("null_count.") for column in files.column_names if column.startswith("null_count.")):
-            nulls = files[f"null_count.{name}"]
-            if len(nulls) and not nulls.null_count:
-                least, most = (
-                    extreme(files[f"{kind}.{name}"]).as_py() if f"{kind}.{name}" in files.column_names else None
-                    for kind, extreme in (("min", pc.min), ("max", pc.max))
-                )
-                found[name] = Bounds(least, most, int(pc.sum(nulls).as_py()))
-        return found
-
-    def state(self, app_id: str) -> TableState | None:
-        """Returns the newest version, its columns and the transaction of ``app_id`` from one read; None if there is no
-        table."""
-        table = self._open()
-        if table is None:
-            return None
-        with mapped(self.location):
-            transaction = table.transaction_version(app_id)
-            return TableState(int(table.version()), schema_of(table), None if transaction is None else int(transaction))
-
-    def has_newer(self, version: int, table_id: str | None) -> bool:
-        """True if a commit follows ``version``, if the log ends before it, as after a restore, or if there is no table of this id
-        any more. May be true for a commit without data.
-
-        The first look in a process opens the table. Later ones take a single request while the log entry stays what it was.
-        """
-        current, following = self.entries(version, version + 1)
-        if following is not None:
-            return True
-        if current is not None and _seen.get(self.location) == (version, table_id, current):
-            return False
-        if self.head() != (version, table_id):
-            return True
-        _seen[self.location] = (version, table_id, current)
-        return False
-
-    def entries(self, *versions: int) -> Sequence[object]:
-        """Returns what tells the log entry of each version from one of another table; None: there is none. A request each."""
-        filesystem, path = filesystem_of(self.location)
-        names = [f"{path}/_delta_log/{version:020d}.json" for version in versions]
-        if isinstance(filesystem, fs.LocalFileSystem):
-            return [*map(stamp_of, names)]
-        found = filesystem.get_file_info(names)
-        return [(entry.mtime_ns, entry.size) if entry.type == fs.FileType.File else None for entry in found]
+        return Extent(rows, table.bytes, written)
 
     def readable_from(self, version: int) -> bool:
         """True if all commit files after ``version`` exist, as reading the change feed from there requires."""
-        newest = self.latest_version()
+        newest = newest_version(self.location)
         if newest is None or newest <= version:
             return newest is not None
         filesystem, path = filesystem_of(self.location)
@@ -363,7 +211,7 @@ class DeltaLog:
             there = [info.type == fs.FileType.File for info in filesystem.get_file_info(entries)]
             if there[0] and not there[-1]:  # entries are deleted from the oldest on, so none is missing between
                 return version + there.index(False)
-        return self.latest_version()
+        return newest_version(self.location)
 
     def _newest(self, read: Callable[[int], T | None], newest: int, limit: int) -> list[T]:
         """Reads up to ``limit`` commits, the newest first, until ``read`` returns None. The library cannot read a clone's."""
@@ -415,12 +263,11 @@ class DeltaLog:
 
     def sizes(self, limit: int) -> Mapping[int, int]:
         """Returns the bytes of the table's files at its newest versions, the newest first, as far as the log tells."""
-        table = self._open()
+        table = OpenTable.newest(self.location)
         if table is None:
             return {}
-        with mapped(self.location):
-            version, size = table.version(), int(pc.sum(files_of(table, flatten=False)["size_bytes"], min_count=0).as_py())
-        sizes = itertools.accumulate(self._newest(self._growth, version, limit), operator.sub, initial=size)
+        version = table.version
+        sizes = itertools.accumulate(self._newest(self._growth, version, limit), operator.sub, initial=table.bytes)
         return dict(zip(range(version, max(version - limit, -1), -1), sizes, strict=False))
 
     def _growth(self, version: int) -> int | None:
@@ -436,43 +283,6 @@ class DeltaLog:
     def first_change_after(self, version: int) -> Commit | None:
         """Returns the oldest commit with a greater version that may change rows, or None."""
         return next((commit for commit in self.commits_after(version) if not commit.without_data), None)
-
-    def is_larger(self, size: int, rows: int) -> bool:
-        """True if the newest version's files exceed ``size`` bytes, or ``rows`` rows including deleted ones.
-
-        Delta's checksum, which accompanies most commits, has the number of bytes, so that not every file must be checked.
-        """
-        table = self._open()
-        if table is None:
-            return False
-        recorded = self._checked_bytes(table.version())
-        if recorded is not None and recorded > size:
-            return True
-        files = files_of(table, flatten=False)
-        totals = {name: pc.sum(files[name]).as_py() or 0 for name in ("size_bytes", "num_records")}
-        return bool(totals["size_bytes"] > size or totals["num_records"] > rows)
-
-    def _checked_bytes(self, version: int) -> int | None:
-        """Returns the bytes of a version's files from its checksum, which writers may omit or delay; None without one."""
-        filesystem, path = filesystem_of(self.location)
-        try:
-            with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.crc") as stream:
-                return int(json.loads(stream.read())["tableSizeBytes"])
-        except (FileNotFoundError, ValueError, KeyError):
-            return None
-
-    def last_transaction(self, app_id: str) -> int | None:
-        """Returns the newest transaction version of ``app_id``; None if it never wrote or there is no table."""
-        table = self._open()
-        transaction = None if table is None else table.transaction_version(app_id)
-        return None if transaction is None else int(transaction)
-
-    def _open(self, version: int | None = None) -> DeltaTable | None:
-        with mapped(self.location):
-            try:
-                return read_table(self.location) if version is None else open_table(self.location, version)
-            except TableNotFoundError:
-                return None
 
 
 def last_checkpoint(location: str) -> tuple[int, int]:
@@ -525,7 +335,7 @@ def own_file(path: str) -> str | None:
     return None if urlsplit(path).scheme or path.startswith("/") else unquote(path)
 
 
-def actions(location: str, version: int, mentioning: str) -> Sequence[Mapping[str, Any]]:
+def actions(location: str, version: int, mentioning: str = "") -> Sequence[Mapping[str, Any]]:
     """Returns the actions of a commit whose text contains ``mentioning``, in order. Raises FileNotFoundError; DependencyError if
     the log entry is damaged."""
     filesystem, path = filesystem_of(location)

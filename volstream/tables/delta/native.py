@@ -1,17 +1,20 @@
-"""Delta tables written without a JVM, through deltalake.
+"""Delta tables that only volstream writes: without a JVM, by one or many processes.
 
 Data files are written first and then committed by name, so a data file is durable before the log entry that names it. Every
-commit carries an application transaction of the table: Delta refuses it if a commit with the same transaction came first, which
-fences off a writer that lost its lease. deltalake's own ``optimize.compact`` writes no transaction, and its predicates fail on
-long IN-lists, so neither is used.
+commit carries an application transaction of the table. A commit that finds others before it is put on top of theirs, unless one
+of them has the same transaction or removes the same file: so a writer that lost its lease is fenced off. deltalake's own
+``optimize.compact`` writes no transaction, and its predicates fail on long IN-lists, so neither is used.
 
 What does not belong here: the meaning of the tables (``directory``).
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,49 +23,33 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+from deltalake.transaction import PostCommitHookProperties
 
 from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, FencedError, NotFoundError
 from volstream.sql.text import table_at
-from volstream.tables.delta import durable
+from volstream.tables.delta import commits, durable
+from volstream.tables.delta.bounds import bounds_of
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
-from volstream.tables.delta.log import DeltaLog, last_checkpoint
-from volstream.tables.delta.places import (
-    SeenVersion,
-    create_table,
-    files_of,
-    filesystem_of,
-    is_remote,
-    make_durable,
-    mapped,
-    open_table,
-    read_table,
-    seen_of,
-)
+from volstream.tables.delta.log import actions
+from volstream.tables.delta.opened import OpenTable, Seen, entries
+from volstream.tables.delta.places import check_creates, crowded, filesystem_of, make_durable, make_folder, mapped
 
 #: Rows per row group; looking up a key decodes a whole group.
 GROUP_ROWS = 2_000
 
-#: Readers start at the newest checkpoint. In an object store each later log entry is a request.
-_CHECKPOINT_COMMITS, _REMOTE_CHECKPOINT_COMMITS = 25, 10
+#: Maximum number of attempts; an attempt fails only if another commit came first.
+_ATTEMPTS = 100
 
 #: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log is kept short.
 #: Removed data files are kept much longer: running queries still read them, but never the log again.
-_PROPERTIES = {
-    "delta.logRetentionDuration": "interval 10 minutes",
-    "delta.deletedFileRetentionDuration": "interval 12 hours",
-    "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
-}
+_PROPERTIES = {"delta.logRetentionDuration": "interval 10 minutes", "delta.deletedFileRetentionDuration": "interval 12 hours"}
 
-#: deltalake makes no checkpoints and cleans nothing up on its own; :meth:`NativeTable.maintain` does when there is time.
+#: A vacuum makes no checkpoint; commits do (``commits.on``).
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
-
-#: The newest views, by location: deltalake takes milliseconds to read a log, and one more to find a transaction.
-_viewed: dict[str, tuple[View, SeenVersion]] = {}
+#: The newest views, by location: each of a process's readers and writers has them, whoever made them.
+_viewed: OrderedDict[str, tuple[View, Seen]] = OrderedDict()
 _MOST_VIEWED = 4096
 
 
@@ -80,6 +67,13 @@ class DataFile:
     bytes: int
     minimum: Mapping[str, Any]
     maximum: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, add: Mapping[str, Any], tracked: Collection[str]) -> DataFile:
+        """Returns the file that an action of a commit adds."""
+        stats = json.loads(add["stats"])
+        ends = ({name: stats[end].get(name) for name in tracked} for end in ("minValues", "maxValues"))
+        return cls(add["path"], stats["numRecords"], add["size"], *ends)
 
 
 @dataclass(frozen=True)
@@ -102,12 +96,9 @@ class TableSpec:
     remedy: str = ""
     evolves: bool = False
 
-    def of(self, handle: DeltaTable) -> TableSpec:
+    def of(self, table: OpenTable) -> TableSpec:
         """Returns the definition with the columns that the table has in an opened version."""
-        if not self.evolves:
-            return self
-        schema = pa.schema(handle.schema().to_arrow())
-        return self if schema == self.schema else replace(self, schema=schema)
+        return self if not self.evolves or table.fields == self.schema else replace(self, schema=table.fields)
 
     def is_same(self, other: TableSpec) -> bool:
         """Returns whether two define the same table, whose columns may have changed meanwhile."""
@@ -133,15 +124,8 @@ class TableSpec:
             known = _viewed.get(self.location)
             if known is not None and self.is_same(known[0].spec) and known[1].is_newest():
                 return known[0]
-            try:
-                handle = read_table(self.location)
-            except TableNotFoundError:
-                return None
-            seen = seen_of(self.location, handle)
-            transactions = {app_id: handle.transaction_version(app_id) for app_id in self.app_ids}
-            view = _view(handle, self.of(handle), transactions)
-            _keep_view(view, seen)
-            return view
+            table = OpenTable.newest(self.location)
+            return None if table is None else _view(table, self.of(table))
 
 
 @dataclass(frozen=True)
@@ -187,6 +171,21 @@ class View:
                 rows = rows.filter(pc.and_(pc.greater(numbers, after), pc.less_equal(numbers, until)))
             yield rows
 
+    def after(self, committed: Iterable[Mapping[str, Any]]) -> View | None:
+        """Returns the next version, given the actions of its commit; None: it defines the table anew."""
+        removed, added, transactions = set[str](), list[DataFile](), dict(self.transactions)
+        for action in committed:
+            if not action.keys().isdisjoint(("metaData", "protocol")):
+                return None
+            if "remove" in action:
+                removed.add(action["remove"]["path"])
+            elif "add" in action:
+                added.append(DataFile.of(action["add"], self.spec.tracked))
+            elif "txn" in action and action["txn"]["appId"] in self.spec.app_ids:
+                transactions[action["txn"]["appId"]] = action["txn"]["version"]
+        kept = [file for file in self.files if file.path not in removed] if removed else self.files
+        return replace(self, version=self.version + 1, files=[*kept, *added], transactions=transactions)
+
     @property
     def relation(self) -> str:
         """SQL for the version as a relation."""
@@ -207,62 +206,16 @@ class View:
         return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
 
-def _keep_view(view: View, seen: SeenVersion | None) -> None:
-    """Keeps a view for readers, as long as its version is the newest one. None: in an object store, where that is a request."""
-    if seen is None:
-        return
+def _keep_view(view: View, seen: Seen) -> None:
+    """Keeps a view for readers, as long as its version is the newest one."""
     _viewed[view.spec.location] = view, seen
-    while len(_viewed) > _MOST_VIEWED:
-        with suppress(KeyError, RuntimeError):  # another thread removed it
-            del _viewed[next(iter(_viewed))]
+    if len(_viewed) > _MOST_VIEWED:
+        with suppress(KeyError):  # another thread removed it
+            _viewed.popitem(last=False)
 
 
 #: Columns with mostly distinct values, for which a dictionary would be a second copy.
 _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "old_last_modified_time")
-
-
-class Newest:
-    """A table, opened at its newest version. For one thread.
-
-    Attributes:
-        handle: deltalake's; None: it is not open.
-    """
-
-    def __init__(self, location: str) -> None:
-        self.handle: DeltaTable | None = None
-        self._location = location
-        self._entry: object = None  # of the handle's version in the log
-
-    @property
-    def opened(self) -> DeltaTable:
-        """The handle after :meth:`look`."""
-        assert self.handle is not None, "opened before"
-        return self.handle
-
-    def look(self) -> bool:
-        """Opens the newest version, and returns whether it is another one than before: a table that was dropped and created again
-        may have the same number. Raises deltalake's exceptions."""
-        log = DeltaLog(self._location)
-        if self.handle is not None:
-            version = self.handle.version()
-            current, following = log.entries(version, version + 1)
-            if current is not None and current == self._entry:
-                if following is not None:
-                    self.advance()
-                return following is not None
-            self.forget()  # another table; or the log was cleaned up
-        self.handle = open_table(self._location)
-        [self._entry] = log.entries(self.handle.version())
-        return True
-
-    def advance(self) -> None:
-        """Reads what was committed on top of the handle's version."""
-        self.opened.update_incremental()
-        [self._entry] = DeltaLog(self._location).entries(self.opened.version())
-
-    def forget(self) -> None:
-        """Closes the handle."""
-        self.handle = None
 
 
 class NativeTable:
@@ -270,9 +223,10 @@ class NativeTable:
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self._newest = Newest(spec.location)
-        self._view: View | None = None  # of that version
-        self._known: dict[str, int | None] = {}  # its transactions; deltalake takes milliseconds to find one
+        self._view: View | None = None  # the newest version that is known
+        self._seen: Seen | None = None  # of that version
+        self._table: OpenTable | None = None  # a version from which the view was made, by the commits since
+        self._transactions: dict[str, int] = {}  # of those commits
 
     def open(self, *, creates: bool = True) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
@@ -283,39 +237,55 @@ class NativeTable:
             creates: False: raise NotFoundError if the table does not exist.
         """
         with self.spec.mapped():
-            try:
-                changed = self._newest.look()
-            except TableNotFoundError:
-                if not creates:
-                    raise NotFoundError(f"There is no table at {self.spec.location} any more.") from None
-                self._create()
-                try:
-                    changed = self._newest.look()
-                except TableNotFoundError:
-                    raise FencedError(f"Another process dropped the table at {self.spec.location} meanwhile.") from None
-            if changed:
-                self._view, self._known = None, {}
-            if self._view is None:
-                self._view = self._shown()
-                durable.sync(self.spec.location, self._view.table_id, self._view.version)
+            if self._view is None or self._follow(self._view) is None:
+                self._open(creates)
+            assert self._view is not None, "it was opened"
+            durable.sync(self.spec.location, self._view.table_id, self._view.version)
             return self._view
 
-    def _shown(self) -> View:
-        """Returns a view of the handle's version, which readers of this process share."""
-        handle = self._newest.opened
-        self.spec = self.spec.of(handle)
-        seen = None if is_remote(self.spec.location) else SeenVersion.of(self.spec.location, handle.version())
-        view = _view(handle, self.spec, {app_id: self.transaction(app_id) for app_id in self.spec.app_ids})
-        _keep_view(view, seen)
+    def _open(self, creates: bool) -> None:
+        self._view, self._transactions = None, {}
+        self._table = OpenTable.newest(self.spec.location)
+        if self._table is None:
+            if not creates:
+                raise NotFoundError(f"There is no table at {self.spec.location} any more.")
+            self._create()
+            self._table = OpenTable.newest(self.spec.location)
+            if self._table is None:
+                raise FencedError(f"Another process dropped the table at {self.spec.location} meanwhile.")
+        assert self._table.seen is not None, "it was the newest"
+        self.spec = self.spec.of(self._table)
+        self._view, self._seen = _view(self._table, self.spec), self._table.seen
+
+    def _follow(self, view: View) -> list[Mapping[str, Any]] | None:
+        """Goes on from a view to the newest version; returns what was committed since, and None if the table must be opened."""
+        found: list[Mapping[str, Any]] = []
+        while self._seen is not None and not self._seen.is_newest():
+            current, following = entries(self.spec.location, view.version, view.version + 1)
+            if current is None or current != self._seen.entry:
+                return None  # another table; or the log was cleaned up
+            if following is None:  # an older version was cleaned up
+                self._seen = Seen.of(self.spec.location, view.version)
+                continue
+            committed = actions(self.spec.location, view.version + 1)
+            following_view = view.after(committed)
+            if following_view is None:
+                return None
+            view = self._show(following_view, committed)
+            found += committed
+        return found
+
+    def _show(self, view: View, committed: Iterable[Mapping[str, Any]]) -> View:
+        """Makes the view of a commit the newest one that is known."""
+        self._transactions.update({each["txn"]["appId"]: each["txn"]["version"] for each in committed if "txn" in each})
+        self._view, self._seen = view, Seen.of(self.spec.location, view.version)
+        _keep_view(view, self._seen)
         return view
 
     def transaction(self, app_id: str) -> int | None:
         """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
-        if app_id not in self._known:
-            with mapped(self.spec.location):
-                latest = self._newest.opened.transaction_version(app_id)
-            self._known[app_id] = None if latest is None else int(latest)
-        return self._known[app_id]
+        assert self._table is not None, "it was opened"
+        return self._transactions[app_id] if app_id in self._transactions else self._table.transaction(app_id)
 
     def new_file(self) -> NewFile:
         """Creates a data file for a commit to add."""
@@ -348,123 +318,93 @@ class NativeTable:
             FencedError: another writer meanwhile committed one of the same transactions or removed one of the same files;
                 nothing of this commit is in the table.
         """
-        now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [file.action() for file in added]
-        for action in actions:
-            action.data_change = changes_data
-        actions += [RemoveAction(file.path, changes_data, now, file.bytes, {}) for file in removed]
+        additions = [commits.addition(file, dataChange=changes_data) for file in added]
         filesystem, path = filesystem_of(self.spec.location)
         make_durable(filesystem, path, folders=False)  # the added files' names, before the log refers to them
-
-        def write(handle: DeltaTable, properties: CommitProperties) -> None:
-            handle.create_write_transaction(
-                actions, "append", self.spec.schema, commit_properties=properties, post_commithook_properties=_NO_HOOKS
-            )
-
-        self._commit(view, transactions, write, metadata)
+        self._commit(view, transactions, [*additions, *_removals(removed, changes_data)], metadata or {})
 
     def add_columns(self, view: View, columns: pa.Schema, transactions: Mapping[str, int]) -> None:
         """Commits new columns on top of ``view``, as :meth:`commit`; rows that are there have NULL in them."""
-
-        def write(handle: DeltaTable, properties: CommitProperties) -> None:
-            fields = Schema.from_arrow(columns).fields
-            handle.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
-
-        self._commit(view, transactions, write)
+        self._redefine(view, pa.schema([*self.spec.schema, *columns]), transactions, ())
 
     def replace(self, view: View, schema: pa.Schema, transactions: Mapping[str, int]) -> None:
         """Commits other columns on top of ``view``, as :meth:`commit`, and removes all rows."""
+        self._redefine(view, schema, transactions, view.files)
 
-        def write(handle: DeltaTable, properties: CommitProperties) -> None:
-            handle.create_write_transaction(
-                [], "overwrite", schema, commit_properties=properties, post_commithook_properties=_NO_HOOKS
-            )
-
-        self._commit(view, transactions, write)
+    def _redefine(self, view: View, schema: pa.Schema, transactions: Mapping[str, int], removed: Sequence[DataFile]) -> None:
+        defined = commits.definition(view.table_id, schema, _PROPERTIES, first=False)
+        self._commit(view, transactions, [*defined, *_removals(removed, True)], {})
 
     def _commit(
-        self,
-        view: View,
-        transactions: Mapping[str, int],
-        write: Callable[[DeltaTable, CommitProperties], None],
-        metadata: Mapping[str, Any] | None = None,
+        self, view: View, transactions: Mapping[str, int], changed: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]
     ) -> None:
         assert {*self.spec.app_ids} & {*transactions}, "without one the commit would not fence off other writers"
-        handle = self._newest.opened
-        if handle.version() != view.version:
-            raise FencedError(f"The table at {self.spec.location} was changed by another process meanwhile.")
-        properties = CommitProperties(
-            custom_metadata=dict(metadata or {}),
-            app_transactions=[Transaction(app_id, version) for app_id, version in transactions.items()],
-        )
-        known, self._view, self._known = self._known, None, {}  # whatever fails from here on, the next look is a new one
-        with mapped(self.spec.location):
-            try:
-                write(handle, properties)
-            except CommitFailedError as error:
-                self._newest.forget()
-                raise FencedError(f"Another process wrote the table at {self.spec.location} meanwhile: {error}.") from error
-            self._newest.advance()
-        if handle.version() != view.version + 1:  # another process committed meanwhile
-            durable.sync(self.spec.location, view.table_id, handle.version())
-            return
-        filesystem, path = filesystem_of(self.spec.location)
-        make_durable(filesystem, f"{path}/_delta_log/{handle.version():020d}.json")
-        durable.made(view.table_id, handle.version())
-        self._known = {**known, **transactions}
-        self._view = self._shown()
-
-    def maintain(self) -> None:
-        """Keeps the log short after a commit: makes periodic checkpoints, and deletes old entries before them. Failing does not
-        affect the commit."""
-        often = _REMOTE_CHECKPOINT_COMMITS if is_remote(self.spec.location) else _CHECKPOINT_COMMITS
-        with durable.upkeep(self.spec.location):
-            handle = self._newest.handle
-            if handle is not None and handle.version() - last_checkpoint(self.spec.location)[0] >= often:
-                durable.checkpoint(self.spec.location, handle)
+        location, newest = self.spec.location, self._view
+        if newest is None or newest.version != view.version:
+            raise FencedError(f"The table at {location} was changed by another process meanwhile.")
+        info = commits.info("WRITE", {"mode": "Append", "partitionBy": "[]"}, txnId=str(uuid.uuid4()), **metadata)
+        made = [info, *commits.transactions(transactions), *changed]
+        self._view = None  # whatever fails from here on, the next look opens the table
+        removed = {action["remove"]["path"] for action in changed if "remove" in action}
+        with mapped(location):
+            for _ in range(_ATTEMPTS):
+                if commits.on(location, newest.table_id, newest.version, made):
+                    following = newest.after(made)
+                    if following is not None:
+                        self._show(following, made)
+                    return
+                others = self._follow(newest)
+                if others is None or self._view is None or _conflict(others, transactions, removed):
+                    self._view = None
+                    raise FencedError(f"Another process wrote the table at {location} meanwhile.")
+                newest, self._view = self._view, None
+        raise crowded(location)
 
     def sweep(self) -> None:
         """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
-        with mapped(self.spec.location):
-            if self._newest.handle is not None:
-                self._newest.handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
+        table = OpenTable.newest(self.spec.location)
+        if table is not None:
+            with mapped(self.spec.location):
+                table.handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
 
     def _create(self) -> None:
-        # A second attempt would give the table that another process has just created another id.
-        commit = CommitProperties(app_transactions=[Transaction(self.spec.app_ids[0], 0)], max_commit_retries=0)
-        try:
-            create_table(self.spec.location, self.spec.schema, _PROPERTIES, commit, _NO_HOOKS)
-        except DeltaError as error:
-            if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
-                raise
-            raise FencedError(f"Another process created the table at {self.spec.location} meanwhile: {error}.") from error
-        filesystem, path = filesystem_of(self.spec.location)
-        make_durable(filesystem, f"{path}/_delta_log/{0:020d}.json", f"{path}/_delta_log", path)
+        location = self.spec.location
+        check_creates(location)
+        make_folder(f"{location}/_delta_log")
+        parameters = {"isManaged": "false", "partitionBy": "[]"}
+        created = [
+            commits.info("CREATE TABLE", parameters),
+            *commits.definition(str(uuid.uuid4()), self.spec.schema, _PROPERTIES, first=True),
+            *commits.transactions({self.spec.app_ids[0]: 0}),
+        ]
+        if not commits.put(location, 0, created):
+            raise FencedError(f"Another process created the table at {location} meanwhile.")
 
 
-def _view(handle: DeltaTable, of: TableSpec, transactions: Mapping[str, int | None]) -> View:
-    added = files_of(handle)
-    count = added.num_rows
+def _removals(files: Iterable[DataFile], changes_data: bool) -> Iterator[Mapping[str, Any]]:
+    now = int(time.time() * 1000)
+    for file in files:
+        yield commits.removal({"path": file.path, "size": file.bytes, "partitionValues": {}}, now, changes_data=changes_data)
 
-    def column(name: str) -> list[Any]:
-        return added[name].to_pylist() if name in added.column_names else [None] * count
 
-    paths = column("path")
-    minimum, maximum = ({name: column(f"{end}.{name}") for name in of.tracked} for end in ("min", "max"))
-    files = [
-        DataFile(
-            path,
-            rows,
-            size,
-            {name: values[at] for name, values in minimum.items()},
-            {name: values[at] for name, values in maximum.items()},
-        )
-        for at, (path, rows, size) in enumerate(zip(paths, column("num_records"), column("size_bytes"), strict=True))
-    ]
-    return View(
-        of,
-        int(handle.version()),
-        str(handle.metadata().id),
-        files,
-        {app_id: version for app_id, version in transactions.items() if version is not None},
+def _conflict(others: Iterable[Mapping[str, Any]], transactions: Collection[str], removed: Collection[str]) -> bool:
+    """True if commits set one of these transactions, or removed one of these files."""
+    return any(
+        action.get("txn", {}).get("appId") in transactions or action.get("remove", {}).get("path") in removed for action in others
     )
+
+
+def _view(table: OpenTable, of: TableSpec) -> View:
+    """Returns a view of an opened table; keeps it for readers."""
+    listed = table.files
+    ends = {name: bounds_of(listed, name) for name in of.tracked}
+    columns = (listed[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
+    files = [
+        DataFile(path, rows, size, *({name: both[end][at] for name, both in ends.items()} for end in (0, 1)))
+        for at, (path, rows, size) in enumerate(zip(*columns, strict=True))
+    ]
+    numbers = {app_id: version for app_id in of.app_ids if (version := table.transaction(app_id)) is not None}
+    view = View(of, table.version, table.id, files, numbers)
+    if table.seen is not None:
+        _keep_view(view, table.seen)
+    return view

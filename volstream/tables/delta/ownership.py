@@ -8,8 +8,8 @@ from volstream.base.definitions import FileJob, Job
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import properties_at
 
 #: Table property; the value ``any`` lets statements and real-time streams also write to a job's table.
 WRITERS = "volstream.writers"
@@ -23,7 +23,7 @@ INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed
 
 def owner_of(catalog: Catalog, location: str) -> Job | None:
     """Returns the job that maintains the table at a location; None: no such table or job. Raises DependencyError."""
-    return _owner(catalog, DeltaLog(location).properties().get(OWNER))
+    return _owner(catalog, properties_at(location).get(OWNER))
 
 
 def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) -> None:
@@ -34,7 +34,7 @@ def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) 
         InvalidStateError: only its job may.
         DependencyError: the table cannot be read.
     """
-    properties = DeltaLog(location).properties()
+    properties = properties_at(location)
     job = _owner(catalog, properties.get(OWNER))
     if is_open(properties):
         if isinstance(job, FileJob) and job.clean:

@@ -12,11 +12,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +29,6 @@ from volstream.tables.delta.options import options_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from deltalake.transaction import CommitProperties, PostCommitHookProperties
 
     from volstream.files.providers.base import TableStore
 
@@ -40,11 +37,6 @@ _NO_MARKS = frozenset("?#%")
 
 #: What deltalake reads as something else in a path, or does not find all of a table with.
 _UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
-
-#: Tables that were read, the latest opened at the end, by the folders of their logs.
-_read: dict[str, tuple[DeltaTable, SeenVersion]] = {}
-_reading = threading.Lock()
-_MOST_READ = 256
 
 _LOCAL = fs.LocalFileSystem()
 
@@ -106,86 +98,6 @@ def open_table(location: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(location, version=version, storage_options=options_of(location) or None)
 
 
-def read_table(location: str) -> DeltaTable:
-    """Returns a table's newest version, for reading alone: in a folder, callers share it until the log changes.
-
-    Raises deltalake's exceptions; DependencyError if a power cut emptied the log, which would read as commits of nothing.
-    """
-    if is_remote(location):
-        return open_table(location)
-    log = _log_of(location)
-    folder = stamp_of(log)  # before the log is read: what changes meanwhile is noticed by the next caller
-    with _reading:
-        known = _read.get(log)
-    if known is not None and known[1].is_newest(folder):
-        return known[0]
-    table = open_table(location)
-    if (emptied := _emptied(log, table.version())) is not None:
-        raise DependencyError(f"The table at {location} is damaged: version {emptied} of its log is empty.")
-    with _reading:
-        _read.pop(log, None)
-        _read[log] = table, SeenVersion(log, table.version(), folder, stamp_of(_entry(log, table.version())))
-        if len(_read) > _MOST_READ:
-            del _read[next(iter(_read))]
-    return table
-
-
-def seen_of(location: str, table: DeltaTable) -> SeenVersion | None:
-    """Returns the version of a handle of :func:`read_table`; None: of one in an object store, or of an older one."""
-    with _reading:
-        known = None if is_remote(location) else _read.get(_log_of(location))
-    return known[1] if known is not None and known[0] is table else None
-
-
-def _log_of(location: str) -> str:
-    # deltalake resolves links when it opens a table, so a handle is of the place that they lead to.
-    return f"{os.path.realpath(filesystem_of(location)[1])}/_delta_log"
-
-
-@dataclass(frozen=True)
-class SeenVersion:
-    """A version of a table in a folder that was the newest one, with the stamps of its log's folder and its own entry there."""
-
-    log: str
-    version: int
-    folder: tuple[int, ...] | None
-    entry: tuple[int, ...] | None
-
-    @classmethod
-    def of(cls, location: str, version: int) -> SeenVersion:
-        """Returns a version that has just been read, or written."""
-        log = _log_of(location)
-        return cls(log, version, stamp_of(log), stamp_of(_entry(log, version)))
-
-    def is_newest(self, folder: tuple[int, ...] | None = None) -> bool:
-        """Returns whether it still is.
-
-        Args:
-            folder: the present stamp of the log's folder; None: it is looked up.
-        """
-        # The time of a folder is some milliseconds coarse: the next version may have come within them.
-        return (
-            (folder or stamp_of(self.log)) == self.folder
-            and stamp_of(_entry(self.log, self.version)) == self.entry
-            and stamp_of(_entry(self.log, self.version + 1)) is None
-        )
-
-
-def _emptied(log: str, version: int) -> int | None:
-    """Returns the newest version after a checkpoint of which a log has an empty entry; None: none that it shows."""
-    while (entry := stamp_of(_entry(log, version))) is not None and not os.path.exists(
-        f"{log}/{version:020d}.checkpoint.parquet"
-    ):
-        if not entry[-1]:
-            return version
-        version -= 1
-    return None
-
-
-def _entry(log: str, version: int) -> str:
-    return f"{log}/{version:020d}.json"
-
-
 def stamp_of(path: str) -> tuple[int, ...] | None:
     """Returns what changes with a file, or with a folder's list of files; None: there is none."""
     try:
@@ -200,26 +112,13 @@ def files_of(table: DeltaTable, *, flatten: bool = True) -> pa.Table:
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=flatten)).read_all()
 
 
-def create_table(
-    location: str, schema: pa.Schema, configuration: Mapping[str, str], commit: CommitProperties, hooks: PostCommitHookProperties
-) -> DeltaTable:
-    """Creates an empty table. Raises deltalake's exceptions, and InvalidStateError for an unsafe store."""
-    from deltalake import DeltaTable
-
+def check_creates(location: str) -> None:
+    """Raises DependencyError if tables of volstream's own cannot be kept at a location; InvalidStateError for an unsafe store."""
     provider = provider_of(location)
     if provider is not None and provider.tables is not None and not can_create(location):
         raise DependencyError(
             f"Commits to {location} require {provider.package}.", f"Run: pip install 'volstream[{provider.scheme}]'."
         )
-    make_folder(location)
-    return DeltaTable.create(
-        location,
-        schema,
-        configuration=dict(configuration),
-        storage_options=options_of(location) or None,
-        commit_properties=commit,
-        post_commithook_properties=hooks,
-    )
 
 
 def make_folder(location: str) -> None:
@@ -290,12 +189,13 @@ def create_file(location: str, content: bytes) -> bool:
     Raises:
         DependencyError: an object store cannot be reached. The file may be there nevertheless.
     """
-    if is_remote(location):
-        tables = _tables_of(location)
-        assert tables is not None, "can_create said so"
+    tables = _tables_of(location)
+    if tables is not None:
         return tables.create_file(location, options_of(location), content)
     filesystem, path = filesystem_of(location)
     draft = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.tmp"
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        return _create_by_move(filesystem, draft, path, content)
     try:
         with Path(draft).open("xb") as file:
             file.write(content)
@@ -309,6 +209,20 @@ def create_file(location: str, content: bytes) -> bool:
         with suppress(FileNotFoundError):
             os.unlink(draft)
     make_durable(filesystem, path)
+    return True
+
+
+def _create_by_move(filesystem: fs.FileSystem, draft: str, path: str, content: bytes) -> bool:
+    """Writes a file on HDFS, which moves none over another."""
+    with filesystem.open_output_stream(draft) as file:
+        file.write(content)
+    try:
+        filesystem.move(draft, path)
+    except OSError:
+        filesystem.delete_file(draft)
+        if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+            raise
+        return False
     return True
 
 

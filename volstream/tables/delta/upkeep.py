@@ -20,16 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from volstream.tables.delta import commits, direct, history
 from volstream.tables.delta.datafile import fitted, of_rows, open_file
 from volstream.tables.delta.history import MayGo
-from volstream.tables.delta.log import DeltaLog, files_kept, own_file
+from volstream.tables.delta.log import files_kept, own_file
 from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.opened import OpenTable, newest_version
 from volstream.tables.delta.ownership import UPKEEP
-from volstream.tables.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, read_table, remove_file
+from volstream.tables.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, remove_file
 from volstream.tables.delta.requirements import can_commit
 from volstream.tables.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.tables.delta.vectors import deleted_rows, file_of
@@ -103,7 +103,7 @@ def is_old(location: str, new: int) -> bool:
 
     ``new``: as of :func:`is_due`.
     """
-    version, now = DeltaLog(location).latest_version() or 0, time.monotonic()
+    version, now = newest_version(location) or 0, time.monotonic()
     last_version, last_due = _looked.get(location, (version - max(new, COMMITS), now))
     due = version // _CLEAN_COMMITS != last_version // _CLEAN_COMMITS or now - last_due > _CLEAN_SECONDS
     _looked[location] = version, now if due else last_due
@@ -222,13 +222,11 @@ def _opened(location: str) -> DeltaTable | None:
     """Opens a table; None: there is none, upkeep is off, or it requires more of a commit than is known here."""
     if not can_create(location):
         return None
-    try:
-        table = read_table(location)
-    except TableNotFoundError:
+    table = OpenTable.newest(location)
+    if table is None:
         return None
-    properties = table.metadata().configuration
-    wanted = properties.get(UPKEEP, "on" if OWNER in properties else "off").lower() == "on"
-    return table if wanted and can_commit(table, None) else None
+    wanted = table.properties.get(UPKEEP, "on" if OWNER in table.properties else "off").lower() == "on"
+    return table.handle if wanted and can_commit(table.handle, None) else None
 
 
 def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_File]]:
@@ -332,7 +330,7 @@ def _replace(
     now = int(time.time() * 1000)
     removed = [commits.removal(add, now, changes_data=False) for add in old]
     if not rows.num_rows:
-        return _is_same(location, table) and commits.on(location, table, [info, *removed])
+        return _commit(location, table, [info, *removed])
     file = of_rows(location, rows.schema, key, unlisted)
     try:
         file.write(rows)
@@ -344,12 +342,16 @@ def _replace(
         file.drop()
         raise
     # Interrupted from here on, it may have been made, and the file stays.
-    made = _is_same(location, table) and commits.on(location, table, [info, *removed, added, *tracked.domain()])
+    made = _commit(location, table, [info, *removed, added, *tracked.domain()])
     if not made:
         file.drop()
     return made
 
 
-def _is_same(location: str, table: DeltaTable) -> bool:
-    """True if the table was not dropped and made again since it was opened; no lease of its job prevents that."""
-    return DeltaLog(location).table_id() == str(table.metadata().id)
+def _commit(location: str, table: DeltaTable, actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Commits on top of a version; returns False if another commit came first, or the table was dropped and made again since.
+
+    No lease of its job prevents that.
+    """
+    now, opened = OpenTable.newest(location), str(table.metadata().id)
+    return now is not None and now.id == opened and commits.on(location, opened, table.version(), actions)

@@ -18,8 +18,8 @@ from volstream.spark.jvm.codegen import LARGE_BYTES, LARGE_ROWS, compile_in
 from volstream.sql.text import MAX_NAMED, one_of, pairs, quote_column, table_at
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import OpenTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,8 @@ _CONFLICT_ATTEMPTS = 5
 
 def is_large(location: str) -> bool:
     """True if a table is large enough for Spark to compile queries on it."""
-    return DeltaLog(location).is_larger(LARGE_BYTES, LARGE_ROWS)  # a table of only file names is small
+    table = OpenTable.newest(location)
+    return table is not None and table.is_larger(LARGE_BYTES, LARGE_ROWS)  # a table of only file names is small
 
 
 def compile_if_large(session: SparkSession, location: str) -> None:

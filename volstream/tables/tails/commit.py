@@ -14,8 +14,8 @@ from volstream.errors import DependencyError
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import OpenTable, schema_at
 from volstream.tables.tails.snapshot import Tail, check_columns, newest_of_each, same_key
 from volstream.tables.tails.table import ARRIVAL, DELETE, OPERATION, OWN
 from volstream.tables.tails.writer import Move, MovePlanner
@@ -65,7 +65,7 @@ class _TailCommit:
         self._tail = tail
         self._step = step
         self._arrived = pa.schema([field for field in tail.view.spec.schema if field.name not in OWN])
-        schema = DeltaLog(target).schema()
+        schema = schema_at(target)
         if schema is None:
             raise DependencyError(f"The table at {target} no longer exists.")
         check_columns(target, self._arrived, schema.columns)
@@ -81,8 +81,8 @@ class _TailCommit:
         change = self._changes()
         if change is None or not direct.commit(self._target, marker, change):
             self._by_spark(marker, spark(), rows)
-        state = DeltaLog(self._target).state(marker.app_id)
-        if state is None or (state.transaction or 0) < marker.version:
+        table = OpenTable.newest(self._target)
+        if table is None or (table.transaction(marker.app_id) or 0) < marker.version:
             raise DependencyError(f"Spark did not commit the rows that have arrived for the table at {self._target}.")
         return rows
 

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import TableNotFoundError
 
 from volstream.errors import InvalidStateError, NotFoundError
 from volstream.tables.delta.bounds import bounds_of
 from volstream.tables.delta.datafile import fitted, open_file
-from volstream.tables.delta.native import NativeTable, Newest
-from volstream.tables.delta.places import files_of, mapped, open_table
-from volstream.tables.delta.vectors import deleted_rows
+from volstream.tables.delta.native import NativeTable
+from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.places import mapped
 from volstream.tables.tails import table
 from volstream.tables.tails.snapshot import Tail
 from volstream.tables.tails.table import ARRIVAL, DELETE, OPERATION, OWN, POSITION
@@ -48,10 +47,10 @@ class Lookup:
     def __init__(self, location: str, key: Sequence[str], version: int | None = None) -> None:
         self._location = location
         self._key = list(key)
-        self._pinned = version is not None
         self._lock = threading.Lock()
         self._keys = _Keys(location)
-        self._base = _Base(location, version)
+        self._pinned = None if version is None else _present(location, OpenTable.at(location, version))
+        self._ends: tuple[OpenTable | None, tuple[list[Any], list[Any]]] = None, ([], [])
         self._tail: NativeTable | None = None
         self._tail_keys = _Keys(table.location(location))
 
@@ -63,19 +62,19 @@ class Lookup:
             DependencyError: the table cannot be read.
         """
         with self._lock, mapped(self._location):
-            if self._pinned:
-                return self._in_base(values)
+            if self._pinned is not None:
+                return self._in_base(self._pinned, values)
             for _ in range(_LOOKS):
                 # The tail first: rows that move into the table afterwards are not searched for there.
                 tail = self._newest_tail()
-                self._base.look()
+                base = _present(self._location, OpenTable.newest(self._location))
                 if tail is None:
-                    return self._in_base(values)
-                moved = tail.moved(self._base.transaction(tail.move_id))
+                    return self._in_base(base, values)
+                moved = tail.moved(base.transaction(tail.move_id))
                 if moved is not None:
                     row = self._in_tail(tail, moved, values)
                     if row is None:
-                        return self._in_base(values)
+                        return self._in_base(base, values)
                     own = {name: value for name, value in row.items() if name not in OWN}
                     return None if row[OPERATION] == DELETE else own
         raise table.unfitting(self._location)
@@ -102,74 +101,30 @@ class Lookup:
                     newest = order, file.path, int(at)
         return None if newest is None else self._tail_keys.row(newest[1], tail.view.spec.schema, newest[2])
 
-    def _in_base(self, values: Sequence[Any]) -> Mapping[str, Any] | None:
+    def _in_base(self, base: OpenTable, values: Sequence[Any]) -> Mapping[str, Any] | None:
         hits: list[tuple[str, int]] = []
-        for path in self._base.candidates(self._key, values):
-            places = _places(self._keys.of(path, self._base.schema, self._key), self._key, values)
+        for path in self._candidates(base, values[0]):
+            places = _places(self._keys.of(path, base.fields, self._key), self._key, values)
             if places.size:
-                deleted = self._base.deleted(path)
+                deleted = base.deleted(path)
                 hits += [(path, int(at)) for at in places if deleted is None or at not in deleted]
         if len(hits) > 1:
             raise InvalidStateError(f"{len(hits)} rows of the table at {self._location} have the key {values[0]!r}.")
-        return self._keys.row(hits[0][0], self._base.schema, hits[0][1]) if hits else None
+        return self._keys.row(hits[0][0], base.fields, hits[0][1]) if hits else None
 
-
-class _Base:
-    """A version of the table itself, with its files."""
-
-    def __init__(self, location: str, version: int | None) -> None:
-        self._location = location
-        self._newest = Newest(location)
-        with mapped(location):
-            self.look(version)
-
-    def look(self, version: int | None = None) -> None:
-        """Opens a version, or the newest one. Raises NotFoundError if there is no table."""
-        try:
-            if version is not None:
-                self._newest.handle = open_table(self._location, version)
-            elif not self._newest.look():
-                return
-        except TableNotFoundError:
-            raise NotFoundError(f"There is no table at {self._location}.") from None
-        try:
-            self._read()
-        except BaseException:
-            self._newest.forget()  # the next look reads it again
-            raise
-
-    def transaction(self, app_id: str) -> int | None:
-        """Returns the newest transaction version of an application."""
-        if app_id not in self._transactions:
-            self._transactions[app_id] = self._newest.opened.transaction_version(app_id)
-        return self._transactions[app_id]
-
-    def candidates(self, key: Sequence[str], values: Sequence[Any]) -> Iterator[str]:
-        """Yields the paths of files that may contain the key, according to their statistics."""
-        minimum, maximum = self._ends(key[0])
-        for at, path in enumerate(self._paths):
-            low, high = minimum[at], maximum[at]
-            if (low is None or low <= values[0]) and (high is None or values[0] <= high):
+    def _candidates(self, base: OpenTable, value: Any) -> Iterator[str]:
+        """Yields the paths of files that may contain a value of the key's first column, according to their statistics."""
+        if self._ends[0] is not base:
+            self._ends = base, bounds_of(base.files, self._key[0])
+        for path, low, high in zip(base.paths, *self._ends[1], strict=True):
+            if (low is None or low <= value) and (high is None or value <= high):
                 yield path
 
-    def deleted(self, path: str) -> np.ndarray | None:
-        """Returns the positions of a file's deleted rows; None if there are none."""
-        if path not in self._deleted:
-            self._deleted[path] = deleted_rows(self._newest.opened, [path]).get(path)
-        return self._deleted[path]
 
-    def _read(self) -> None:
-        self.schema = pa.schema(self._newest.opened.schema().to_arrow())
-        self._files = files_of(self._newest.opened)
-        self._paths: list[str] = self._files["path"].to_pylist()
-        self._transactions: dict[str, int | None] = {}
-        self._deleted: dict[str, np.ndarray | None] = {}
-        self._known_ends: dict[str, tuple[list[Any], list[Any]]] = {}
-
-    def _ends(self, column: str) -> tuple[list[Any], list[Any]]:
-        if column not in self._known_ends:
-            self._known_ends[column] = bounds_of(self._files, column)
-        return self._known_ends[column]
+def _present(location: str, table: OpenTable | None) -> OpenTable:
+    if table is None:
+        raise NotFoundError(f"There is no table at {location}.")
+    return table
 
 
 class _Keys:

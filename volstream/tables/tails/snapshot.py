@@ -10,8 +10,8 @@ import pyarrow as pa
 from volstream.base.model.names import quote
 from volstream.errors import InvalidStateError
 from volstream.sql.text import table_at
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.native import DataFile, View
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.tails import table
 from volstream.tables.tails.table import ARRIVAL, DELETE, OPERATION, POSITION
 
@@ -106,15 +106,15 @@ class TailedTable:
                 return None
             spec, tail_id = present
             # The table first: rows that leave the tail afterwards are still in the tail's version read next, or in a later one.
-            state = DeltaLog(location).state(table.move_id(tail_id))
+            base = OpenTable.newest(location)
             view = spec.view()
-            if state is None or view is None or view.table_id != tail_id:
+            if base is None or view is None or view.table_id != tail_id:
                 continue
             tail = Tail.of(view)
-            moved = tail.moved(state.transaction)
+            moved = tail.moved(base.transaction(tail.move_id))
             if moved is not None and tail.floor <= moved:
-                columns, key = tuple(state.schema.columns), tuple(state.schema.primary_key)
-                return cls(location, state.version, columns, key, state.schema.chars, tail, moved)
+                columns, key = tuple(base.schema.columns), tuple(base.schema.primary_key)
+                return cls(location, base.version, columns, key, base.schema.chars, tail, moved)
         raise table.unfitting(location)
 
     @property

@@ -15,13 +15,13 @@ import json
 from collections.abc import Mapping
 
 import pyarrow as pa
-from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError
 from volstream.tables.delta import columns as delta_columns
 from volstream.tables.delta.native import TableSpec
-from volstream.tables.delta.places import filesystem_of, mapped, read_table
+from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.places import filesystem_of
 
 #: Number of the arrival, position in the arrival, and one of the operations below.
 ARRIVAL, POSITION, OPERATION = OWN = ("__arrival", "__position", "__operation")
@@ -66,13 +66,10 @@ def columns_of(target: str) -> pa.Schema:
         NotFoundError: there is no table.
         DependencyError: the log cannot be read.
     """
-    try:
-        with mapped(target):
-            opened = read_table(target)
-            schema, fields = pa.schema(opened.schema().to_arrow()), json.loads(opened.schema().to_json())["fields"]
-            key = json.dumps(delta_columns.schema_of(opened).primary_key)
-    except TableNotFoundError:
-        raise NotFoundError(f"There is no table at {target}.") from None
+    opened = OpenTable.newest(target)
+    if opened is None:
+        raise NotFoundError(f"There is no table at {target}.")
+    schema, fields, key = opened.fields, opened.schema.fields, json.dumps(opened.schema.primary_key)
     taken = {name.lower() for name in schema.names} & {*OWN}
     if taken:
         raise InvalidStateError(
@@ -123,13 +120,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def existing(target: str) -> tuple[TableSpec, str] | None:
     """Returns the definition and Delta id of the existing tail of the table at ``target``, or None. Raises DependencyError."""
-    try:
-        with mapped(location(target)):
-            opened = read_table(location(target))
-            present, tail_id = pa.schema(opened.schema().to_arrow()), str(opened.metadata().id)
-    except TableNotFoundError:
+    opened = OpenTable.newest(location(target))
+    if opened is None:
         return None
-    return spec_of(target, pa.schema([field for field in present if field.name not in OWN])), tail_id
+    return spec_of(target, pa.schema([field for field in opened.fields if field.name not in OWN])), opened.id
 
 
 def move_id(tail_id: str) -> str:

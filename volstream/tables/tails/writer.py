@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from volstream.base.lifecycle import faults
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.native import DataFile, NativeTable, View
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import crowded, mapped
 from volstream.tables.tails import table
 from volstream.tables.tails.snapshot import Tail, TailedTable
@@ -254,7 +254,6 @@ class TailWriter:
         faults.point("tail.written")
         self._table.commit(tail.view, {NEWEST: tail.newest + len(arrivals), **writers}, added=added, removed=removed)
         faults.point("tail.appended")
-        self._table.maintain()
 
     def _numbered(self, tail: Tail, arrivals: Sequence[pa.Table]) -> pa.Table:
         """Returns the rows of flushes in the tail's format, numbered. Raises InvalidStateError."""
@@ -346,13 +345,14 @@ class MovePlanner:
             return None
         for _ in range(_ATTEMPTS):
             tail = Tail.of(self._table.open(creates=False))
-            state = DeltaLog(self.target).state(tail.move_id)
-            if state is None:
+            base = OpenTable.newest(self.target)
+            if base is None:
                 return None
-            moved = tail.moved(state.transaction)
+            move = base.transaction(tail.move_id)
+            moved = tail.moved(move)
             if moved is not None:
                 return tail, moved
-            if (state.transaction or 0) < tail.move:
+            if (move or 0) < tail.move:
                 break
         raise table.unfitting(self.target)
 
@@ -366,7 +366,6 @@ class MovePlanner:
             self._table.commit(tail.view, numbers, removed=removed, changes_data=False)
         except FencedError:
             return False
-        self._table.maintain()
         return True
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, SqlError
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import schema_at
 
 
 def _shown(home: Home, what: str) -> str:
@@ -62,7 +62,7 @@ def test_what_show_create_table_shows_makes_the_same_table(home: Home) -> None:
     text = _shown(home, "TABLE t$")
     assert "PRIMARY KEY (`Id`, name)" in text
     home.sql(re.sub(r"`t`", "u$", text).replace(f"`{home.schema}`.", ""))
-    one, other = (DeltaLog(home.location(name)).schema() for name in "tu")
+    one, other = (schema_at(home.location(name)) for name in "tu")
     assert one is not None
     assert other is not None
     stable = [{key: value for key, value in each.properties.items() if "row-" not in value} for each in (one, other)]
@@ -81,7 +81,7 @@ def test_a_table_gets_a_primary_key(home: Home) -> None:
     with pytest.raises(SqlError, match=r"no column nam.* Did you mean 'Name'"):
         home.sql("ALTER TABLE t$ ADD PRIMARY KEY (nam)")
     home.sql("ALTER TABLE t$ ADD CONSTRAINT k PRIMARY KEY (ID)")
-    schema = DeltaLog(home.location("t")).schema()
+    schema = schema_at(home.location("t"))
     assert schema is not None
     assert schema.primary_key == ["id"]
     home.sql("CREATE STREAM keyed$ ON TABLE t$; DELETE FROM t$; INSERT INTO t$ VALUES (1, 'b')")

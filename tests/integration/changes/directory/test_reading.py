@@ -14,8 +14,8 @@ from tests.integration.conftest import Home, Place
 from volstream.changes.directory.difference import compare
 from volstream.changes.directory.writer import DirectoryWriter
 from volstream.spark.jvm.codegen import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import OpenTable
 
 
 def directory(place: Place) -> dict[str, int]:
@@ -73,14 +73,15 @@ def test_reads_of_a_directory_with_many_bytes_are_compiled(place: Place, writer:
 
 @pytest.mark.long
 def test_the_size_of_a_table_comes_from_its_checksum_or_its_files(home: Home) -> None:
-    log = DeltaLog(home.location("t"))
-    assert not log.is_larger(0, 0)
+    location = home.location("t")
     home.sql("CREATE TABLE t$ (n INT); INSERT INTO t$ VALUES (1); INSERT INTO t$ VALUES (2)")
-    size = sum(file.stat().st_size for file in Path(log.location).glob("*.parquet"))
-    (checksum,) = Path(log.location).glob(f"_delta_log/{log.latest_version():020}.crc")
+    size = sum(file.stat().st_size for file in Path(location).glob("*.parquet"))
+    table = OpenTable.newest(location)
+    assert table is not None
+    (checksum,) = Path(location).glob(f"_delta_log/{table.version:020}.crc")
     assert json.loads(checksum.read_text())["tableSizeBytes"] == size
     for _ in range(2):
-        assert [log.is_larger(size, 2), log.is_larger(size - 1, 2), log.is_larger(size, 1)] == [False, True, True]
+        assert [table.is_larger(size, 2), table.is_larger(size - 1, 2), table.is_larger(size, 1)] == [False, True, True]
         checksum.unlink(missing_ok=True)
 
 

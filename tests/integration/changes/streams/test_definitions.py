@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from tests import objects
 from tests.directories import Directory
@@ -30,7 +30,6 @@ from volstream.errors import (
     StreamStaleError,
 )
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
 
 S = Name.parse("s")
 
@@ -328,7 +327,7 @@ def test_a_table_restored_to_before_the_offset_makes_its_stream_stale(place: Pla
         source_id=str(Name.parse("t")),
         source_name=Name.parse("t"),
         offset=3,
-        table_id=DeltaLog(location).table_id(),
+        table_id=DeltaTable(location).metadata().id,
     )
     assert place.reader.has_data(stream), "there is something to be told"
     with pytest.raises(StreamStaleError, match="restored"):

@@ -18,6 +18,7 @@ from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChang
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.source import TableSource
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 
 HISTORIES = 150  # in each of two tables
 COMMITS = 8
@@ -151,7 +152,7 @@ class Table:
         return version
 
     def _version(self) -> int:
-        version = self.log.latest_version()
+        version = newest_version(self.log.location)
         assert version is not None
         return version
 

@@ -8,7 +8,7 @@ from tests.integration.conftest import COUNT, Home, Place
 from volstream.base.model.names import Name
 from volstream.functions.schema import PROVENANCE
 from volstream.tables.delta.folders import table_location
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import columns_at
 
 COLUMNS = ["n", *PROVENANCE.names]
 
@@ -69,7 +69,7 @@ def location(place: Place) -> str:
 
 
 def columns(place: Place) -> list[str]:
-    return list(DeltaLog(location(place)).columns())
+    return list(columns_at(location(place)))
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from volstream.base.model.names import Name
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
 from volstream.ingest.sources.versions import VersionReader
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 from volstream.tables.tails.commit import commit_tail
 from volstream.tables.tails.lookup import Lookup
 
@@ -154,7 +154,7 @@ def test_a_reader_keeps_what_few_versions_need(without_engine: Session) -> None:
     for number in range(1, 12):
         table.insert({"id": "a", "n": number})
         commit_tail(location, no_spark)
-        commits[str(number)] = DeltaLog(location).latest_version()
+        commits[str(number)] = newest_version(location)
     home.catalog.sources.change(table.source, options={"versions": commits}, immutable=True)
     before = _lookups()
     reader = VersionReader(home, name)

@@ -38,7 +38,7 @@ from volstream.jobs.stream_run import StreamRun
 from volstream.server.daemon import jobs
 from volstream.server.daemon.jobs import Scheduler
 from volstream.spark.errors import engine_lost
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 
 
 class FakeRunner:
@@ -380,7 +380,7 @@ def test_the_table_of_a_job_that_rests_has_no_deleted_rows_left(place: Place, mo
         place.put("1", content)
         place.refresh()
         scheduler.wake()
-        eventually(lambda: DeltaLog(location).latest_version() == version, 60)
+        eventually(lambda: newest_version(location) == version, 60)
 
     def vectors(version: int) -> int:
         found = DeltaTable(location, version).deletion_vectors()

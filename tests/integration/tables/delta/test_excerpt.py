@@ -24,8 +24,8 @@ from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, folders
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.excerpt import HOUR, excerpt
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import columns_at, newest_version
 
 TRACKED = "'change_tracking' = 'true'"
 
@@ -64,14 +64,13 @@ def home(tmp_path: Path, gateway: SparkGateway) -> Iterator[Home]:
 def test_changed_files_show_the_same_changes_as_whole_versions(home: Home, shape: str) -> None:
     home.sql(f"CREATE TABLE t$ (id BIGINT, v STRING, p STRING) {SHAPES[shape]}")
     location = home.location("t")
-    log = DeltaLog(location)
-    begin = log.latest_version()
+    begin = newest_version(location)
     assert begin is not None
     ends = []
     for step in STEPS:
         home.sql(step.format(restored=begin + 2))
-        ends.append(log.latest_version() or 0)
-    columns = log.schema().columns  # type: ignore[union-attr]  # there is one
+        ends.append(newest_version(location) or 0)
+    columns = [*columns_at(location)]
     tracked = TrackedChanges(location, columns, columns, home.session.home.warehouse)
     for first, last in [(begin + 1, end) for end in ends] + [(ends[at] + 1, ends[-1]) for at in (0, 2, 4, 5)]:
         whole = SnapshotDifference(location, columns, columns, {})
@@ -108,7 +107,7 @@ def test_files_are_read_as_they_were_written(home: Home, rewrite: str) -> None:
     before, within = REWRITES[rewrite]
     home.sql(before)
     old = set(home.rows("SELECT * FROM t$"))
-    first = (DeltaLog(home.location("t")).latest_version() or 0) + 1
+    first = (newest_version(home.location("t")) or 0) + 1
     home.sql(within)
     new = set(home.rows("SELECT * FROM t$"))
     found = home.session.changes(home.name("t"), startingVersion=first, deduplicationMode="netChanges").collect()
@@ -142,7 +141,7 @@ def test_queries_at_the_same_time_read_their_own_columns(home: Home) -> None:
     expected = {"t": [(1, "A", "insert")], "u": [("x", 3, 1.5, "insert")]}
 
     def rows(table: str) -> None:
-        first = (DeltaLog(home.location(table)).latest_version() or 0) - 2
+        first = (newest_version(home.location(table)) or 0) - 2
         frame = home.session.changes(home.name(table), startingVersion=first, deduplicationMode="netChanges", computeUpdates=True)
         for _ in range(2):
             assert [tuple(row)[:-2] for row in frame.collect()] == expected[table]
@@ -154,7 +153,7 @@ def test_queries_at_the_same_time_read_their_own_columns(home: Home) -> None:
 def test_an_excerpt_survives_a_vacuum_and_is_deleted_after_a_day(home: Home) -> None:
     home.sql(f"CREATE TABLE t$ (id INT) TBLPROPERTIES ({TRACKED}); INSERT INTO t$ VALUES (1), (2); DELETE FROM t$ WHERE id = 1")
     location, own = home.location("t"), home.session.home
-    last = DeltaLog(location).latest_version() or 0
+    last = newest_version(location) or 0
     ends = [(last, last), (last - 1, last), (last - 1, last)]
     _, place, again = (excerpt(location, first, end, own.warehouse) for first, end in ends)
     assert place == again
@@ -172,6 +171,6 @@ def test_an_excerpt_survives_a_vacuum_and_is_deleted_after_a_day(home: Home) -> 
 
 def test_the_source_of_a_stream_reads_changed_files_of_every_table(home: Home) -> None:
     home.sql(f"CREATE TABLE t$ (id INT, p STRING) {SHAPES['prefixed']}; INSERT INTO t$ VALUES (1, 'a'); DELETE FROM t$")
-    last = DeltaLog(home.location("t")).latest_version() or 0
+    last = newest_version(home.location("t")) or 0
     source = TableSource(Name.parse(home.name("t")), home.location("t"), home.session.home.warehouse)
     assert isinstance(source.changelog(last, last), TrackedChanges)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import COUNT, Home, Place
 from volstream.errors import InvalidStateError
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import OpenTable
 
 Change = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
@@ -78,7 +78,9 @@ def test_a_job_refuses_a_table_that_got_expressions(place: Place) -> None:
         with pytest.raises(InvalidStateError, match=f"The table t has {named}, which Spark would evaluate"):
             place.run()
         made.unlink()
-    assert DeltaLog(location).rows() == 1
+    table = OpenTable.newest(location)
+    assert table is not None
+    assert table.rows == 1
 
 
 @pytest.mark.long

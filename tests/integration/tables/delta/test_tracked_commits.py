@@ -14,8 +14,8 @@ from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.columns import PRIMARY_KEY
 from volstream.tables.delta.datafile import FinishedFile, of_rows
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.ownership import UPKEEP
 from volstream.tables.delta.tracking import PROPERTIES
 
@@ -120,7 +120,7 @@ def test_rows_of_a_key_keep_their_ids_and_their_changes_are_those_of_spark(
             case _:
                 spark.sql(f"OPTIMIZE {table}").collect()
                 after = model
-        version = DeltaLog(location).latest_version() or 0
+        version = newest_version(location) or 0
         for name in {*model, *after}:
             if name not in after:
                 wanted.append((version, "delete", name, model[name]))
@@ -219,7 +219,7 @@ def test_rows_of_a_key_that_several_have_are_replaced_and_follow_as_spark_reads_
                 compacted |= upkeep.compact(location, "path", without_vectors=True)
             case _:
                 spark.sql(f"OPTIMIZE {table}").collect()
-        last, version = version, DeltaLog(location).latest_version() or 0
+        last, version = version, newest_version(location) or 0
         found = spark.sql(f"SELECT path, n, kind, _metadata.row_id AS i FROM {table}").collect()
         seen: dict[str, list[int]] = {}
         now: dict[str, set[int]] = {}

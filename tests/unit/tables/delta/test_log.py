@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from volstream.tables.delta.columns import Schema
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import has_newer
 
 _MAP = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
 
@@ -56,7 +56,7 @@ def test_there_is_nothing_new_exactly_while_version_and_table_stay(seed: int, tm
 
     commit()
     back_up()
-    log, offsets = DeltaLog(location), list[tuple[int, str]]()
+    offsets = list[tuple[int, str]]()
     for _ in range(40):
         if (step := pick.choices([commit, make_again, back_up, put_back, None], [2, 1, 1, 1, 5])[0]) is not None:
             step()
@@ -64,4 +64,4 @@ def test_there_is_nothing_new_exactly_while_version_and_table_stay(seed: int, tm
         head = table.version(), str(table.metadata().id)
         offsets = [*offsets[-3:], head]
         for offset in offsets:
-            assert log.has_newer(*offset) == (offset != head), (seed, offset, head)
+            assert has_newer(location, *offset) == (offset != head), (seed, offset, head)

@@ -1,18 +1,19 @@
-"""Tables written without a JVM: what readers of the same process see of them."""
+"""Tables written without a JVM: what readers of the same process see of them, and who is fenced off."""
 
 from __future__ import annotations
 
 import errno
+import random
 import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from volstream.errors import FencedError
-from volstream.tables.delta import native
+from volstream.errors import DependencyError, FencedError
+from volstream.tables.delta import native, opened, places
 from volstream.tables.delta.native import NativeTable, TableSpec
-from volstream.tables.delta.places import SeenVersion
+from volstream.tables.delta.opened import Seen
 
 
 def spec_at(path: Path) -> TableSpec:
@@ -38,7 +39,7 @@ def test_readers_share_a_view_until_anybody_commits_or_makes_the_table_again(tmp
     native._viewed.clear()  # as in another process, whose commits this one does not see being made
     other = NativeTable(spec)
     append(other, 2)
-    native._viewed[spec.location] = (first, SeenVersion.of(spec.location, 1))
+    native._viewed[spec.location] = (first, Seen.of(spec.location, 1))
     second = spec.view()
     assert second is not None
     assert (second.version, second.rows, second.transactions) == (2, 2, {"app": 2})
@@ -55,7 +56,7 @@ def test_readers_share_a_view_until_anybody_commits_or_makes_the_table_again(tmp
     assert again.table_id != first.table_id
 
 
-@pytest.mark.parametrize("failing", ["make_durable", "_view", "another process"])
+@pytest.mark.parametrize("failing", ["make_durable", "_show", "another process"])
 def test_a_writer_goes_on_after_a_commit_whose_end_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     table = NativeTable(spec_at(tmp_path / "t"))
     append(table, 1)
@@ -71,11 +72,72 @@ def test_a_writer_goes_on_after_a_commit_whose_end_failed(tmp_path: Path, monkey
         if failing == "another process":  # another process was first
             append(NativeTable(table.spec), 7)
         else:
-            patched.setattr(native, failing, fail)
-        with pytest.raises((OSError, FencedError)):
+            patched.setattr(places if failing == "make_durable" else NativeTable, failing, fail)
+        with pytest.raises((DependencyError, FencedError)):
             table.commit(view, {"app": 2}, added=[added])
     last = 7 if failing == "another process" else 2
     view = table.open()
     assert (view.rows, view.transactions, table.transaction("app")) == (2, {"app": last}, last)
     append(table, 8)
     assert (table.open().rows, table.transaction("app")) == (3, 8)
+
+
+def test_of_two_writers_of_one_transaction_the_second_is_fenced_off_and_keeps_nothing(tmp_path: Path) -> None:
+    one, other = NativeTable(spec_at(tmp_path / "t")), NativeTable(spec_at(tmp_path / "t"))
+    append(one, 1)
+    view, file = other.open(), other.new_file()
+    file.write(pa.table({"n": [2]}, schema=other.spec.schema))
+    append(one, 3)
+    with pytest.raises(FencedError):
+        other.commit(view, {"app": 2}, added=[file.close()])
+    assert (one.open().rows, one.open().transactions) == (2, {"app": 3})
+    other.commit(other.open(), {"app": 4})
+    assert one.open().transactions == {"app": 4}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_commits_are_put_on_top_of_others_unless_they_share_a_transaction_or_a_file(seed: int, tmp_path: Path) -> None:
+    """Two writers of a table, against a model of who was first; and what each goes on with against the log, opened anew."""
+    pick = random.Random(seed)
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    spec = TableSpec(str(tmp_path / "t"), schema, ("n",), ("a", "b", "c"), evolves=True)
+    writers = [NativeTable(spec), NativeTable(spec)]
+    views = [writer.open() for writer in writers]
+    history: list[tuple[set[str], set[str], bool]] = []  # transactions, removed files, new columns; by version
+    rows = 0
+    for number in range(1, 80):
+        at = pick.randrange(2)
+        writer = writers[at]
+        if pick.random() < 0.5:
+            views[at] = writer.open()
+        view = views[at]
+        ids = pick.sample("abc", pick.randint(1, 2))
+        removed = pick.sample(view.files, min(len(view.files), pick.choice([0, 0, 1])))
+        widens = pick.random() < 0.05
+        since = history[view.version :]
+        gone = {file.path for file in removed}
+        clash = any(made & {*ids} or lost & gone or new for made, lost, new in since)
+        current = writer._view is not None and writer._view.version == view.version  # else its caller looks again first
+        try:
+            if widens:
+                writer.add_columns(view, pa.schema([pa.field(f"c{number}", pa.string())]), dict.fromkeys(ids, number))
+            else:
+                file = writer.new_file()
+                columns = {field.name: [number] if field.name == "n" else [None] for field in writer.spec.schema}
+                file.write(pa.table(columns, schema=writer.spec.schema))
+                writer.commit(view, dict.fromkeys(ids, number), added=[file.close()], removed=removed)
+        except FencedError:
+            assert clash or not current, (seed, number)
+        else:
+            assert not clash, (seed, number)
+            history.append(({*ids}, gone, widens))
+            rows += (not widens) - len(gone if not widens else ())
+        views[at] = writer.open()
+        opened._opened.clear()
+        native._viewed.clear()
+        fresh = spec.view()
+        assert fresh is not None
+        assert sorted(file.path for file in views[at].files) == sorted(file.path for file in fresh.files), (seed, number)
+        assert (views[at].version, views[at].rows, views[at].transactions) == (len(history), rows, fresh.transactions)
+        assert sorted(views[at].files, key=lambda file: file.path) == sorted(fresh.files, key=lambda file: file.path)
+        assert views[at].spec.schema == fresh.spec.schema

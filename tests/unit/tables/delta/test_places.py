@@ -9,13 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from deltalake.exceptions import TableNotFoundError
 
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.tables.delta import folders
 from volstream.tables.delta.copying import copy_folder
-from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.places import filesystem_of, make_folder, read_table, replace_file
+from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.places import filesystem_of, make_folder, replace_file
+
+
+def newest(location: str) -> OpenTable:
+    table = OpenTable.newest(location)
+    assert table is not None
+    return table
 
 
 @pytest.mark.parametrize("location", ["foo://bucket/prefix", "file://host/folder", "http://host/folder", "no/path"])
@@ -72,45 +77,43 @@ def test_readers_share_a_table_until_its_log_changes(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     rows = pa.table({"n": [1]})
     write_deltalake(location, rows)
-    first = read_table(location)
-    assert read_table(location) is first
+    first = newest(location)
+    assert newest(location) is first
     for version in range(1, 40):  # many within one tick of the file system's clock
         write_deltalake(location, rows, mode="append")
-        assert read_table(location).version() == version
+        assert newest(location).version == version
     shutil.rmtree(location)
-    with pytest.raises(TableNotFoundError):
-        read_table(location)
+    assert OpenTable.newest(location) is None
     write_deltalake(location, rows)
-    again = read_table(location)
-    assert (again.version(), again.metadata().id) != (first.version(), first.metadata().id)
-    again.create_checkpoint()
-    assert read_table(location) is not again  # what that one would read later may be deleted now
-    assert first.version() == 0
+    again = newest(location)
+    assert (again.version, again.id) != (first.version, first.id)
+    again.handle.create_checkpoint()
+    assert newest(location) is not again  # what that one would read later may be deleted now
+    assert first.version == 0
 
 
 def test_a_log_that_was_rewritten_is_read_again(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     for _ in range(3):
         write_deltalake(location, pa.table({"n": [1]}), mode="append")
-    assert read_table(location).version() == 2
-    newest = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
-    newest.unlink()
-    assert read_table(location).version() == 1
-    other = newest.with_name(f"{1:020d}.json")
+    assert newest(location).version == 2
+    last = tmp_path / "t" / "_delta_log" / f"{2:020d}.json"
+    last.unlink()
+    assert newest(location).version == 1
+    other = last.with_name(f"{1:020d}.json")
     other.write_text(other.read_text().replace("part-", "prat-"))
-    assert all("prat-" in path for path in read_table(location).file_uris()[:1])
+    assert all("prat-" in path for path in newest(location).paths[:1])
 
 
 def test_a_link_that_leads_elsewhere_leads_to_another_table(tmp_path: Path) -> None:
     link, old = tmp_path / "link", tmp_path / "old"
     link.symlink_to(old)
     write_deltalake(str(old / "t"), pa.table({"n": [1]}))
-    assert read_table(str(link / "t")).version() == 0
+    assert newest(str(link / "t")).version == 0
     old.rename(tmp_path / "new")  # the same log, with the same times
     link.unlink()
     link.symlink_to(tmp_path / "new")
-    assert "new" in read_table(str(link / "t")).file_uris()[0]
-    assert DeltaLog(str(link / "t")).head() is not None
+    assert "new" in newest(str(link / "t")).handle.file_uris()[0]
 
 
 @pytest.mark.parametrize("scheme", ["gs", "oss"])

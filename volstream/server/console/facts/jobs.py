@@ -24,7 +24,7 @@ from volstream.ops.inspection.tables import Sample, sample_of
 from volstream.server.console.facts import FEW_TASKS, PageRequest
 from volstream.server.console.facts.rows import JobRow
 from volstream.tables.delta import folders
-from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import reached
 
 #: Batches of the chart, batches of the page, and groups of failures.
@@ -287,7 +287,7 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPre
     """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
     location = folders.table_location(home.warehouse, definition.into)
     try:
-        version = DeltaLog(location).latest_version()
+        version = newest_version(location)
     except VolstreamError as error:
         return RowsPreview([], [], error.message)
     if version is None:
