@@ -19,6 +19,7 @@ from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
+from volstream.jobs.stores import LOGS
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_function_output_is_shown_by_batch_and_file_with_control_characters_esca
         CapturedOutput(["a.txt"], lines, dropped=3).encoded(failed=True),
         CapturedOutput(["b.txt", "c.txt"], lines).encoded(failed=False),
     ]
-    logs.write(logs.location_of(str(shell.home / "warehouse"), job["id"]), "batch1", entries, 1 << 20)
+    logs.write(LOGS.of(str(shell.home / "warehouse"), job["id"]), "batch1", entries, 1 << 20)
     shown = shell.ok("logs", "j")
     assert shown.splitlines()[0] == "batch batch1"
     assert "(set-up)  stderr  loading" in shown

@@ -35,6 +35,7 @@ from volstream.jobs.progress import Progress
 from volstream.jobs.results import changes_of, write_by_spark
 from volstream.jobs.services import JobServices
 from volstream.jobs.stager import StagedBatch, Stager, about
+from volstream.jobs.stores import LEDGER
 from volstream.tables.delta import direct, folders
 from volstream.tables.delta.marker import Marker
 
@@ -164,7 +165,7 @@ class BatchExecutor:
             return direct.commit(self._location, marker, changes)
 
         entries = Marker(intent.app_id(), intent.marker_sequence, {"batch": batch.id})
-        ledger.record(ledger.location_of(self._services.warehouse, self.job.id), batch.id, entries, done.staged)
+        ledger.record(LEDGER.of(self._services.warehouse, self.job.id), batch.id, entries, done.staged)
         self._services.consumer.write(intent, outcome.counts(), by_spark, directly=directly)
         seconds = done.seconds + time.monotonic() - began
         self._services.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))

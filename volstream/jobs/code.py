@@ -20,6 +20,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.codes import BatchCode, CodeVersion
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
+from volstream.jobs.stores import LEDGER
 from volstream.jobs.version import may_have_older, version_of
 from volstream.tables.delta import folders
 from volstream.tables.delta.opened import newest_version
@@ -90,7 +91,7 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
     table_version = newest_version(location)
     if table_version is None or job.write is Write.APPEND:
         return None
-    state = table_version, newest_version(ledger.location_of(home.warehouse, job.id))
+    state = table_version, newest_version(LEDGER.of(home.warehouse, job.id))
     last = _counted.get(location)
     now = time.monotonic()
     if last is None or (last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])):
@@ -174,7 +175,7 @@ def _count(catalog: Catalog, warehouse: str, job: FileJob) -> Mapping[int | None
 def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
     """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
     yield folders.table_location(warehouse, job.into), key_column(job), "_batch_id"
-    without_rows = ledger.location_of(warehouse, job.id)
+    without_rows = LEDGER.of(warehouse, job.id)
     if is_table(without_rows):
         yield without_rows, ledger.KEY, "batch"
 

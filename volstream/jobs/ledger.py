@@ -24,11 +24,6 @@ KEY = "path"
 SCHEMA = pa.schema([(name, pa.string()) for name in (KEY, "version", "batch")])
 
 
-def location_of(warehouse: str, job_id: str) -> str:
-    """Returns where a job's ledger is, if it has one."""
-    return f"{warehouse}/_ledgers/{job_id}"
-
-
 def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None:
     """Records the files of a batch that succeeded without a row, before the batch is committed, and forgets those that have rows
     now. Does nothing if there are none of either, or if only Spark could write a table there.

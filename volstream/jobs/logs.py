@@ -39,11 +39,6 @@ class LogLine:
     text: str
 
 
-def location_of(warehouse: str, job_id: str) -> str:
-    """Returns the folder of a job's logs."""
-    return f"{warehouse}/_logs/{job_id}"
-
-
 def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) -> None:
     """Stores the output of an attempt at a batch, replacing that of earlier attempts.
 

@@ -19,10 +19,11 @@ from volstream.catalog import Catalog
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import key_column, of_job, of_table, to_ddl, type_named
 from volstream.functions.types.widen import fields_added
-from volstream.jobs import code, ledger
+from volstream.jobs import code
 from volstream.jobs.load import loads
 from volstream.jobs.plan import Moved, moved, removed_paths
 from volstream.jobs.staged import Staged
+from volstream.jobs.stores import STORES
 from volstream.jobs.target import check_target
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -127,19 +128,19 @@ class ResultTables:
         return job
 
     def damages(self, job: FileJob, *, whole: bool = False) -> Sequence[Damage]:
-        """Returns what of the job's table, and of its ledger, cannot be read. See :func:`damage_of`."""
-        table, entries = self.location_of(job), ledger.location_of(self._warehouse, job.id)
-        found = damage_of(table, "table", whole=whole), damage_of(entries, "ledger")
+        """Returns what cannot be read of the job's table, and of the tables that it keeps beside it. See :func:`damage_of`."""
+        found = [damage_of(self.location_of(job), "table", whole=whole)]
+        found += [damage_of(store.of(self._warehouse, job.id), store.what) for store in STORES if store.is_table]
         return [damage for damage in found if damage is not None]
 
     def mend(self, job: FileJob, damage: Damage) -> None:
-        """Makes the job's table, or its ledger, readable again. What cannot be read of it is lost.
+        """Makes the job's table, or one beside it, readable again. What cannot be read of it is lost.
 
         Raises:
             InvalidStateError: the table may have rows that the job cannot make again.
         """
         location = damage.location
-        if location == ledger.location_of(self._warehouse, job.id):
+        if location in [store.of(self._warehouse, job.id) for store in STORES]:
             folders.remove(location)
         elif damage.files:
             remove_files(location, damage.files, (key_column(job), "_batch_id"))

@@ -42,6 +42,7 @@ from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals, task
 from volstream.jobs.staging import RowsTarget
+from volstream.jobs.stores import LOGS
 from volstream.spark.frames import relation
 from volstream.spark.tasks import idle_slots, tagged
 from volstream.tables.delta.options import options_of
@@ -251,7 +252,7 @@ class Stager:
 
     def _keep_printed(self, batch: Batch, staged: Staged) -> None:
         """Keeps the function's output, whatever the attempt's result."""
-        location = logs.location_of(self._services.warehouse, self.job.id)
+        location = LOGS.of(self._services.warehouse, self.job.id)
         logs.write(location, batch.id, staged.printed(), self._services.settings.log_batch_bytes)
         logs.trim(location, self._services.settings.log_bytes, self._services.settings.history_begins())
 

@@ -22,6 +22,7 @@ from volstream.changes.streams.read import Range
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.results import OwnCommits
+from volstream.jobs.stores import LEDGER
 from volstream.jobs.verify_outputs import ComparedOutputs
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -259,7 +260,7 @@ def _outcomes(
         recorded: SQL for the rows of the table.
         lost: the files of which outputs are wrong.
     """
-    key, kept = key_column(job), ledger.location_of(services.warehouse, job.id)
+    key, kept = key_column(job), LEDGER.of(services.warehouse, job.id)
     failing = services.catalog.failures.active(job.id)
     relations: dict[str, pa.Table] = {
         "volstream_failing": pa.table(

@@ -21,8 +21,8 @@ from volstream.base.definitions import FileJob, OnMove
 from volstream.base.model.names import Name
 from volstream.catalog.codes import CodeVersion
 from volstream.errors import VolstreamError
-from volstream.jobs import ledger
 from volstream.jobs.code import prune, stale_paths
+from volstream.jobs.stores import LEDGER
 from volstream.ops.backup.make import make
 from volstream.ops.backup.restore import restore
 from volstream.ops.inspection import details
@@ -216,7 +216,7 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(
             with suppress(VolstreamError):
                 process(turned)
             home, job = place.session.home, place.session.jobs.get("j")
-            kept = ledger.location_of(home.warehouse, job.id)
+            kept = LEDGER.of(home.warehouse, job.id)
             entries = queried(kept, "SELECT * FROM rows").to_pylist() if is_table(kept) else []
             values = {version.number: value_of(version) for version in home.catalog.codes.versions(job.id)}
             batches = home.catalog.codes.of_batches(str(entry["batch"]) for entry in entries)

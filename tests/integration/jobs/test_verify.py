@@ -20,9 +20,9 @@ from volstream.base.definitions import FileJob, OnMove
 from volstream.base.lifecycle.stop import Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import InvalidStateError, StorageError, StreamStaleError
-from volstream.jobs import ledger
 from volstream.jobs.home import Home
 from volstream.jobs.running import Run
+from volstream.jobs.stores import LEDGER
 from volstream.jobs.verify import Problem
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import status
@@ -553,7 +553,7 @@ def test_a_ledger_has_the_files_without_rows_only(verified: Verified) -> None:
     job = verified.jobs.get("j")
     assert isinstance(job, FileJob)
     assert job.on_move is OnMove.RERUN
-    location = ledger.location_of(verified.place.session.home.warehouse, job.id)
+    location = LEDGER.of(verified.place.session.home.warehouse, job.id)
     kept = verified.place.rows(f"SELECT path FROM delta.`{location}` ORDER BY path")
     assert [row["path"] for row in kept] == ["00", "04", "08"]
     version = DeltaTable(location).version()

@@ -11,6 +11,7 @@ import pytest
 
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
+from volstream.jobs.stores import LOGS
 
 MIB = 1 << 20
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
@@ -23,7 +24,7 @@ def entry(files: Sequence[str], *texts: str, time: float = 1000.0, failed: bool 
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    return logs.location_of(str(tmp_path / "warehouse"), "job")
+    return LOGS.of(str(tmp_path / "warehouse"), "job")
 
 
 def keep(place: str, batch: str, *entries: str, maximum: int = MIB, age: float = 0) -> None:

@@ -289,9 +289,9 @@ class Jobs(Collection[Job]):
 
     def drop_of_any_kind(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
         """See :meth:`drop`; also drops the job of a dynamic table, whose table the caller drops."""
-        from volstream.jobs import ledger, logs
         from volstream.jobs.definitions import drop_job
         from volstream.jobs.outputs import remove_outputs_of
+        from volstream.jobs.stores import STORES
         from volstream.tables.delta import folders
 
         if not force:
@@ -299,8 +299,8 @@ class Jobs(Collection[Job]):
         job = self._home.catalog.jobs.find(Name.parse(name))
         dropped = drop_job(self._home.catalog, Name.parse(name), if_exists=if_exists, force=force)
         if job is not None:
-            for location_of in (logs.location_of, ledger.location_of):
-                folders.discard(location_of(self._home.warehouse, job.id))
+            for store in STORES:
+                folders.discard(store.of(self._home.warehouse, job.id))
             if remove_outputs:
                 remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped
@@ -315,9 +315,10 @@ class Jobs(Collection[Job]):
             InvalidStateError: the job runs a statement.
         """
         from volstream.jobs import logs
+        from volstream.jobs.stores import LOGS
         from volstream.tables.delta.places import reached
 
-        location = logs.location_of(self._home.warehouse, self._of_files(name).id)
+        location = LOGS.of(self._home.warehouse, self._of_files(name).id)
         with reached(self._home.warehouse):
             return logs.read(location, lines, batch=batch, path=path)
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 from volstream.base.config import Settings
@@ -22,7 +23,7 @@ from volstream.catalog import Catalog, copying
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.jobs import ledger
+from volstream.jobs.stores import STORES
 from volstream.ops.backup.manifest import Manifest
 from volstream.tables.delta import folders
 from volstream.tables.delta.copying import copy_folder, copy_table
@@ -148,9 +149,9 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
             yield location, newest, owner
         if both is not None:
             yield both.tail.view.spec.location, both.tail.view.version, owner
-    for job in catalog.jobs.list(statement=None):
-        location = ledger.location_of(warehouse, job.id)
-        owner = _Owner(f"The list of files without rows of job {job.name}", f"volstream drop job {job.name}")
+    for job, store in product(catalog.jobs.list(statement=None), [store for store in STORES if store.is_table]):
+        location = store.of(warehouse, job.id)
+        owner = _Owner(f"The {store.what} of job {job.name}", f"volstream drop job {job.name}")
         with owner.explaining():
             newest = newest_version(location)
         if newest is not None:

@@ -23,6 +23,7 @@ from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.source import forget_unused
 from volstream.jobs import logs, outputs
+from volstream.jobs.stores import LOGS, STORES
 from volstream.ops.backup.restore import SCRATCH
 from volstream.spark.jvm import log_file
 from volstream.tables.delta import folders
@@ -75,7 +76,7 @@ class Housekeeper:
         with reached(warehouse):
             clean(self._catalog, warehouse)
             for job in self._catalog.jobs.list(statement=None):
-                logs.trim(logs.location_of(warehouse, job.id), self._settings.log_bytes, before)
+                logs.trim(LOGS.of(warehouse, job.id), self._settings.log_bytes, before)
 
     def _forget_history(self) -> None:
         kept = self._settings.directory_versions
@@ -85,19 +86,20 @@ class Housekeeper:
 
 
 def clean(catalog: Catalog, warehouse: str) -> None:
-    """Removes leftovers of crashes from the warehouse: staged outcomes, plans, listings and logs that nothing refers to.
+    """Removes what crashes left in the warehouse, and nothing refers to: staged outcomes, plans, listings, the stores of jobs.
 
-    Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and logs of existing jobs; staged
-    outcomes never outlive their attempt. What was written to within a day stays, too: another process may be working, even
-    in a home that this one owns, because little work takes no engine.
+    Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and the stores of existing jobs;
+    staged outcomes never outlive their attempt. What was written to within a day stays, too: another process may be working,
+    even in a home that this one owns, because little work takes no engine.
     """
     plans = {*catalog.consumptions.open_plans()}
     volumes = {volume.id for volume in catalog.volumes.list()}
+    jobs = {job.id for job in catalog.jobs.list()}
     kept = {
         "_plans": plans,
         folders.STAGING: set[str](),
         "_listings": {*volumes, *(f"{volume}-beside" for volume in volumes)},
-        "_logs": {job.id for job in catalog.jobs.list()},
+        **{store.folder: jobs for store in STORES},
     }
     unneeded = [
         f"{warehouse}/{kind}/{name}"

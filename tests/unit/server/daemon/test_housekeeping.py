@@ -21,6 +21,7 @@ from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
+from volstream.jobs.stores import LOGS
 from volstream.ops.backup.restore import SCRATCH
 from volstream.server.daemon.housekeeping import Housekeeper, clean
 from volstream.spark.jvm import log_file
@@ -83,7 +84,7 @@ def test_the_logs_of_a_job_are_kept_as_long_as_the_job(tmp_path: Path, catalog: 
 def test_logs_are_forgotten_with_the_history(tmp_path: Path, catalog: Catalog) -> None:
     settings = config.load(tmp_path)
     _, _, job = objects.store_job(catalog)
-    place = logs.location_of(settings.warehouse_path, job.id)
+    place = LOGS.of(settings.warehouse_path, job.id)
     for name, age in (("old", 91), ("new", 89)):
         logs.write(place, name, [CapturedOutput(["a"], [Line(1.0, "stdout", "x")]).encoded(failed=False)], 1000)
         os.utime(f"{place}/{name}.jsonl", (time.time() - age * 86400,) * 2)

@@ -15,6 +15,7 @@ from volstream.jobs import logs
 from volstream.jobs.home import Home
 from volstream.jobs.lease import runs_of
 from volstream.jobs.load import loads
+from volstream.jobs.stores import LOGS
 from volstream.ops.inspection import details, runs
 from volstream.ops.inspection.failures import FailureGroup, explained, group_id, grouped
 from volstream.ops.inspection.problems import Problem, problems
@@ -280,7 +281,7 @@ def _lines(
     if not isinstance(definition, FileJob):
         return ()
     with reached(home.warehouse):
-        return logs.read(logs.location_of(home.warehouse, definition.id), maximum, batch=batch, path=path)
+        return logs.read(LOGS.of(home.warehouse, definition.id), maximum, batch=batch, path=path)
 
 
 def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPreview | None:
