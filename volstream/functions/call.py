@@ -28,7 +28,7 @@ from volstream.functions.limits import time_limit
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.printing import Capture, CapturedOutput, ImmediateOutput
-from volstream.functions.rows import RowRequirements, Rows, rows_of, rows_of_each
+from volstream.functions.rows import RowRequirements, Rows, owned, rows_of, rows_of_each
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.source import FunctionSource
 
@@ -78,7 +78,7 @@ class Caller:
         self._prints = prints
         self._watched = isinstance(prints, ImmediateOutput)
         self._expected = expected
-        self._write = OutputWriter(expected.columns, outputs)
+        self._writer = OutputWriter(expected.columns, outputs)
         self._source = source
         self._arguments: Mapping[str, Any] = arguments
         self._timeout = timeout_seconds
@@ -165,15 +165,18 @@ class Caller:
         each: list[FileOutcome | BaseException]
         try:
             with self._source.importable(), self._prints.during(), time_limit(limit):
+                outputs = [self._writer.begin() for _ in files]
                 if self.batch_size is None:
-                    returned = settled(self._function(files[0], **self._arguments))
-                    entries: list[tuple[Rows, int] | BaseException] = [rows_of(returned, self._expected)]
+                    returned = settled(self._function(files[0], **self._arguments), owned)
+                    entries: list[tuple[Rows, int] | BaseException] = [rows_of(returned, self._expected, outputs[0].stored)]
                 else:
-                    returned = settled(self._function(files, **self._arguments))
-                    entries = rows_of_each(returned, len(files), self._expected)
+                    returned = settled(self._function(files, **self._arguments), owned)
+                    entries = rows_of_each(returned, self._expected, [each.stored for each in outputs])
                 each = [
-                    entry if isinstance(entry, BaseException) else self._outcome(task, *entry)
-                    for task, entry in zip(tasks, entries, strict=True)
+                    entry
+                    if isinstance(entry, BaseException)
+                    else FileOutcome(task, entry[0], bytes=entry[1], outputs=written.staged)
+                    for task, entry, written in zip(tasks, entries, outputs, strict=True)
                 ]
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self._watched:
@@ -189,10 +192,6 @@ class Caller:
             failed(task, entry, limit) if isinstance(entry, BaseException) else entry
             for task, entry in zip(tasks, each, strict=True)
         ]
-
-    def _outcome(self, task: FileTask, rows: Rows, size: int) -> FileOutcome:
-        stored, outputs = self._write(rows)
-        return FileOutcome(task, stored, bytes=size, outputs=outputs)
 
 
 def call_each(

@@ -43,6 +43,8 @@ def fields_of(kind: type) -> Sequence[str]:
 def row_of(value: object) -> Mapping[str, Any] | None:
     """Converts an instance of a row class, or a mapping, to a mapping of plain values; None: it is something else.
 
+    Nothing in the result changes when the function fills its own lists, dicts, arrays and buffers anew for another row.
+
     Raises:
         NoColumnError: it has a value that no column holds; the message names it.
     """
@@ -57,7 +59,7 @@ def row_of(value: object) -> Mapping[str, Any] | None:
         return None
     # Converting values recursively is ten times slower.
     if {*map(type, row), *map(type, row.values())} <= LEAVES:
-        return row
+        return {**row}
     return {_deep(name, name): _deep(item, name) for name, item in row.items()}
 
 
@@ -74,7 +76,7 @@ def _deep(value: Any, name: object) -> Any:
     if type(value) in LEAVES:
         return value
     if type(value) in (list, tuple):
-        return value if {*map(type, value)} <= LEAVES else [_deep(item, name) for item in value]
+        return [*value] if {*map(type, value)} <= LEAVES else [_deep(item, name) for item in value]
     row = row_of(value)
     if row is not None:
         return row

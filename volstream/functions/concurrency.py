@@ -148,36 +148,39 @@ class Calls:
         return None
 
 
-def settled(returned: Any) -> Any:
+def settled(returned: Any, taken: Callable[[Any], Any] = lambda value: value) -> Any:
     """Returns a function's result, after awaiting it if it is awaitable; asynchronously yielded values as an iterator.
+
+    Args:
+        taken: makes of an awaited value what is returned, before other coroutines go on.
 
     Raises:
         TimeLimitError: this thread's limit was reached.
     """
     if inspect.isawaitable(returned):
-        return _result(returned)
-    return _items(returned) if isinstance(returned, AsyncIterator) else returned
+        return _result(returned, taken)
+    return _items(returned, taken) if isinstance(returned, AsyncIterator) else returned
 
 
-def _items(items: AsyncIterator[Any]) -> Iterator[Any]:
+def _items(items: AsyncIterator[Any], taken: Callable[[Any], Any]) -> Iterator[Any]:
     while True:
         try:
-            yield _result(anext(items))
+            yield _result(anext(items), taken)
         except StopAsyncIteration:
             return
 
 
-async def _awaiting(awaitable: Any) -> tuple[Any, BaseException | None]:
+async def _awaiting(awaitable: Any, taken: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
     try:
-        return await awaitable, None
+        return taken(await awaitable), None
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001  # a future would replace some errors by others, without their traceback
         return None, error
 
 
-def _result(awaitable: Any) -> Any:
-    future = asyncio.run_coroutine_threadsafe(_awaiting(awaitable), _loop())
+def _result(awaitable: Any, taken: Callable[[Any], Any]) -> Any:
+    future = asyncio.run_coroutine_threadsafe(_awaiting(awaitable, taken), _loop())
     try:
         value, error = future.result(seconds_left())
     except BaseException as interruption:

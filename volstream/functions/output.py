@@ -9,7 +9,7 @@ import io
 import os
 import unicodedata
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Any, BinaryIO, NamedTuple
@@ -57,13 +57,13 @@ class OutputFile:
         self, relative_path: str, data: bytes | str | os.PathLike[str] | IO[bytes], content_type: str | None = None
     ) -> None:
         self.relative_path = relative_path
-        self.data = data
+        self.data = bytes(data) if isinstance(data, bytearray | memoryview) else data
         self.content_type = content_type
 
     def opened(self) -> AbstractContextManager[BinaryIO]:
         """Returns the content. Raises NotRowsError if ``data`` is none."""
         data: Any = self.data
-        if isinstance(data, bytes | bytearray | memoryview):
+        if isinstance(data, bytes):
             return io.BytesIO(data)
         if isinstance(data, str | os.PathLike):
             return open(data, "rb")
@@ -114,21 +114,13 @@ class OutputWriter:
         self._kinds = {field.name: field.type for field in columns or () if has_files(field.type)}
         self._target = target
 
-    def __call__(self, rows: Rows) -> tuple[Rows, Sequence[StagedOutput]]:
-        """Writes the files in rows; returns the rows as they are stored, and what was written.
+    def begin(self) -> Outputs:
+        """Returns what writes the files in the rows of one call and file."""
+        return Outputs(self._kinds, self._target)
 
-        Raises:
-            NotRowsError: a path is not allowed, or given to two files; or a value is no file.
-            StorageError: the target cannot be written.
-        """
-        if not self._kinds or isinstance(rows, ArrowRows):
-            return rows, ()
-        written = _Written(self._target)
-        return [self._converted(row, written) for row in rows], written.staged
-
-    def _converted(self, row: Mapping[str, Any], written: _Written) -> Mapping[str, Any]:
-        files = {name: written.value(row[name], kind) for name, kind in self._kinds.items() if name in row}
-        return {**row, **files}
+    def rows(self, rows: Rows) -> Rows:
+        """Returns all rows of a file as they are stored. Raises as :meth:`Outputs.stored`."""
+        return rows if isinstance(rows, ArrowRows) else [*map(self.begin().stored, rows)]
 
 
 def has_files(kind: pa.DataType) -> bool:
@@ -162,36 +154,51 @@ def problem_of(path: object, prefix: str = "") -> str | None:
     return None
 
 
-class _Written:
-    """The outputs of one file, by the objects that the function returned: one that several rows name is written once."""
+class Outputs:
+    """The outputs of one file, by the objects that the function returned: one that several rows name is written once.
 
-    def __init__(self, target: OutputTarget | None) -> None:
+    Attributes:
+        staged: what was written.
+    """
+
+    def __init__(self, kinds: Mapping[str, pa.DataType], target: OutputTarget | None) -> None:
         self.staged: list[StagedOutput] = []
+        self._kinds = kinds
         self._target = target
-        self._values: dict[int, Mapping[str, Any]] = {}
+        self._values: dict[int, tuple[OutputFile, Mapping[str, Any]]] = {}  # with the objects, so that each id stays its own
         self._paths: set[str] = set()
 
-    def value(self, value: Any, kind: pa.DataType) -> Any:
-        """Returns a value as its column stores it."""
+    def stored(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Writes the files in a row; returns the row as it is stored.
+
+        Raises:
+            NotRowsError: a path is not allowed, or given to two files; or a value is no file.
+            StorageError: the target cannot be written.
+        """
+        if not self._kinds:
+            return row
+        return {**row, **{name: self._value(row[name], kind) for name, kind in self._kinds.items() if name in row}}
+
+    def _value(self, value: Any, kind: pa.DataType) -> Any:
         if value is None or not has_files(kind):
             return value
         if kind == FILE:
             return self._file(value)
         if pa.types.is_list(kind) and isinstance(value, list | tuple):
-            return [self.value(item, kind.value_type) for item in value]
+            return [self._value(item, kind.value_type) for item in value]
         if pa.types.is_map(kind) and isinstance(value, Mapping):
-            return {key: self.value(item, kind.item_type) for key, item in value.items()}
+            return {key: self._value(item, kind.item_type) for key, item in value.items()}
         if pa.types.is_struct(kind) and isinstance(value, Mapping):
             kinds = {field.name: field.type for field in kind}
-            return {key: self.value(item, kinds.get(key, pa.null())) for key, item in value.items()}
+            return {key: self._value(item, kinds.get(key, pa.null())) for key, item in value.items()}
         return value  # which does not fit its column
 
     def _file(self, file: object) -> Mapping[str, Any]:
         if not isinstance(file, OutputFile):
             raise NotRowsError(f"A column of type FILE has a {type(file).__name__}; give volstream.OutputFile(path, data=...).")
         if id(file) not in self._values:
-            self._values[id(file)] = self._write(file)
-        return self._values[id(file)]
+            self._values[id(file)] = file, self._write(file)
+        return self._values[id(file)][1]
 
     def _write(self, file: OutputFile) -> Mapping[str, Any]:
         path, target = file.relative_path, self._target

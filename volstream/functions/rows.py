@@ -5,13 +5,15 @@ What does not belong here: converting outcomes for staging (``outcomes``).
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
@@ -73,7 +75,7 @@ class ArrowRows:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows. Raises NotRowsError, TooLargeError."""
-        fitting = self._fitting(batch)
+        fitting = convert.copied(self._fitting(batch))
         if fitting.nbytes > self._row_bytes:
             self._check_rows(fitting)
         self._rows += fitting.num_rows
@@ -164,12 +166,22 @@ class ArrowRows:
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | ArrowRows
 
 
-def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
+#: What becomes of a row when the function hands it over.
+Stored: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def _as_it_is(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return row
+
+
+def rows_of(returned: object, expected: RowRequirements, stored: Stored = _as_it_is) -> tuple[Rows, int]:
     """Returns the rows in a return value, and the size of their values.
 
-    Measures rows one by one, so a generator is not consumed beyond the limit.
+    Takes rows one by one, so a generator is not consumed beyond the limit, and each row is as it was when the generator yielded
+    it.
 
     Args:
+        stored: is called with each row before the generator goes on; not with rows of tables.
         returned: None, one row, a PyArrow table or batch, or an iterable of either; or a DataFrame of pandas or polars.
 
     Raises:
@@ -177,12 +189,12 @@ def rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
             limits.
     """
     try:
-        return _rows_of(returned, expected)
+        return _rows_of(returned, expected, stored)
     except NoColumnError as error:
         raise NotRowsError(str(error)) from None
 
 
-def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
+def _rows_of(returned: object, expected: RowRequirements, stored: Stored) -> tuple[Rows, int]:
     if returned is None:
         return [], 0
     if _is_table(returned):
@@ -191,7 +203,7 @@ def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
     rows: list[Mapping[str, Any]] = []
     if (row := row_of(returned)) is not None:
         measured.add(row)
-        return [row], measured.bytes
+        return [stored(row)], measured.bytes
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
         items = iter(returned)
         for item in items:
@@ -203,23 +215,41 @@ def _rows_of(returned: object, expected: RowRequirements) -> tuple[Rows, int]:
                     f"The function returned a value of type {type(item).__name__} instead of a row (dict or dataclass)."
                 )
             measured.add(row)
-            rows.append({**row})  # a generator may change it for its next one
+            rows.append(stored(row))
         return rows, measured.bytes
     raise NotRowsError(
         f"The function returned a value of type {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
     )
 
 
-def rows_of_each(returned: object, files: int, expected: RowRequirements) -> list[tuple[Rows, int] | BaseException]:
+def rows_of_each(returned: object, expected: RowRequirements, stored: Sequence[Stored]) -> list[tuple[Rows, int] | BaseException]:
     """Returns each file's rows, or the error that is its entry, in order, from the return value of a function that takes
-    several files."""
+    several files; ``stored``: of each file, as :func:`rows_of`."""
+    files = len(stored)
     given = f"The function was given {counted(files, 'file')} and returned"
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
-        entries = [entry if isinstance(entry, BaseException) else rows_of(entry, expected) for entry in returned]
+        each = chain(stored, repeat(_as_it_is))
+        entries = [
+            entry if isinstance(entry, BaseException) else rows_of(entry, expected, own)
+            for entry, own in zip(returned, each, strict=False)
+        ]
         if len(entries) == files:
             return entries
         raise NotRowsError(f"{given} {counted(len(entries), 'entry', 'entries')}; return one for each file, in order.")
     raise NotRowsError(f"{given} a {type(returned).__name__}; return a list, one entry per file.")
+
+
+def owned(returned: Any) -> Any:
+    """Returns rows, or tables, without memory that the function could fill anew; anything else as it is. Raises NotRowsError."""
+    try:
+        row = row_of(returned)
+    except NoColumnError as error:
+        raise NotRowsError(str(error)) from None
+    if row is not None:
+        return row
+    if type(returned) in (list, tuple):
+        return [*map(owned, returned)]
+    return copy.deepcopy(returned) if _is_table(returned) else returned
 
 
 #: The column that pandas makes of the positions of rows.

@@ -5,6 +5,7 @@ They are found, shipped and imported like per-file functions (``functions``).
 
 from __future__ import annotations
 
+import copy
 import json
 import uuid
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 from volstream.base.definitions import Function
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
+from volstream.functions.classes import LEAVES
 from volstream.functions.pickled import code_of, function_attributes, resolved
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource
@@ -42,7 +44,8 @@ class ScalarCall:
             self._function = self.source.load()
         with self.source.importable():
             if not self.of_items:
-                return self._function(*arguments)
+                value = self._function(*arguments)
+                return value if type(value) in LEAVES else copy.deepcopy(value)  # Spark takes it only with later ones
             item = self._function(json.loads(arguments[0]))
         return None if item is None else strict_json(_checked(item))
 

@@ -107,7 +107,7 @@ def _types(outcome: FileOutcome) -> None:
     try:
         outcome.types = types_of(outcome.task.info.relative_path, outcome.rows)
         columns = pa.schema([*outcome.types.items()])
-        outcome.rows, _ = OutputWriter(columns, OutputTarget())(outcome.rows)
+        outcome.rows = OutputWriter(columns, OutputTarget()).rows(outcome.rows)
     except (InvalidValueError, NotRowsError) as error:
         outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
     else:

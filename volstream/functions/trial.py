@@ -105,7 +105,7 @@ def _show_outputs(outcomes: Sequence[FileOutcome], write: OutputWriter) -> None:
     """Replaces files in rows, of which only now is known that they are files, by what a job would store."""
     for outcome in outcomes:
         try:
-            outcome.rows, _ = write(outcome.rows)
+            outcome.rows = write.rows(outcome.rows)
         except NotRowsError as error:
             outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
 

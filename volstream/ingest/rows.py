@@ -94,7 +94,7 @@ class StreamColumns:
                     raise InvalidValueError(f"Column {column.name}: {error}.") from None
             else:
                 columns.append(pa.nulls(rows.num_rows, column.type))
-        return pa.table(columns, schema=self.schema)
+        return convert.copied(pa.table(columns, schema=self.schema))  # it is sent later
 
     def table_of(self, rows: Sequence[Row]) -> pa.Table:
         """Returns rows as they are sent."""

@@ -23,7 +23,8 @@ def target(tmp_path: Path) -> OutputTarget:
 
 
 def written(columns: str, target: OutputTarget | None, *rows: Mapping[str, Any]) -> tuple[Any, Any]:
-    return OutputWriter(from_ddl(columns), target)(list(rows))
+    outputs = OutputWriter(from_ddl(columns), target).begin()
+    return [outputs.stored(row) for row in rows], outputs.staged
 
 
 def test_file_is_a_type_of_columns() -> None:

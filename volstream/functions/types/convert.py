@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +117,18 @@ _ALIKE: Sequence[Callable[[pa.DataType], bool]] = (
     is_text,
     is_bytes,
 )
+
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def copied(rows: _Rows) -> _Rows:
+    """Returns rows in memory of their own: Arrow shares that of numpy and pandas, which their owner may fill anew."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    reader = pa.ipc.open_stream(sink.getvalue())
+    return reader.read_all() if isinstance(rows, pa.Table) else reader.read_next_batch()
 
 
 def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -38,7 +38,7 @@ def _of_array(value: Any) -> Any:
     if value.dtype.kind in "biufSU":
         is_vector = value.ndim == 1 and value.dtype.name in _VECTORS and value.dtype.isnative
         # Lists have None for what is masked.
-        return value if is_vector and _name(type(value)) == "numpy.ndarray" else value.tolist()
+        return value.copy() if is_vector and _name(type(value)) == "numpy.ndarray" else value.tolist()
     return plain(value[()]) if value.ndim == 0 else [*value]
 
 
@@ -57,6 +57,9 @@ _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "numpy.ndarray": (_of_array, None),
     "pandas._libs.missing.NAType": (lambda _: None, pa.null()),
     "pandas._libs.tslibs.nattype.NaTType": (lambda _: None, pa.null()),
+    "builtins.bytearray": (bytes, pa.binary()),
+    "builtins.memoryview": (bytes, pa.binary()),
+    "array.array": (lambda value: value.tolist(), None),
     "pyarrow.lib.Scalar": (lambda value: plain(value.as_py()), None),
 }
 
@@ -76,6 +79,7 @@ _REFUSED: Mapping[str, str] = {
 
 def plain(value: Any) -> Any:
     """Returns a value that is not nested as a plain one, or as it is; a list, whose elements need not be plain, for an array.
+    What shares memory with others, such as an array, is copied.
 
     Raises:
         NoColumnError: no column holds it.
