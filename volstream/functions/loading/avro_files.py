@@ -13,6 +13,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 import fastavro
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError
+from volstream.functions.loading import calendar
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, TypedColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, max_expanded_size
 from volstream.functions.rejection import FileRejectedError
@@ -59,6 +61,9 @@ _LOGICAL: Mapping[str | None, pa.DataType] = {
     **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), TIMESTAMP_NTZ),
 }
 
+#: Times that fastavro leaves as numbers.
+_NANOS = {"timestamp-nanos": pa.timestamp("ns", "UTC"), "local-timestamp-nanos": pa.timestamp("ns")}
+
 #: By Avro's name of the codec; each is new for a block.
 _DECOMPRESSORS: Mapping[str, Any] = {
     "deflate": lambda: zlib.decompressobj(-zlib.MAX_WBITS),
@@ -78,25 +83,42 @@ def chunks(source: Part) -> Iterator[Chunk]:
         types: Sequence[tuple[str, pa.DataType]] | None = None
         for records in parts(content, "file", _RECORDS, source.expansion.check):
             if types is None:
-                types = _columns_of(content)
-            yield Chunk(len(records), [_column(name, kind, [row[name] for row in records]) for name, kind in types])
+                types, said = _columns_of(content)
+            columns = [_column(name, kind, [row[name] for row in records]) for name, kind in types]
+            if calendar.is_former(said):
+                columns = [
+                    replace(column, values=calendar.rebased(column.values, said)) if isinstance(column, ArrowColumn) else column
+                    for column in columns
+                ]
+            yield Chunk(len(records), columns)
     except InvalidValueError as error:
         raise FileRejectedError(str(error)) from None
 
 
-def _columns_of(file: IO[bytes]) -> Sequence[tuple[str, pa.DataType]]:
-    """Returns the fields of a file's records with their Arrow types. Raises FileRejectedError if its values are not records."""
+def _columns_of(file: IO[bytes]) -> tuple[Sequence[tuple[str, pa.DataType]], Mapping[str, str]]:
+    """Returns the fields of a file's records with their Arrow types, and its metadata. Raises FileRejectedError if its values are
+    not records."""
     position = file.tell()
     file.seek(0)
-    kind = _Schema(fastavro.reader(file).writer_schema, "file").arrow
+    opened = fastavro.reader(file)
+    kind, said = _Schema(opened.writer_schema, "file").arrow, opened.metadata
     file.seek(position)
     if not pa.types.is_struct(kind):
         raise FileRejectedError("The file's values are not records.")
-    return [(field.name, field.type) for field in kind]
+    given = {one["name"]: one["type"] for one in opened.writer_schema["fields"]}  # type: ignore[index, call-overload]  # of a record
+    return [(field.name, _nanos(given[field.name]) or field.type) for field in kind], said
+
+
+def _nanos(node: Any) -> pa.DataType | None:
+    """Returns the type of a field of times in nanoseconds, which may be NULL; None: it has others."""
+    kinds = [one for one in (node if isinstance(node, list) else [node]) if one != "null"]
+    return _NANOS.get(str(kinds[0].get("logicalType"))) if len(kinds) == 1 and isinstance(kinds[0], dict) else None
 
 
 def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
     try:
+        if kind in _NANOS.values():
+            return ArrowColumn(name, pa.array(values, pa.int64()).cast(kind))
         return ArrowColumn(name, convert.array(values, kind))
     except (pa.ArrowException, OverflowError, TypeError, ValueError):  # of several types, or of one that Arrow lacks
         return TypedColumn(name, values, of_arrow(kind, utc=True, lossless=False))

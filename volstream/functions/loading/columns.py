@@ -9,6 +9,7 @@ import base64
 import binascii
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -113,6 +114,10 @@ class ReadTextColumn(TextColumn):
     """Texts, from a file whose columns need no header."""
 
 
+#: Numbers as folders of months, days and hours have them.
+_PADDED = re.compile("0[0-9]")
+
+
 @dataclass(frozen=True)
 class FolderColumn(TextColumn):
     """The value that a folder of the file's path names, for each row."""
@@ -121,7 +126,18 @@ class FolderColumn(TextColumn):
 
     def kind(self) -> pa.DataType:
         """See :class:`FileColumn`: also without rows."""
-        return of_text(pa.array([self.value], pa.string()))
+        return of_text(pa.array([self._number], pa.string()))
+
+    def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
+        """See :class:`FileColumn`."""
+        if is_number(kind) and self._number != self.value:
+            return TextColumn(self.name, pa.array([self._number] * len(self.values), pa.string())).fit(kind, inferred=inferred)
+        return super().fit(kind, inferred=inferred)
+
+    @property
+    def _number(self) -> str | None:
+        """The value, without the zero that pads a month, a day or an hour to two digits."""
+        return self.value[1:] if self.value is not None and _PADDED.fullmatch(self.value) else self.value
 
 
 def kind_of(column: FileColumn, options: LoadOptions) -> pa.DataType:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from volstream.base.model.units import format_size
+from volstream.functions.loading import calendar
 from volstream.functions.loading.columns import ArrowColumn, Chunk
 from volstream.functions.loading.content import Part, reading_as
 from volstream.functions.rejection import FileRejectedError
@@ -54,13 +55,16 @@ def chunks(source: Part) -> Iterator[Chunk]:
         opened = pq.ParquetFile(
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
         )
-        seen = 0
+        said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata.metadata or {}).items()}
+        former, seen = calendar.is_former(said), 0
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
                 seen += size
                 source.expansion.check(seen)
-                columns = zip(schema, part.columns, strict=True)
-                yield Chunk(part.num_rows, [ArrowColumn(field.name, _as(values, field.type)) for field, values in columns])
+                columns = [_as(values, field.type) for field, values in zip(schema, part.columns, strict=True)]
+                if former:
+                    columns = [calendar.rebased(values, said) for values in columns]
+                yield Chunk(part.num_rows, [*map(ArrowColumn, schema.names, columns)])
 
 
 def check_columns(number: int) -> None:
