@@ -11,14 +11,17 @@ from typing import Literal
 
 import pytest
 
+from volstream.base.lifecycle import faults
+
 
 @contextmanager
-def meanwhile(event: Literal["call", "return"], function: str, act: Callable[[], object]) -> Iterator[None]:
+def meanwhile(event: Literal["call", "return"], function: str, act: Callable[[], object], *, must: bool = True) -> Iterator[None]:
     """Does something once, where this thread, or one that starts meanwhile, enters a function for the first time, or as it
-    returns; one has to get there.
+    returns.
 
     Args:
         function: its full name, like ``volstream.tables.delta.direct.commit``.
+        must: one has to get there.
     """
     acts = [act]
 
@@ -35,7 +38,35 @@ def meanwhile(event: Literal["call", "return"], function: str, act: Callable[[],
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-        assert not acts, f"{function} was not reached"
+        assert not (acts and must), f"{function} was not reached"
+
+
+@contextmanager
+def passing(step: str, act: Callable[[], object], number: int = 1, *, must: bool = True) -> Iterator[None]:
+    """Does something where this thread passes a step for the n-th time.
+
+    Args:
+        step: a point of :mod:`volstream.base.lifecycle.faults`; or a function as in :func:`meanwhile`, for its first call.
+        must: the thread has to get there.
+    """
+    if step.startswith("volstream."):
+        with meanwhile("call", step, act, must=must):
+            yield
+        return
+    here, left, others = threading.current_thread(), number, faults.point
+
+    def point(name: str) -> None:
+        nonlocal left
+        others(name)
+        if name == step and threading.current_thread() is here:
+            left -= 1
+            if not left:
+                act()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faults, "point", point)
+        yield
+    assert left <= 0 or not must, f"{step} was not reached {number} times"
 
 
 @contextmanager

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection as Transaction
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
+from volstream.base.definitions import Job
 from volstream.base.model.groups import groups
 from volstream.base.model.work import Batch
 from volstream.catalog.database import MAX_BOUND, Database
+from volstream.catalog.definitions import check_current
 from volstream.catalog.rows import to_row
 from volstream.catalog.tables import batches, code_versions, forgotten_batches
 
@@ -71,12 +73,14 @@ class Codes:
         query = select(code_versions).where(code_versions.c.job_id == job_id).order_by(code_versions.c.number)
         return self._database.all(query, CodeVersion)
 
-    def number_of(self, version: CodeVersion) -> int:
-        """Returns the number of a version, which is recorded if it is new."""
+    def number_of(self, job: Job, version: CodeVersion) -> int:
+        """Returns the number of a version of a job's code, which is recorded if it is new. Raises JobChangedError if the job was
+        altered or dropped since it was read."""
         present = self._database.value(_NUMBER, job=version.job_id, digest=version.digest)
         if present is not None:
             return int(present)
         with self._database.transaction() as transaction:
+            check_current(transaction, job)
             last = select(func.max(code_versions.c.number)).where(code_versions.c.job_id == version.job_id)
             number = int(transaction.execute(last).scalar() or 0) + 1
             used = replace(version, number=number, made_on=datetime.now(UTC))

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import Connection as Transaction
 
-from volstream.base.definitions import Job, JobState, SourceKind, Stream
+from volstream.base.definitions import FileJob, Job, JobState, SourceKind, Stream
 from volstream.base.model import counts
 from volstream.base.model.text import counted
 from volstream.base.model.units import local
@@ -114,8 +114,11 @@ class Consumptions:
             FencedError: a stream was moved or dropped since its plan was made.
         """
         with self._database.transaction() as transaction:
+            rows = {stream.id: self._locked(transaction, stream.id) for _, _, stream in opened}
+            if job is not None:  # locked after the streams, as where a batch is committed
+                check_current(transaction, job)
             for _, _, stream in opened:
-                row = self._locked(transaction, stream.id)
+                row = rows[stream.id]
                 if row is None or row.offset != stream.offset or row.initial != stream.initial:
                     raise FencedError(f"The stream {stream.name} was moved while its changes were being planned.")
                 other = _one(transaction, _OPEN_PLAN, Plan, stream=stream.id)
@@ -124,8 +127,6 @@ class Consumptions:
                         f"Another consumption of stream {stream.name} is open: plan {other.id} of {local(other.created_on)}.",
                         "Wait for it, or run its job to the end.",
                     )
-            if job is not None:  # locked after the streams, as where a batch is committed
-                check_current(transaction, job)
             for plan, slices, _ in opened:
                 transaction.execute(insert(plans), to_row(plan))
                 transaction.execute(insert(batches), [to_row(batch) for batch in slices])
@@ -200,11 +201,11 @@ class Consumptions:
             if others:
                 transaction.execute(insert(batches), others)
 
-    def begin(self, *these: Batch, owner: str, target: Target, generation: int | None = None) -> Intent:
+    def begin(self, *these: Batch, owner: str, target: Target, job: Job | None = None) -> Intent:
         """Writes one INTENT per batch, each with the next number of its stream: a single attempt at all of them.
 
         Args:
-            generation: see :class:`Intent`.
+            job: on files, by whose definition the attempt works.
 
         Returns:
             The first batch's intent; its number marks the attempt's commits.
@@ -212,12 +213,16 @@ class Consumptions:
         Raises:
             StreamBusyError: a stream has an INTENT that is neither committed nor aborted.
             FencedError: a batch was committed or dropped by another process.
+            JobChangedError: the job was altered since it was read.
         """
+        generation = None if job is None else job.generation
         with self._database.transaction() as transaction:
             first: Intent | None = None
             for batch in these:
                 intent = self._begin(transaction, batch, first, owner, [target], generation)
                 first = intent if first is None else first
+            if job is not None:
+                check_current(transaction, job)
             assert first is not None, "there is a batch"
         for listener in self.listeners:
             listener.began(first)
@@ -347,8 +352,9 @@ class Consumptions:
                 raise FencedError(f"The stream {stream.name} was moved by another process meanwhile.")
             self.check_closed(transaction, stream)
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
-            flags = {"clean": False, "may_have_strays": True}
-            transaction.execute(update(jobs).where(jobs.c.stream_id == stream.id).values(**flags))
+            of_files = update(jobs).where(jobs.c.stream_id == stream.id, jobs.c.cls == FileJob.__name__)
+            # A run in progress looks for strays again, and plans from the new offset.
+            transaction.execute(of_files.values(clean=False, may_have_strays=True, generation=jobs.c.generation + 1))
         return dataclasses.replace(stream, **values)
 
     def check_closed(self, transaction: Transaction, stream: Stream) -> None:
@@ -366,10 +372,19 @@ class Consumptions:
         mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
         self._database.write(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
 
-    def advance(self, stream: Stream, to: int, table_id: str) -> None:
-        """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already."""
+    def advance(self, stream: Stream, to: int, table_id: str, job: Job | None = None) -> None:
+        """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already.
+
+        Args:
+            job: whose definition leaves all changes out; None: any consumer would.
+
+        Raises:
+            JobChangedError: the job was altered since it was read.
+        """
         with self._database.transaction() as transaction:
             row = self._locked(transaction, stream.id)
+            if job is not None:
+                check_current(transaction, job)
             if row is not None and row.offset == stream.offset and not _has(transaction, _OPEN_PLAN, stream=stream.id):
                 values = {"offset": to, "initial": False, "table_id": table_id}
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))

@@ -212,10 +212,14 @@ class Failures:
             for chunk in groups(paths, MAX_BOUND):
                 transaction.execute(delete(failures).where(*mine, _among(chunk)))
 
-    def postpone(self, those: Sequence[Failure], now: datetime) -> None:
-        """Makes failures wait whose files were changed or removed. New versions arrive through the stream. A file may also
-        return unchanged, which no stream reports, so these failures are checked again at growing intervals."""
+    def postpone(self, job: Job, those: Sequence[Failure], now: datetime) -> None:
+        """Makes failures of a job wait whose files were changed or removed. New versions arrive through the stream. A file may
+        also return unchanged, which no stream reports, so these failures are checked again at growing intervals.
+
+        Raises JobChangedError if the job was altered since it was read, or its failures are to be tried again.
+        """
         with self._database.transaction() as transaction:
+            check_current(transaction, job)
             for failure in those:
                 later = now + min(max(now - failure.failed_on, _SOON), _LATE)
                 mine = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
@@ -254,15 +258,22 @@ _DUE = (
 
 #: The steps of :func:`activate`.
 _OLD = (failures.c.job_id == _JOB) & failures.c.state.in_(ACTIVE)
-_NEWER = failures.alias()
+_OTHER = failures.alias()
 _DROP_REPLACED = delete(failures).where(
     _OLD,
     failures.c.path_digest.in_(
-        select(_NEWER.c.path_digest).where(_NEWER.c.attempt == bindparam("ended"), _NEWER.c.state == FailureState.PENDING)
+        select(_OTHER.c.path_digest).where(_OTHER.c.attempt == bindparam("ended"), _OTHER.c.state == FailureState.PENDING)
     ),
 )
 _PENDING = and_(failures.c.attempt == bindparam("ended"), failures.c.state == FailureState.PENDING)
 _HAS_PENDING = select(failures.c.id).where(_PENDING).limit(1)
+_SKIPPED = select(_OTHER.c.id).where(
+    _OTHER.c.job_id == failures.c.job_id,
+    _OTHER.c.path_digest == failures.c.path_digest,
+    _OTHER.c.file_version == failures.c.file_version,
+    _OTHER.c.state == FailureState.SKIPPED,
+)
+_DROP_SKIPPED = delete(failures).where(_PENDING, _SKIPPED.exists()).returning(failures.c.path)
 _ACTIVATE = (
     update(failures)
     .where(_PENDING)
@@ -282,10 +293,15 @@ def make_due(transaction: Transaction, attempt: str) -> None:
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
-    """Activates an attempt's pending failures, which replace earlier ones of the same files."""
-    for chunk in groups(superseded, MAX_BOUND):
+    """Activates an attempt's pending failures, which replace earlier ones of the same files. Versions of files that were skipped
+    stay so: perhaps only since the attempt began."""
+    kept: set[str] = set()
+    failed = transaction.execute(_HAS_PENDING, {"ended": attempt}).first() is not None
+    if failed:
+        kept.update(transaction.execute(_DROP_SKIPPED, {"ended": attempt}).scalars())
+    for chunk in groups([path for path in superseded if path not in kept], MAX_BOUND):
         transaction.execute(delete(failures).where(_OLD, _among(chunk)), {"job": job_id})
-    if transaction.execute(_HAS_PENDING, {"ended": attempt}).first() is not None:
+    if failed:
         transaction.execute(_DROP_REPLACED, {"job": job_id, "ended": attempt})
         transaction.execute(_ACTIVATE, {"ended": attempt})
 

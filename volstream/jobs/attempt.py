@@ -84,9 +84,7 @@ class BatchExecutor:
     def process(self, open_plan: Plan, batch: Batch) -> None:
         """Runs and commits a batch; at its end, and while it is committed, the function runs on the next one."""
         with span("batch", **about(self.job, batch)):
-            intent = self._services.consumer.begin(
-                batch, owner=self._owner, location=self._location, generation=self.job.generation
-            )
+            intent = self._services.consumer.begin(batch, owner=self._owner, location=self._location, job=self.job)
             try:
                 self._process(open_plan, batch, intent)
             except BaseException as error:

@@ -168,7 +168,8 @@ class Run:
         progress.bytes = progress.done_bytes + waiting.bytes
         self.observe(progress)
         if self._code is None:
-            self._code = self.services.catalog.codes.number_of(version_of(self.services.settings, self.job, self.source))
+            version = version_of(self.services.settings, self.job, self.source)
+            self._code = self.services.catalog.codes.number_of(self.job, version)
         attempts = BatchExecutor(
             self.services, self.job, self.owner, self.source, self.volume, self.stop, progress, self._committed, self._code
         )

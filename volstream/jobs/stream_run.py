@@ -73,7 +73,7 @@ class StreamRun(Run):
         if gone := self.services.planner.unreported(self.job, covered):
             self.services.catalog.failures.forget(self.job, gone)
         if not self.open(open_plan, batches, stream):
-            self.services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
+            self.services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id, self.job)
         return True  # changes follow even if no initial row is wanted
 
     def _plan_retries(self) -> bool:
@@ -97,6 +97,6 @@ class StreamRun(Run):
         asked = [failure.path for failure in due]
         planned = plan.contained_paths(open_plan.location, asked)
         unplanned = [failure for failure in due if failure.path not in planned]
-        self.services.catalog.failures.postpone(unplanned, datetime.now(UTC))
+        self.services.catalog.failures.postpone(self.job, unplanned, datetime.now(UTC))
         self.open(open_plan, batches, stream)
         return True

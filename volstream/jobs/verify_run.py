@@ -75,7 +75,7 @@ class VerifyRun(Run):
                 planned = self.services.planner.of_repair(self.job, kind, delivered, comparison.repair(), found.count)
         failed_before = self.report.progress.failed
         if planned is not None and not self.open(*planned, stream) and kind is PlanKind.STREAM:
-            consumptions.advance(stream, covered.to_version, covered.table_id)
+            consumptions.advance(stream, covered.to_version, covered.table_id, self.job)
         if kind is PlanKind.STREAM and stream.began_after is not None and not self.ended:
             current = self.services.stream(self.job)
             self.services.catalog.streams.change(current, began_after=covered.to_version)

@@ -10,7 +10,7 @@ import pytest
 
 from tests import objects
 from tests.processes import race
-from volstream.base.definitions import Job, JobState, Stream
+from volstream.base.definitions import FileJob, Job, JobState, Stream
 from volstream.base.model.work import Batch, BatchState, FailureState, Load, Plan, PlanKind, PlanState, Target
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
@@ -382,7 +382,7 @@ def test_failures_of_an_attempt_with_an_earlier_definition_are_due_with_all_thei
     _, (first, second) = objects.store_plan(catalog, job, batches=2)
     for batch, path in ((first, "old"), (second, "new")):
         current = catalog.jobs.get(job.name)
-        intent = catalog.consumptions.begin(batch, owner="me", target=TARGET, generation=current.generation)
+        intent = catalog.consumptions.begin(batch, owner="me", target=TARGET, job=current)
         catalog.failures.add_pending([objects.failure(job, path, intent.attempt, attempts=3, next_try=None)])
         if path == "old":
             altered(catalog, current)
@@ -396,7 +396,7 @@ def test_failures_of_an_attempt_with_an_earlier_definition_are_due_with_all_thei
 def test_a_batch_that_failed_with_an_earlier_definition_does_not_pause_the_job(catalog: Catalog) -> None:
     _, _, job = objects.store_job(catalog, pause_after=1)
     _, (batch,) = objects.store_plan(catalog, job)
-    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET, generation=job.generation)
+    intent = catalog.consumptions.begin(batch, owner="me", target=TARGET, job=job)
     altered(catalog, job)
     catalog.consumptions.commit(intent, ALL_FAILED)
     assert catalog.jobs.get(job.name).state is JobState.ACTIVE
@@ -408,3 +408,29 @@ def test_a_plan_for_an_earlier_definition_is_not_opened(catalog: Catalog, job: J
     with pytest.raises(JobChangedError, match="was changed or dropped by someone else"):
         catalog.consumptions.open((made, [objects.batch(made)], stream_of(catalog, job)), job=job)
     assert catalog.consumptions.open_plan(job.stream_id) is None
+
+
+def test_a_batch_is_not_begun_with_an_earlier_definition(catalog: Catalog, job: Job) -> None:
+    _, (batch,) = objects.store_plan(catalog, job)
+    altered(catalog, job)
+    with pytest.raises(JobChangedError, match="was changed or dropped by someone else"):
+        catalog.consumptions.begin(batch, owner="me", target=TARGET, job=job)
+    assert catalog.consumptions.open_intent(job.stream_id) is None
+
+
+def test_a_stream_does_not_move_past_what_an_earlier_definition_leaves_out(catalog: Catalog, job: Job) -> None:
+    stream = stream_of(catalog, job)
+    altered(catalog, job)
+    with pytest.raises(JobChangedError, match="was changed or dropped by someone else"):
+        catalog.consumptions.advance(stream, 7, "table", job)
+    assert stream_of(catalog, job) == stream
+
+
+def test_a_run_in_progress_notices_that_its_stream_was_moved(catalog: Catalog) -> None:
+    _, stream, job = objects.store_job(catalog)
+    catalog.consumptions.move(stream, 1, "table")
+    with pytest.raises(JobChangedError):
+        catalog.jobs.change(job, clean=True)
+    moved = catalog.jobs.get(job.name)
+    assert isinstance(moved, FileJob)
+    assert moved.may_have_strays

@@ -167,7 +167,7 @@ def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_ri
     now = datetime.now(UTC)
     set_state(catalog, job, FailureState.RETRYING, paths=["a"])  # whatever time it is
     looked_at = [one for one in catalog.failures.active(job.id) if one.path == "b"]
-    catalog.failures.postpone(looked_at, now + timedelta(days=365))
+    catalog.failures.postpone(job, looked_at, now + timedelta(days=365))
     assert [one.path for one in catalog.failures.due(job.id, now, 10)] == ["a", "c", "b"]
     due = catalog.failures.next_due(job.id)
     assert due is not None
@@ -177,16 +177,36 @@ def test_what_is_asked_for_while_the_clock_is_ahead_is_due_at_once_when_it_is_ri
 def test_a_postponed_failure_waits_and_becomes_due_again(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a"}, {"path": "b"})
     (a, _) = catalog.failures.active(job.id)
-    catalog.failures.postpone([a], datetime.now(UTC))
+    catalog.failures.postpone(job, [a], datetime.now(UTC))
     assert states(catalog, job) == {"a": FailureState.WAITING, "b": FailureState.RETRYING}
     later = datetime.now(UTC) + timedelta(hours=2)
     assert {one.path for one in catalog.failures.due(job.id, datetime.now(UTC), 10)} == {"b"}
     assert {one.path for one in catalog.failures.due(job.id, later, 10)} == {"a", "b"}
 
 
+def test_what_is_to_be_tried_again_is_not_postponed_by_a_run_that_looked_before(catalog: Catalog, job: Job) -> None:
+    fail(catalog, job, {"path": "a"})
+    looked_at = catalog.failures.active(job.id)
+    with catalog.database.transaction() as transaction:
+        catalog.jobs.alter(transaction, job)
+    with pytest.raises(JobChangedError):
+        catalog.failures.postpone(job, looked_at, datetime.now(UTC))
+    assert states(catalog, job) == {"a": FailureState.RETRYING}
+
+
+@pytest.mark.parametrize("superseded", [(), ("a", "b")])
+def test_a_skipped_version_of_a_file_that_fails_again_stays_skipped(
+    catalog: Catalog, job: Job, superseded: tuple[str, ...]
+) -> None:
+    fail(catalog, job, {"path": "a"}, {"path": "b"})
+    set_state(catalog, job, FailureState.SKIPPED, paths=None)
+    fail(catalog, job, {"path": "a"}, {"path": "b", "file_version": "newer"}, superseded=superseded)
+    assert states(catalog, job) == {"a": FailureState.SKIPPED, "b": FailureState.RETRYING}
+
+
 def test_a_failure_from_a_clock_that_was_ahead_can_be_postponed(catalog: Catalog, job: Job) -> None:
     fail(catalog, job, {"path": "a", "failed_on": datetime.now(UTC) + timedelta(days=1)})
-    catalog.failures.postpone(catalog.failures.active(job.id), datetime.now(UTC))
+    catalog.failures.postpone(job, catalog.failures.active(job.id), datetime.now(UTC))
     assert catalog.failures.due(job.id, datetime.now(UTC), 10) == []
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from volstream.base.definitions import Job
 from volstream.base.lifecycle import faults
 from volstream.base.model.work import Batch, Intent, Target, app_id
 from volstream.catalog import Catalog
@@ -50,17 +51,16 @@ class Consumer:
         self._catalog = catalog
         self._delta = delta
 
-    def begin(
-        self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = (), generation: int | None = None
-    ) -> Intent:
+    def begin(self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = (), job: Job | None = None) -> Intent:
         """Writes the INTENT for an attempt at batches whose first statement writes to the table at ``location``.
 
         Args:
             streams: see :class:`Target`.
-            generation: see :class:`Intent`.
+            job: see :meth:`Consumptions.begin`.
 
         Raises:
             StreamBusyError, FencedError: another process uses a stream or took a batch.
+            JobChangedError: the job was altered since it was read.
             TargetLostError: the target was dropped, or its log is ahead of the catalog's sequence.
         """
         target = self._target(location, streams)
@@ -74,7 +74,7 @@ class Consumer:
                     f"catalog only {stream.sequence}: the catalog is older than the table.",
                     "Was it restored from a backup? Restore the newer catalog, or replace the stream and its job.",
                 )
-        intent = self._catalog.consumptions.begin(*batches, owner=owner, target=target, generation=generation)
+        intent = self._catalog.consumptions.begin(*batches, owner=owner, target=target, job=job)
         faults.point("batch.intent")
         return intent
 
