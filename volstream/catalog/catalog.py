@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from volstream.base.definitions import Job, SourceKind, Stream, Volume
+from volstream.base.definitions import Job, SourceKind, StatementJob, Stream, Volume
+from volstream.base.model.names import Name
 from volstream.catalog import definitions, tables
 from volstream.catalog.alerts import Alerts
 from volstream.catalog.audit import Audit
@@ -64,6 +65,11 @@ class Catalog:
     def job_of(self, stream: Stream) -> Job | None:
         """Returns the job that consumes the stream, or None. A stream serves at most one job."""
         return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
+
+    def maker_of(self, table: Name) -> Job | None:
+        """Returns the job that creates a table with its first batch, or None. The table of a statement must exist before."""
+        jobs = self.jobs.list(into_schema=table.schema, into_name=table.name)
+        return next((job for job in jobs if not isinstance(job, StatementJob)), None)
 
     def volume_of(self, job: Job) -> Volume | None:
         """Returns the volume whose files a job reads first; None: it reads a table, or the volume was dropped."""

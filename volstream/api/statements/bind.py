@@ -136,7 +136,7 @@ class Binding:
         streams = (stream.name for stream in self._home.catalog.streams.list())
         near = folders.like_one(self._home.warehouse, reference.name, streams)
         name = reference.name
-        job = self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name)
+        job = self._home.catalog.maker_of(name)
         if job is not None and not is_table(folders.table_location(self._home.warehouse, name)):
             creates = f"The job {job.name} creates it with its first batch."
             raise SqlError(f"The table {name} does not exist yet.", creates)

@@ -213,16 +213,25 @@ class Consumer:
         if table is None or table.id != target.table_id:
             raise TargetLostError(
                 f"The table at {target.location} was dropped or re-created while a consumption was writing it.",
-                "Decide manually: volstream resolve STREAM committed|aborted.",
+                self._decide(intent),
             )
         used = table.transaction(intent.app_id(number))
         if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
                 f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is already committed in "
                 f"{target.location}, but its log does not identify the writer.",
-                "Decide manually: volstream resolve STREAM committed|aborted.",
+                self._decide(intent),
             )
         return CommitFinding(FoundCommit.NOTHING)
+
+    def _decide(self, intent: Intent) -> str:
+        """Returns what to do if the outcome of an attempt cannot be determined."""
+        stream = self._catalog.streams.by_id(intent.stream_id)
+        name = intent.stream_id if stream is None else stream.name
+        return (
+            f"If the table had the rows that stream {name} delivered, run: volstream resolve {name} committed. "
+            f"To have them delivered again: volstream resolve {name} aborted."
+        )
 
     @staticmethod
     def _target(location: str, streams: Sequence[str]) -> Target:

@@ -158,7 +158,7 @@ def _extent(log: DeltaLog) -> dict[str, Any]:
 
 def missing(home: Home, name: Name) -> NotFoundError:
     """Returns the error for a table that does not exist."""
-    job = _job_into(home, name)
+    job = home.catalog.maker_of(name)
     if job is not None:
         return NotFoundError(f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch.")
     return NotFoundError(f"There is no table {name}.", folders.like_one(home.warehouse, name).rstrip())
