@@ -35,6 +35,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--outputs", is_flag=True, help="One more job makes files in another volume.")
 @click.option("--sets", is_flag=True, help="One more job takes the files of a folder together.")
 @click.option("--landing", is_flag=True, help="Two more jobs take the files of their volumes away, one into an archive.")
+@click.option("--changes", is_flag=True, help="Jobs are altered, paused and replaced meanwhile.")
 @click.option("--many", type=int, default=0, help="So many more volumes with a job each.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
@@ -50,6 +51,7 @@ def main(
     outputs: bool,
     sets: bool,
     landing: bool,
+    changes: bool,
     many: int,
     keep: bool,
 ) -> None:
@@ -67,6 +69,7 @@ def main(
         outputs=outputs,
         sets=sets,
         landing=landing,
+        changes=changes,
         many=many,
     )
     click.echo(f"{plan} in {folder}")

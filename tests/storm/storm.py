@@ -17,7 +17,7 @@ from typing import TextIO
 import psutil
 
 from tests.buckets import KEYS, Cloud, clouds
-from tests.disks import mounted
+from tests.disks import Disk, mounted
 from tests.e2e.homes import COMMAND_SECONDS, VOLSTREAM, Daemon, Home, patiently
 from tests.postgres import served
 from tests.proxies import Mood, Proxy, before
@@ -73,6 +73,10 @@ def read(file) -> Text:
 def copy(file) -> Copy:
     text = read(file).text
     return Copy(text, volstream.OutputFile(file.relative_path, data=text.encode()))
+
+
+def again(file) -> Text:
+    return read(file)
 
 
 def whole(files: list, log: str) -> Text:
@@ -133,7 +137,9 @@ class Plan:
         often: what is done at every third step; empty: nothing is preferred.
         outputs: one more job makes files in another volume.
         sets: one more job takes the files of a folder together, if they are two or more.
-        landing: two more jobs take the files of volumes of their own away, one into an archive.
+        landing: two more jobs take the files of volumes of their own away, one into an archive; on a disk of its own that may be
+            full, if the seed is odd.
+        changes: jobs are altered, paused and replaced meanwhile.
         many: so many more volumes with a few files and a job each, all made by one ``apply``.
     """
 
@@ -150,6 +156,7 @@ class Plan:
     outputs: bool = False
     sets: bool = False
     landing: bool = False
+    changes: bool = False
     many: int = 0
 
 
@@ -227,6 +234,8 @@ class Storm:
         self.jobs: list[RowRequirements] = []
         self._many: list[RowRequirements] = []
         self._landings: dict[str, Landing] = {}
+        self._disks: list[Disk] = []  # that are full for a while
+        self._created: dict[str, tuple[str, ...]] = {}  # the commands that created jobs
         self._code = 0
 
     def run(self) -> Report:
@@ -237,6 +246,7 @@ class Storm:
             self._temporary.mkdir()
             self.home.path.mkdir(mode=0o700)
             self._disk = stack.enter_context(mounted(self.home.path, "1g"))
+            self._disks = [self._disk]
             if not self._preload.why_not:
                 self._power.begin()
             self._postgres = stack.enter_context(served()) if self.plan.catalog == "postgres" else None
@@ -293,6 +303,9 @@ class Storm:
         for job, after_load in (("archived", f"archive:{ARCHIVE}"), ("deleted", "delete")) if plan.landing else ():
             self._landings[job] = landing = Landing(self._folder / "files" / job, f"{plan.seed} {job}")
             landing.fill(plan.files)
+            if job == "archived" and plan.seed % 2:
+                (landing.path / ARCHIVE).mkdir()
+                self._disks.append(stack.enter_context(mounted(landing.path / ARCHIVE, "64m")))
             home.ok("create-volume", job, landing.location, "--max-removals", "all")
             options = ("--on-change", "--write", "append", "--after-load", after_load, "--retries", _RETRIES, "--max-files", "20")
             self._create(job, job, "read", *options)
@@ -337,19 +350,9 @@ class Storm:
         self.jobs.append(RowRequirements(job, volume, self._files[volume], fails, appends="append" in options))
 
     def _create(self, job: str, volume: str, function: str, *options: str) -> None:
-        self.home.ok(
-            "create-job",
-            job,
-            "--volume",
-            volume,
-            "--function",
-            f"functions.py:{function}",
-            "--into",
-            job,
-            "--pause-after",
-            "0",
-            *options,
-        )
+        place = ("--volume", volume, "--function", f"functions.py:{function}", "--into", job)
+        self._created[job] = ("create-job", job, *place, "--pause-after", "0", *options)
+        self.home.ok(*self._created[job])
 
     # Blowing
 
@@ -388,7 +391,7 @@ class Storm:
             case Deed.CATALOG if self._postgres is not None:
                 self._restart_catalog(step.seconds)
             case Deed.DISK if not self._disk.why_not:
-                self._fill_disk(step.seconds)
+                self._fill_disk(step)
             case Deed.SEALED if not self._disk.why_not:
                 self._seal_disk(step)
             case Deed.CLOCK if not self._preload.why_not:
@@ -556,6 +559,14 @@ class Storm:
                 ("alter-job", "each", "--max-files", "7"),
                 ("alter-job", "each", "--max-files", "40"),
             ]
+        if self.plan.changes:
+            choices += [
+                *(("alter-job", "latest", "--function", f"functions.py:{name}") for name in ("again", "read")),
+                *(("alter-job", "latest", "--expect", f"code >= {number}") for number in (0, -1)),
+                *(("alter-job", job, "--retries", number) for job in ("latest", "each") for number in ("2", _RETRIES)),
+                *((act, job) for act in ("pause", "resume") for job in ("each", "moved")),
+                *((*self._created[job], "--or-replace") for job in ("latest", "moved", "apart")),
+            ]
         for job in self._landings:
             choices += [("run-job", job), ("run-job", job), ("refresh", job), ("retry", job)]
         words = choices[int(step.choice * len(choices))]
@@ -596,11 +607,13 @@ class Storm:
         time.sleep(seconds / 2)
         self._postgres.start()
 
-    def _fill_disk(self, seconds: float) -> None:
-        """Takes up the free space and frees it later."""
-        self._troubled_until = time.monotonic() + seconds
-        self._disk.fill()
-        self._after(seconds, self._disk.empty)
+    def _fill_disk(self, step: PlanStep) -> None:
+        """Takes up the free space of a disk and frees it later."""
+        disk = self._disks[int(step.choice * len(self._disks))]
+        if disk is self._disk:
+            self._troubled_until = time.monotonic() + step.seconds
+        disk.fill()
+        self._after(step.seconds, disk.empty)
 
     def _seal_disk(self, step: PlanStep) -> None:
         """Cuts the power; the disk is read-only when it is back, until somebody mends it."""
@@ -667,7 +680,10 @@ class Storm:
                 command.process.wait(_COMMAND_ENDS_SECONDS)
         self._look_at_commands()
         self._keep_daemon()
-        self.home.ok("resume", "latest")
+        for job in ("latest", "each", "moved") if self.plan.changes else ("latest",):
+            self.home.ok("resume", job)
+        if self.plan.changes:
+            self.home.ok("alter-job", "latest", "--function", "functions.py:read")
         for job in [*(job.job for job in self.jobs), *self._landings]:  # what was planned while the clock was wrong
             self.home.ok("retry", job)
         failed = {one["job"].rpartition(".")[2] for one in self.home.json("list", "failures")} if self._many else set[str]()
@@ -683,7 +699,8 @@ class Storm:
         self._await_nothing(lambda: [*truth.of_status(self.home, [*self.jobs, *self._many])], "not at rest", 120.0)
         self._must(self.differences())
         self._must(truth.of_spark(self.home, self.jobs))
-        self._must(truth.of_code(self.home, self.jobs, self._code))
+        if not self.plan.changes:  # which make one code two versions
+            self._must(truth.of_code(self.home, self.jobs, self._code))
         self._end_daemon()
         self._sweep()
         self._await_nothing(lambda: [f"{one.pid} {one.cmdline()}" for one in self._victims.all()], "still running", 30.0)
