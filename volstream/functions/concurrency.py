@@ -152,7 +152,7 @@ def settled(returned: Any, taken: Callable[[Any], Any] = lambda value: value) ->
     """Returns a function's result, after awaiting it if it is awaitable; asynchronously yielded values as an iterator.
 
     Args:
-        taken: makes of an awaited value what is returned, before other coroutines go on.
+        taken: converts an awaited value before other coroutines continue.
 
     Raises:
         TimeLimitError: this thread's limit was reached.

@@ -42,8 +42,8 @@ def rebased(values: pa.Array, metadata: Mapping[str, str]) -> pa.Array:
     """Returns values of a file of the former calendar in that of today.
 
     Raises:
-        FileRejectedError: that is not known of a value: it is inside of another one, or a time of the last but one century, or
-            earlier, and its writer was not in UTC.
+        FileRejectedError: a value cannot be converted: a date within a nested value, or a time before 1900 whose writer was
+            not in UTC.
     """
     if pa.types.is_date32(values.type):
         return _moved(values, pa.int32(), 1)

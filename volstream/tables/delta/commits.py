@@ -44,7 +44,7 @@ def transactions(versions: Mapping[str, int]) -> Sequence[Mapping[str, Any]]:
 
 
 def definition(table_id: str, schema: pa.Schema, properties: Mapping[str, str], *, first: bool) -> Sequence[Mapping[str, Any]]:
-    """Returns the actions that define a table's columns, without features but those that their types require.
+    """Returns the actions that define a table's columns, with only the features that their types require.
 
     Args:
         first: the table has no definition yet.

@@ -119,7 +119,7 @@ class TableSpec:
             raise DependencyError(error.message, self.remedy) from error
 
     def view(self) -> View | None:
-        """Returns the newest version for a reader; None if there is no table. Raises DependencyError."""
+        """Returns the newest version for a reader, or None if there is no table. Raises DependencyError."""
         with self.mapped():
             known = _viewed.get(self.location)
             if known is not None and self.is_same(known[0].spec) and known[1].is_newest():
@@ -172,7 +172,7 @@ class View:
             yield rows
 
     def after(self, committed: Iterable[Mapping[str, Any]]) -> View | None:
-        """Returns the next version, given the actions of its commit; None: it defines the table anew."""
+        """Returns the next version, given the actions of its commit, or None if they redefine the table."""
         removed, added, transactions = set[str](), list[DataFile](), dict(self.transactions)
         for action in committed:
             if not action.keys().isdisjoint(("metaData", "protocol")):
@@ -201,7 +201,7 @@ class View:
         return small if len(small) >= at_least else []
 
     def fitted(self, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
-        """Converts ``rows`` of one of the files to the table's columns, or some of them."""
+        """Converts ``rows`` of a data file to the table's columns, or to some of them."""
         schema = self.spec.schema
         return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
@@ -223,10 +223,10 @@ class NativeTable:
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self._view: View | None = None  # the newest version that is known
-        self._seen: Seen | None = None  # of that version
-        self._table: OpenTable | None = None  # a version from which the view was made, by the commits since
-        self._transactions: dict[str, int] = {}  # of those commits
+        self._view: View | None = None  # the newest known version
+        self._seen: Seen | None = None  # its stamp
+        self._table: OpenTable | None = None  # the version that was opened; the view follows from it and later commits
+        self._transactions: dict[str, int] = {}  # set by these commits
 
     def open(self, *, creates: bool = True) -> View:
         """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
@@ -258,7 +258,7 @@ class NativeTable:
         self._view, self._seen = _view(self._table, self.spec), self._table.seen
 
     def _follow(self, view: View) -> list[Mapping[str, Any]] | None:
-        """Goes on from a view to the newest version; returns what was committed since, and None if the table must be opened."""
+        """Applies the commits since a view; returns their actions, or None if the table must be opened."""
         found: list[Mapping[str, Any]] = []
         while self._seen is not None and not self._seen.is_newest():
             current, following = entries(self.spec.location, view.version, view.version + 1)
@@ -276,14 +276,14 @@ class NativeTable:
         return found
 
     def _show(self, view: View, committed: Iterable[Mapping[str, Any]]) -> View:
-        """Makes the view of a commit the newest one that is known."""
+        """Remembers the view of a commit as the newest."""
         self._transactions.update({each["txn"]["appId"]: each["txn"]["version"] for each in committed if "txn" in each})
         self._view, self._seen = view, Seen.of(self.spec.location, view.version)
         _keep_view(view, self._seen)
         return view
 
     def transaction(self, app_id: str) -> int | None:
-        """Returns an application's newest transaction version as of the last :meth:`open`; None if it never wrote."""
+        """Returns an application's newest transaction version as of the last :meth:`open`, or None without one."""
         assert self._table is not None, "it was opened"
         return self._transactions[app_id] if app_id in self._transactions else self._table.transaction(app_id)
 
@@ -324,7 +324,7 @@ class NativeTable:
         self._commit(view, transactions, [*additions, *_removals(removed, changes_data)], metadata or {})
 
     def add_columns(self, view: View, columns: pa.Schema, transactions: Mapping[str, int]) -> None:
-        """Commits new columns on top of ``view``, as :meth:`commit`; rows that are there have NULL in them."""
+        """Commits new columns on top of ``view``, like :meth:`commit`. They are NULL in existing rows."""
         self._redefine(view, pa.schema([*self.spec.schema, *columns]), transactions, ())
 
     def replace(self, view: View, schema: pa.Schema, transactions: Mapping[str, int]) -> None:
@@ -388,7 +388,7 @@ def _removals(files: Iterable[DataFile], changes_data: bool) -> Iterator[Mapping
 
 
 def _conflict(others: Iterable[Mapping[str, Any]], transactions: Collection[str], removed: Collection[str]) -> bool:
-    """True if commits set one of these transactions, or removed one of these files."""
+    """True if commits set any of these transactions or removed any of these files."""
     return any(
         action.get("txn", {}).get("appId") in transactions or action.get("remove", {}).get("path") in removed for action in others
     )

@@ -1,8 +1,8 @@
-"""Tables opened by deltalake: which version is the newest, and what is in it.
+"""Tables opened with deltalake: their newest version and its contents.
 
-A process opens a version once. Its callers share it, and what it has found out, until the log has another one.
+A process opens each version once and shares it, with everything read from it, until the log has another version.
 
-What does not belong here: what the log says of the way to a version (``log``), and commits (``commits``).
+What does not belong here: reading single commits (``log``) and making them (``commits``).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _MOST_OPENED = 256
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of a column's values without reading them, deleted rows included.
+    """Bounds of a column's values by the statistics, deleted rows included.
 
     Attributes:
-        least, most: no value is less or more; long texts are cut. None: unknown, or there are only NULLs.
+        least, most: inclusive bounds, with long texts cut, or None if unknown or if all values are NULL.
         nulls: number of NULLs.
     """
 
@@ -55,7 +55,7 @@ class Seen:
 
     Attributes:
         entry: distinguishes its log entry from that of another table, which may have the same number.
-        folder: the stamp of the log's folder; None: in an object store.
+        folder: the stamp of the log's folder, or None in an object store.
     """
 
     location: str
@@ -71,7 +71,7 @@ class Seen:
         return cls(location, version, entry, folder)
 
     def is_newest(self) -> bool:
-        """True if it still is: a look at three files of a folder, or two requests to an object store."""
+        """True if it still is. Checks three files in a folder, or sends two requests to an object store."""
         if self.folder != stamp_of(_log_of(self.location)):
             return False
         # The time of a folder is some milliseconds coarse: the next version may have come within them.
@@ -79,10 +79,10 @@ class Seen:
 
 
 class OpenTable:
-    """A version of a table, for reading alone. What is asked twice is read once.
+    """A read-only version of a table. Caches everything that it reads.
 
     Attributes:
-        handle: deltalake's; callers do not update it.
+        handle: the deltalake table. Do not update it.
     """
 
     def __init__(self, location: str, handle: DeltaTable, seen: Seen | None = None) -> None:
@@ -96,10 +96,10 @@ class OpenTable:
 
     @classmethod
     def newest(cls, location: str) -> OpenTable | None:
-        """Returns a table's newest version; None if there is no table.
+        """Returns the newest version, or None if there is no table.
 
         Raises:
-            DependencyError: the log cannot be read; or a power cut emptied an entry, which would read as a commit of nothing.
+            DependencyError: the log cannot be read, or a power cut emptied an entry, which would read as an empty commit.
         """
         log = _log_of(location)
         with _lock:
@@ -125,7 +125,7 @@ class OpenTable:
 
     @classmethod
     def at(cls, location: str, version: int) -> OpenTable | None:
-        """Returns a version; None if it does not exist. Raises DependencyError."""
+        """Returns a version, or None if it does not exist. Raises DependencyError."""
         with mapped(location):
             try:
                 return cls(location, open_table(location, version))
@@ -166,7 +166,7 @@ class OpenTable:
 
     @cached_property
     def rows(self) -> int | None:
-        """Number of rows from the files' statistics, including those that deletion vectors delete; None: unknown."""
+        """Number of rows by the files' statistics, deleted rows included, or None if unknown."""
         counts = self._totals["num_records"]
         return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
 
@@ -181,7 +181,7 @@ class OpenTable:
             return files_of(self.handle, flatten=False)  # without each column's statistics
 
     def transaction(self, app_id: str) -> int | None:
-        """Returns the version of an application's newest transaction; None: it never wrote."""
+        """Returns the version of an application's newest transaction, or None without one."""
         if app_id not in self._transactions:  # deltalake takes a millisecond to find one
             with mapped(self.location):
                 version = self.handle.transaction_version(app_id)
@@ -189,7 +189,7 @@ class OpenTable:
         return self._transactions[app_id]
 
     def deleted(self, path: str) -> np.ndarray | None:
-        """Returns the positions of a data file's deleted rows; None: none are deleted."""
+        """Returns the positions of a data file's deleted rows, or None without any."""
         if path not in self._deleted:
             self._deleted[path] = deleted_rows(self.handle, [path]).get(path)
         return self._deleted[path]
@@ -218,7 +218,7 @@ class OpenTable:
         return self.bytes > size or (pc.sum(self._totals["num_records"]).as_py() or 0) > rows
 
     def _checked_bytes(self) -> int | None:
-        """Returns the bytes of the files from the version's checksum, which writers may omit or delay; None without one."""
+        """Returns the bytes of the files from the version's checksum, or None without one: writers may omit or delay it."""
         filesystem, path = filesystem_of(self.location)
         try:
             with filesystem.open_input_stream(f"{path}/_delta_log/{self.version:020d}.crc") as stream:
@@ -240,13 +240,13 @@ class OpenTable:
 
 
 def newest_version(location: str) -> int | None:
-    """Returns a table's newest version; None if there is no table. Raises DependencyError, as those below."""
+    """Returns a table's newest version, or None if there is no table. Raises DependencyError, like the functions below."""
     table = OpenTable.newest(location)
     return None if table is None else table.version
 
 
 def schema_at(location: str, version: int | None = None) -> Schema | None:
-    """Returns columns and properties at a version, or the newest; None if the version does not exist."""
+    """Returns columns and properties at a version, by default the newest, or None if it does not exist."""
     table = OpenTable.newest(location) if version is None else OpenTable.at(location, version)
     return None if table is None else table.schema
 
@@ -280,8 +280,7 @@ def has_newer(location: str, version: int, table_id: str | None) -> bool:
 
 
 def entries(location: str, *versions: int) -> Sequence[object]:
-    """Returns what distinguishes the log entry of each version from one of another table; None: the log has no such entry. A
-    request each."""
+    """Returns a stamp of each version's log entry, which differs between tables, or None without an entry. A request each."""
     filesystem, path = filesystem_of(location)
     names = [f"{path}/_delta_log/{version:020d}.json" for version in versions]
     with mapped(location):
@@ -299,7 +298,7 @@ def _log_of(location: str) -> str:
 
 
 def _emptied(log: str, version: int) -> int | None:
-    """Returns the newest version after a checkpoint of which a log has an empty entry; None: it shows none."""
+    """Returns the newest version since the last checkpoint whose log entry is empty, or None."""
     while (entry := stamp_of(f"{log}/{version:020d}.json")) is not None and not os.path.exists(
         f"{log}/{version:020d}.checkpoint.parquet"
     ):

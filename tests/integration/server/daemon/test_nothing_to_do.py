@@ -54,7 +54,9 @@ class History:
 
     def die(self) -> None:
         """A run leaves its plan, or its attempt, open."""
-        at = self.pick.choice(["volstream.jobs.attempt.BatchExecutor._commit", "volstream.catalog.consumptions.Consumptions.begin"])
+        at = self.pick.choice(
+            ["volstream.jobs.attempt.BatchExecutor._commit", "volstream.catalog.consumptions.Consumptions.begin"]
+        )
 
         def interrupt() -> None:
             raise KeyboardInterrupt
