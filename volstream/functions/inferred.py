@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from volstream.base.model.files import printable
+from volstream.base.model.names import folded
 from volstream.base.model.text import counted
 from volstream.errors import InvalidValueError
 from volstream.functions.classes import row_of
@@ -50,8 +51,8 @@ class InferredColumns:
 
     def excluding(self, known: Collection[str]) -> InferredColumns | None:
         """Returns only the columns not among ``known`` (names in lower case); None: there are none."""
-        new = [column for column in self.columns if column.name.lower() not in known]
-        empty = [name for name in self.empty if name.lower() not in known]
+        new = [column for column in self.columns if folded(column.name) not in known]
+        empty = [name for name in self.empty if folded(name) not in known]
         return InferredColumns(pa.schema(new), self.files, empty) if new else None
 
     def __str__(self) -> str:
@@ -152,8 +153,8 @@ def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, seco
 
 def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
     """Returns a table's columns, which keep their types, followed by the other columns found."""
-    names = {name.lower() for name in known.names}
-    return checked(pa.schema([*known, *(column for column in new if column.name.lower() not in names)]))
+    names = {folded(name) for name in known.names}
+    return checked(pa.schema([*known, *(column for column in new if folded(column.name) not in names)]))
 
 
 def _type_of(path: str, name: str, value: Any) -> pa.DataType:

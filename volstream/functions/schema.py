@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from volstream.base.definitions import FileJob
 from volstream.base.model.files import is_utf8, printable
-from volstream.base.model.names import NOT_IN_COLUMNS, RESERVED_COLUMNS
+from volstream.base.model.names import NOT_IN_COLUMNS, RESERVED_COLUMNS, folded
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, hints_of_fields, is_row_class
 from volstream.functions.hints import hints_of
@@ -34,6 +34,9 @@ PROVENANCE = pa.schema(
 
 #: The columns :data:`PROVENANCE` of rows about sets of files.
 PROVENANCE_OF_SETS = PROVENANCE.set(0, pa.field("_group_key", pa.string()))
+
+#: Names that no column of a result has, as :func:`folded`.
+RESERVED = RESERVED_COLUMNS | {*PROVENANCE.names, *PROVENANCE_OF_SETS.names}
 
 #: sqlglot's names of types that Spark calls otherwise.
 _SYNONYMS: Mapping[str, str] = {
@@ -191,11 +194,11 @@ def key_column(job: FileJob) -> str:
 
 def checked(schema: pa.Schema) -> pa.Schema:
     """Makes the columns nullable. Raises InvalidValueError for repeated or reserved names, or types that Spark lacks."""
-    names = [name.lower() for name in schema.names]
+    names = [*map(folded, schema.names)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
-    reserved = sorted(set(names) & (RESERVED_COLUMNS | {*PROVENANCE.names, *PROVENANCE_OF_SETS.names}))
+    reserved = sorted(RESERVED & {*names})
     if reserved:
         raise InvalidValueError(f"The result column {reserved[0]!r} is reserved for volstream or Delta.", "Choose another name.")
     to_ddl(schema)
@@ -218,7 +221,7 @@ def check_names(columns: Iterable[pa.Field]) -> None:
         if NOT_IN_COLUMNS.search(column.name):
             raise InvalidValueError(
                 f"The result column {column.name!r} cannot be in a table.",
-                "Choose another name: Delta accepts no space, tab or line end, and none of , ; { } ( ) = in it.",
+                "Choose another name, without spaces, control characters and , ; { } ( ) =.",
             )
         kind = column.type
         check_names(kind.field(at) for at in range(kind.num_fields))

@@ -12,7 +12,7 @@ from volstream.base.definitions import FileJob, NewColumns, Volume
 from volstream.base.lifecycle import faults
 from volstream.base.log import get
 from volstream.base.model.files import FileInfo, printable
-from volstream.base.model.names import Name
+from volstream.base.model.names import Name, folded
 from volstream.base.model.text import counted
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidStateError, InvalidValueError, StorageDeniedError, StorageError
@@ -64,7 +64,7 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
     """
     existing = _existing(services, into)
     sampled = columns_shown(services, volume, options, sample(services, volume, options, where))
-    own = [field for field in sampled if field.name.lower() not in existing]
+    own = [field for field in sampled if folded(field.name) not in existing]
     if existing:
         own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
     if not own and options.new_columns is not NewColumns.ADD:
@@ -78,7 +78,7 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
             "Name those that you need (a schema).",
         )
     found_before = {column for job in _loading(services, into) for column in job.arguments.get(INFERRED, "").split(",")}
-    inferred = inferred_of(field for field in own if field.name.lower() not in existing or field.name in found_before)
+    inferred = inferred_of(field for field in own if folded(field.name) not in existing or field.name in found_before)
     return to_ddl(checked(pa.schema([*own, _RESCUED]))), inferred
 
 
@@ -105,7 +105,7 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
     found: dict[str, pa.Field] = {}
     for field in (column for ddl in ddls for column in from_ddl(ddl)):
         add(found, field)
-    before = {field.name.lower(): field for field in of_job(job)}
+    before = {folded(field.name): field for field in of_job(job)}
     existing, columns = _existing(services, job.into), dict(before)
     for name, field in found.items():
         own = existing.get(name) or before.get(name) or field
@@ -113,7 +113,7 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
     if columns == before or sum(fields_in(field.type) for field in columns.values()) > MAX_COLUMNS:
         return None
     added = pa.schema([field for name, field in columns.items() if name not in before or field != before[name]])
-    inferred = inferred_of(column for column in added if column.name.lower() not in {*before, *existing})
+    inferred = inferred_of(column for column in added if folded(column.name) not in {*before, *existing})
     job = services.catalog.jobs.change(
         job,
         returns=to_ddl(checked(pa.schema([*columns.values()]))),
@@ -130,10 +130,10 @@ def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
     schema = schema_at(folders.table_location(services.warehouse, table))
     columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
-        if schema is not None and name.lower() not in RESERVED:
+        if schema is not None and folded(name) not in RESERVED:
             # The job cannot use a column whose type no result can have.
             with suppress(InvalidValueError):
-                columns[name.lower()] = pa.field(name, type_named(schema.sql_type(name)))
+                columns[folded(name)] = pa.field(name, type_named(schema.sql_type(name)))
     return columns
 
 

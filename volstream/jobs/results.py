@@ -13,7 +13,7 @@ import pyarrow as pa
 from volstream.base.definitions import FileJob, Job, OnMove, SourceKind, StreamMode, Write
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
-from volstream.base.model.names import Name
+from volstream.base.model.names import Name, folded
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog import Catalog
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, reason_of
@@ -215,10 +215,10 @@ class ResultTables:
             )
 
     def _fit(self, job: FileJob, location: str, existing: Mapping[str, str], wanted: pa.Schema) -> None:
-        present = {name.lower(): kind for name, kind in existing.items()}
+        present = {folded(name): kind for name, kind in existing.items()}
         missing: list[str] = []
         for field, kind in zip(wanted, types_of(wanted), strict=True):
-            current = present.get(field.name.lower())
+            current = present.get(folded(field.name))
             if current is None:
                 missing.append(to_ddl(pa.schema([field])))
             elif current != kind:

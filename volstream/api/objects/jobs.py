@@ -27,7 +27,7 @@ from volstream.base.definitions.options import keys, read, to_alter, to_create
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.locations import did_you_mean
-from volstream.base.model.names import Name
+from volstream.base.model.names import Name, folded
 from volstream.base.model.text import like
 from volstream.base.model.work import Failure, FailureState
 from volstream.catalog.failures import ANY, FailureFilter
@@ -610,7 +610,7 @@ class Jobs(Collection[Job]):
             )
         self._list_first(volume)
         inferred = ColumnInference(self.services, catalog.volumes.get(volume.name), job)(source, arguments)
-        columns = {name.lower() for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
+        columns = {folded(name) for name in of_job(job).names} if isinstance(job, FileJob) else set[str]()
         if new := inferred.excluding(columns):
             tell(str(new))
         return inferred

@@ -44,7 +44,8 @@ from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.columns import PRIMARY_KEY, Schema
-from volstream.tables.delta.opened import columns_at, properties_at, schema_at
+from volstream.tables.delta.log import DeltaLog, last_checkpoint
+from volstream.tables.delta.opened import OpenTable, columns_at, schema_at
 from volstream.tables.delta.ownership import check_writable, owner_of
 from volstream.tables.delta.places import is_table
 from volstream.tables.delta.writer import with_retries
@@ -387,7 +388,10 @@ class SparkStatements:
         location = folders.table_location(self._home.warehouse, name)
         try:
             if location == folders.own_location(self._home.warehouse, name):
-                properties_at(location)
+                table = OpenTable.newest(location)
+                if table is not None:
+                    _ = table.rows
+                    DeltaLog(location).changes(last_checkpoint(location)[0] + 1, table.version)  # which Spark reads, too
                 TailedTable.open(location)
         except DependencyError as error:
             if error.transient:

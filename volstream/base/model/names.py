@@ -15,8 +15,9 @@ DEFAULT_SCHEMA = "public"
 MAX_LENGTH = 200
 
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
-#: Delta rejects these characters in names of columns and of fields in structs, unless a table maps its columns.
-NOT_IN_COLUMNS = re.compile(r"[ ,;{}()\n\t=\r]")
+#: Characters that names of columns and of fields in structs cannot have: Delta rejects some unless a table maps its columns, and
+#: a name with NUL makes a table unreadable through Arrow.
+NOT_IN_COLUMNS = re.compile(r"[ ,;{}()=\x00-\x1f\x7f]")
 
 #: Names of columns that volstream, Delta or Spark give a meaning in statements about any table, in lower case: streams and
 #: changes of a table with such a column could not be read.
@@ -30,6 +31,17 @@ RESERVED_COLUMNS = frozenset(
 )
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+def folded(name: str) -> str:
+    """Returns a column's name in the case in which Spark compares names.
+
+    As Java's ``equalsIgnoreCase``, character by character: a dotless i is an i, but a sharp s is not ``ss``.
+    """
+    if name.isascii():
+        return name.lower()
+    uppers = ((character, character.upper()) for character in name)
+    return "".join((upper if len(upper) == 1 else character).lower()[0] for character, upper in uppers)
 
 
 class Name(str):

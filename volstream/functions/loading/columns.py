@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.model.files import is_utf8
-from volstream.base.model.names import NOT_IN_COLUMNS
+from volstream.base.model.names import NOT_IN_COLUMNS, folded
 from volstream.functions.loading.numbers import DECODER, null_if_inexact
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.texts import USUAL, Notation, cast_or_null, fit_text, of_text
@@ -281,9 +281,9 @@ def _shape(value: Any, like: pa.DataType) -> pa.DataType:
     if isinstance(value, dict) and pa.types.is_map(like):
         return pa.map_(like.key_type, _widest(value.values(), like.item_type))
     if isinstance(value, dict) and (pa.types.is_struct(like) or not pa.types.is_nested(like)):
-        fields = {field.name.lower(): field.type for field in like} if pa.types.is_struct(like) else {}
+        fields = {folded(field.name): field.type for field in like} if pa.types.is_struct(like) else {}
         named = {name: item for name, item in value.items() if name and is_utf8(name) and not NOT_IN_COLUMNS.search(name)}
-        return pa.struct([pa.field(name, _shape(item, fields.get(name.lower(), pa.null()))) for name, item in named.items()])
+        return pa.struct([pa.field(name, _shape(item, fields.get(folded(name), pa.null()))) for name, item in named.items()])
     if isinstance(value, list) and (pa.types.is_list(like) or not pa.types.is_nested(like)):
         return pa.list_(_widest(value, like.value_type if pa.types.is_list(like) else pa.null()))
     return pa.null() if pa.types.is_nested(like) else _of_class(type(value))
@@ -330,7 +330,7 @@ def _fit_struct(
     fitted: dict[str, Any] = {}
     misfits: dict[str, Any] = {}
     for member in kind:
-        similar = (key for key in values if key.lower() == member.name.lower())
+        similar = (key for key in values if folded(key) == folded(member.name))
         name = member.name if member.name in values else next(similar, None)
         if name is None:
             continue
@@ -453,7 +453,7 @@ def _without_nanoseconds(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def with_rescued(ddl: str) -> str:
     """Adds the column for rescued data to a user's columns. Raises InvalidValueError."""
-    own = [field for field in from_ddl(ddl) if field.name.lower() != RESCUED]
+    own = [field for field in from_ddl(ddl) if folded(field.name) != RESCUED]
     return to_ddl(checked(pa.schema([*own, pa.field(RESCUED, pa.string())])))
 
 

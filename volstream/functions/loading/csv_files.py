@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from volstream.base.model.names import free
+from volstream.base.model.names import folded, free
 from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
 from volstream.functions.loading.dialect import NULL, Dialect, Encoded, too_large_row, unclosed_quote
@@ -264,12 +264,12 @@ def _check_width(values: int) -> None:
 def _unique(names: Sequence[str]) -> list[str]:
     """Returns the names of a header; those that are empty or there already, in any case, get their position."""
     given = [written.strip() or f"_c{number}" for number, written in enumerate(names)]
-    there = {name.lower() for name in given}
+    there = {folded(name) for name in given}
     unique: dict[str, str] = {}
     for number, name in enumerate(given):
-        own = free(f"{name}{number}", there, key=str.lower) if name.lower() in unique else name
-        there.add(own.lower())
-        unique[own.lower()] = own
+        own = free(f"{name}{number}", there, key=folded) if folded(name) in unique else name
+        there.add(folded(own))
+        unique[folded(own)] = own
     return [*unique.values()]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from volstream.base.model.names import folded
 from volstream.base.model.units import format_size
 from volstream.functions.loading.columns import Chunk, JsonColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, texts
@@ -85,7 +86,7 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
         )
     spellings: dict[str, str] = {}
     for name in names:
-        spellings.setdefault(column_name(name).lower(), name)
+        spellings.setdefault(folded(column_name(name)), name)
     if len(spellings) < len(names):
         rows = [_respelled(row, spellings, rescued.setdefault(at, {})) for at, row in enumerate(rows)]
     columns = [JsonColumn(name, [row.get(name) for row in rows]) for name in spellings.values()]
@@ -95,7 +96,7 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
 def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rescued: dict[str, Any]) -> dict[str, Any]:
     """Returns a row with one spelling of each name; of several in the row that one has the value, others go to ``rescued``."""
     respelled: dict[str, Any] = {}
-    named = [(spellings[column_name(name).lower()], name, value) for name, value in row.items()]
+    named = [(spellings[folded(column_name(name))], name, value) for name, value in row.items()]
     for common, name, value in sorted(named, key=lambda item: item[0] != item[1]):
         if respelled.get(common) is None:
             respelled[common] = value

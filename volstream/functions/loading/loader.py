@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from volstream.base.definitions import NewColumns
+from volstream.base.model.names import folded
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
 from volstream.functions.loading.columns import Chunk, TextColumn, kind_of, present
@@ -69,8 +70,8 @@ class Loader:
         made from such files."""
         if self._options.header or "_c0" in self._columns.names:
             return chunk
-        others = {RESCUED.lower(), *(column.name.lower() for column in chunk.columns if type(column) is not TextColumn)}
-        own = iter([name for name in self._columns.names if name.lower() not in others])
+        others = {folded(RESCUED), *(folded(column.name) for column in chunk.columns if type(column) is not TextColumn)}
+        own = iter([name for name in self._columns.names if folded(name) not in others])
         named = [
             replace(column, name=next(own, column.name)) if type(column) is TextColumn else column for column in chunk.columns
         ]
@@ -79,8 +80,8 @@ class Loader:
     def _check_header(self, chunk: Chunk, placement: Placement) -> None:
         """Raises FileRejectedError if the first row of a csv file has none of the table's columns: then it is no header."""
         of_file = [at for at, column in enumerate(chunk.columns) if type(column) is TextColumn]
-        folders = {placement.names[at].lower() for at in range(len(chunk.columns)) if at not in of_file}
-        own = [name for name in self._columns.names if name != RESCUED and name.lower() not in folders]
+        folders = {folded(placement.names[at]) for at in range(len(chunk.columns)) if at not in of_file}
+        own = [name for name in self._columns.names if name != RESCUED and folded(name) not in folders]
         if self._options.header and of_file and own and not {*placement.by_name.values()} & {*of_file}:
             raise FileRejectedError(
                 f"The first row of the file has none of the columns {', '.join(own[:5])}. Has the file no header (header=false), "

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from volstream.base.model.files import is_utf8
-from volstream.base.model.names import NOT_IN_COLUMNS, RESERVED_COLUMNS, distinct
+from volstream.base.model.names import NOT_IN_COLUMNS, distinct, folded
 from volstream.functions.loading.options import RESCUED
-from volstream.functions.schema import PROVENANCE
+from volstream.functions.schema import RESERVED as RESERVED_IN_RESULTS
 
 #: A file's values under such a name are rescued.
-RESERVED = RESERVED_COLUMNS | {*PROVENANCE.names, RESCUED}
+RESERVED = RESERVED_IN_RESULTS | {RESCUED}
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def column_name(written: str) -> str:
 
 def place(names: Sequence[str], table: pa.Schema) -> Placement:
     """Places a file's columns; names that differ only in case are one column, whose exact spelling comes first."""
-    columns = {name.lower(): name for name in table.names if name != RESCUED}
+    columns = {folded(name): name for name in table.names if name != RESCUED}
     by_name: dict[str, int] = {}
     new: dict[str, int] = {}
     stray: list[int] = []
@@ -49,11 +49,11 @@ def place(names: Sequence[str], table: pa.Schema) -> Placement:
             name = column_name(written)
             if (name in table.names) is not exact:
                 continue
-            own = columns.get(name.lower())
-            if not name or not is_utf8(name) or name.lower() in RESERVED or own in by_name or name.lower() in new:
+            own = columns.get(folded(name))
+            if not name or not is_utf8(name) or folded(name) in RESERVED or own in by_name or folded(name) in new:
                 stray.append(at)
             elif own is not None:
                 by_name[own] = at
             else:
-                new[name.lower()] = at
+                new[folded(name)] = at
     return Placement(distinct(names), by_name, {at: column_name(names[at]) for at in new.values()}, stray)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from volstream.base.definitions import FileFormat
+from volstream.base.model.names import folded
 from volstream.functions.file import File
 from volstream.functions.loading import avro_files, csv_files, json_files, orc_files, parquet_files, plugin_files
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, FolderColumn
@@ -74,5 +75,5 @@ def _with(named: Mapping[str, str | None], more: Sequence[FileColumn], chunk: Ch
         *more,
         *(FolderColumn(name, pa.array([value] * chunk.rows, pa.string()), value=value) for name, value in named.items()),
     ]
-    taken = {column.name.lower() for column in values}
-    return replace(chunk, columns=[*(column for column in chunk.columns if column.name.lower() not in taken), *values])
+    taken = {folded(column.name) for column in values}
+    return replace(chunk, columns=[*(column for column in chunk.columns if folded(column.name) not in taken), *values])

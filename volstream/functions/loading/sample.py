@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from volstream.base.model.names import folded
 from volstream.functions.file import File
 from volstream.functions.loading.columns import TextColumn, kind_of
 from volstream.functions.loading.names import place
@@ -66,8 +67,8 @@ def merged(shown: Iterable[pa.Schema]) -> pa.Schema:
 
 def add(columns: dict[str, pa.Field], field: pa.Field) -> None:
     """Adds a column, or its type to the one of its name; the keys are names in lower case."""
-    before = columns.get(field.name.lower(), field)
-    columns[field.name.lower()] = before.with_type(widen(before.type, field.type))
+    before = columns.get(folded(field.name), field)
+    columns[folded(field.name)] = before.with_type(widen(before.type, field.type))
 
 
 class SampleColumns:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volstream.base.model.names import NOT_IN_COLUMNS
+from volstream.base.model.names import NOT_IN_COLUMNS, folded
 from volstream.errors import InvalidValueError
 from volstream.sql.text import quote_column
 
@@ -197,5 +197,5 @@ def _is_any(kind: pa.DataType, *tests: Any) -> bool:
 
 def _has_odd_names(kind: pa.StructType) -> bool:
     names: Sequence[str] = [field.name for field in kind]
-    distinct = {name.lower() for name in names if name and not NOT_IN_COLUMNS.search(name)}
+    distinct = {folded(name) for name in names if name and not NOT_IN_COLUMNS.search(name)}
     return not 0 < len(names) == len(distinct)

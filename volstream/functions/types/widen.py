@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from volstream.base.model.names import folded
 from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of, with_usual_decimals
 from volstream.sql.text import quote_column
 
@@ -67,7 +68,7 @@ def _keyed(
                 raise
     fields: dict[str, pa.Field] = {}
     for field in (*one, *other):
-        key = field.name if python else field.name.lower()
+        key = field.name if python else folded(field.name)
         before = fields.get(key, field)
         fields[key] = before.with_type(both(before.type, field.type))
     return pa.struct([*fields.values()])
@@ -102,10 +103,10 @@ def grown(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind) and pa.types.is_map(other):
         return pa.map_(grown(kind.key_type, other.key_type), grown(kind.item_type, other.item_type))
     if pa.types.is_struct(kind) and pa.types.is_struct(other):
-        fields = {field.name.lower(): field for field in kind}
+        fields = {folded(field.name): field for field in kind}
         for field in other:
-            own = fields.setdefault(field.name.lower(), field)
-            fields[field.name.lower()] = own.with_type(grown(own.type, field.type))
+            own = fields.setdefault(folded(field.name), field)
+            fields[folded(field.name)] = own.with_type(grown(own.type, field.type))
         return pa.struct([*fields.values()])
     return kind
 

@@ -240,7 +240,10 @@ class DeltaLog:
             filesystem, path = filesystem_of(self.location)
             [file] = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json"])
             info = {"timestamp": file.mtime.timestamp() * 1000, **info}
-        return _commit(version, info)
+        try:
+            return _commit(version, info)
+        except (AttributeError, TypeError, ValueError, OverflowError, OSError):  # values of other types than the protocol's
+            raise _damage(self.location, version) from None
 
     def changes(self, first: int, last: int) -> Sequence[tuple[Commit, Sequence[Mapping[str, Any]]]]:
         """Returns the commits of versions ``first`` to ``last``, both included, each with its actions, oldest first.
@@ -342,9 +345,18 @@ def actions(location: str, version: int, mentioning: str = "") -> Sequence[Mappi
     with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
         lines = stream.read().splitlines()  # as bytes: statistics may contain line separators of text, such as U+2028
     try:
-        return [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
-    except ValueError:
-        raise DependencyError(f"The table at {location} is damaged: version {version} of its log cannot be read.") from None
+        found = [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
+    except (ValueError, RecursionError):
+        raise _damage(location, version) from None
+    if not all(
+        isinstance(action, dict) and all(one is None or isinstance(one, dict) for one in action.values()) for action in found
+    ):
+        raise _damage(location, version)
+    return found
+
+
+def _damage(location: str, version: int) -> DependencyError:
+    return DependencyError(f"The table at {location} is damaged: version {version} of its log cannot be read.")
 
 
 def commit_info(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -356,7 +368,7 @@ def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata that a writer added to a commit; empty if it is none of volstream's."""
     try:
         metadata = json.loads(info.get("userMetadata") or "{}")
-    except ValueError:
+    except (ValueError, TypeError):
         return {}
     return metadata if isinstance(metadata, dict) else {}
 

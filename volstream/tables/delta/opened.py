@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from volstream.base.model.names import Name
@@ -131,6 +131,10 @@ class OpenTable:
                 return cls(location, open_table(location, version))
             except TableNotFoundError:
                 return None
+            except DeltaError:
+                if (newest_version(location) or -1) < version:
+                    return None
+                raise
 
     def is_newest(self) -> bool:
         """True if no other version has come since :meth:`newest`."""

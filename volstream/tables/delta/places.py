@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from volstream.base.lifecycle.disks import disk_error, sync
 from volstream.base.model.text import first_line
-from volstream.errors import DependencyError, InvalidValueError, StorageError
+from volstream.errors import DependencyError, InvalidValueError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
 from volstream.tables.delta.options import options_of
 
@@ -257,9 +257,9 @@ def mapped(location: str) -> Iterator[None]:
 
     try:
         yield
-    except TableNotFoundError:
+    except (TableNotFoundError, VolstreamError):
         raise
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError) as error:  # the last one of Arrow, for a name with NUL
         _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError
         raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import random
 import shutil
 from pathlib import Path
@@ -141,3 +142,41 @@ def test_commits_are_put_on_top_of_others_unless_they_share_a_transaction_or_a_f
         assert (views[at].version, views[at].rows, views[at].transactions) == (len(history), rows, fresh.transactions)
         assert sorted(views[at].files, key=lambda file: file.path) == sorted(fresh.files, key=lambda file: file.path)
         assert views[at].spec.schema == fresh.spec.schema
+
+
+def test_a_view_stays_while_the_log_is_cleaned_up_before_it(tmp_path: Path) -> None:
+    table = NativeTable(spec_at(tmp_path / "t"))
+    append(table, 1)
+    append(table, 2)
+    view = table.open()
+    (tmp_path / "t" / "_delta_log" / f"{0:020d}.json").unlink()
+    assert table.open() is view
+    append(table, 3)
+    assert (table.open().rows, table.transaction("app")) == (3, 3)
+
+
+def test_a_commit_says_what_its_writer_adds_and_whether_rows_only_move(tmp_path: Path) -> None:
+    table = NativeTable(spec_at(tmp_path / "t"))
+    append(table, 1)
+    view = table.open()
+    table.commit(
+        view, {"app": 2}, added=[table.merged(view, view.files, ["n"])], removed=view.files, changes_data=False, metadata={"a": 1}
+    )
+    lines = (tmp_path / "t" / "_delta_log" / f"{2:020d}.json").read_text().splitlines()
+    actions = [(kind, fields) for line in lines for kind, fields in json.loads(line).items()]
+    assert [kind for kind, _ in actions] == ["commitInfo", "txn", "add", "remove"]
+    assert actions[0][1]["a"] == 1
+    assert [fields["dataChange"] for kind, fields in actions if kind in ("add", "remove")] == [False, False]
+    with pytest.raises(FencedError):
+        table.commit(view, {"app": 3})  # the caller has not looked since
+
+
+def test_only_a_table_that_evolves_gets_other_columns(tmp_path: Path) -> None:
+    wide = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("more", pa.string())])
+    fixed = spec_at(tmp_path / "t")
+    NativeTable(TableSpec(str(tmp_path / "t"), wide, ("n",), ("app",))).open()
+    evolving = TableSpec(fixed.location, fixed.schema, ("n",), ("app",), evolves=True)
+    for spec, names in ((fixed, ["n"]), (evolving, ["n", "more"])):
+        view = spec.view()
+        assert view is not None
+        assert view.spec.schema.names == names
