@@ -29,12 +29,20 @@ def function(decorated: _F, /) -> _F: ...
 
 
 @overload
-def function(*, returns: object = None, batch_size: int | None = None, concurrency: int | None = None) -> Callable[[_F], _F]: ...
+def function(
+    *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None, reads: str | Sequence[str] = ()
+) -> Callable[[_F], _F]: ...
 
 
 @checked
 def function(
-    decorated: Any = None, /, *, returns: object = None, batch_size: int | None = None, concurrency: int | None = None
+    decorated: Any = None,
+    /,
+    *,
+    returns: object = None,
+    batch_size: int | None = None,
+    concurrency: int | None = None,
+    reads: str | Sequence[str] = (),
 ) -> Any:
     """Declares properties of a per-file function, or of a class whose instances are such functions, that annotations cannot.
 
@@ -43,6 +51,8 @@ def function(
         batch_size: the function takes a list of at most this many files, and returns a list with one entry per file.
         concurrency: calls in flight in each worker: of a coroutine function on an event loop (default 32); of a plain function
             in threads, which must be thread-safe.
+        reads: files beside the function's own that it reads, such as ``prompts/*.txt``: they travel with its code, and a change
+            makes a new version. Write the patterns out: they are read from the source.
     """
     if concurrency is not None and concurrency < 1:
         raise InvalidValueError(f"A function cannot have {concurrency} calls in flight.", "Give concurrency=1 or more.")
@@ -50,13 +60,15 @@ def function(
         raise InvalidValueError(f"A function cannot take {batch_size} files at once.", "Give batch_size=1 or more.")
 
     def declare(decorated: _F) -> _F:
-        # Read by schema.declaration_of, batch_size_of and concurrency_of.
+        # Read by schema.declaration_of, batch_size_of, concurrency_of and pickled.
         if returns is not None:
             decorated.__volstream_returns__ = returns  # type: ignore[attr-defined]
         if batch_size is not None:
             decorated.__volstream_batch_size__ = batch_size  # type: ignore[attr-defined]
         if concurrency is not None:
             decorated.__volstream_concurrency__ = concurrency  # type: ignore[attr-defined]
+        if reads:
+            decorated.__volstream_reads__ = reads  # type: ignore[attr-defined]
         return decorated
 
     return declare if decorated is None else declare(decorated)

@@ -9,6 +9,7 @@ import inspect
 import os
 import re
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -16,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from volstream.base.model.code import parsed
+from volstream.base.model.units import format_size
 from volstream.errors import FunctionLoadError
 from volstream.functions.source import OWN, FunctionSource, is_installed
 
 #: Functions that import the module that they are given.
 _IMPORTING = ("importlib.import_module", "import_module", "__import__")
+
+#: Maximum size of the files that a function says it reads.
+_MOST_READ = 16 << 20
 
 _MODULE = re.compile(r"\.*\w+(\.\w+)*")
 
@@ -93,9 +98,10 @@ def location_of(function: Callable[..., Any]) -> str | None:
 def _from_file(path: Path, attribute: str) -> FunctionSource:
     path = _file(path)
     root = path.parent
-    files: dict[str, bytes] = {}
+    files = dict[str, bytes]()
     _collect(root, path.name, files)
-    return FunctionSource(path.stem, attribute, str(root), files, *_hashes(files))
+    beside = _read_by(root, path.name, files[path.name], attribute)
+    return FunctionSource(path.stem, attribute, str(root), {**files, **beside}, *_hashes(files, beside))
 
 
 def _defined(path: Path) -> str:
@@ -128,9 +134,11 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
             files[source.relative_to(root).as_posix()] = _content(source)
     else:
         _collect(root, f"{top}.py", files)
-    if _module_file(origin, module) is None:
+    own = _module_file(origin, module)
+    if own is None:
         raise FunctionLoadError(f"There is no module {module} in {root}.")
-    return FunctionSource(module, attribute, str(root), files, *_hashes(files))
+    beside = _read_by(root, own.relative_to(root).as_posix(), _content(own), attribute)
+    return FunctionSource(module, attribute, str(root), {**files, **beside}, *_hashes(files, beside))
 
 
 def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
@@ -168,6 +176,40 @@ def _collect(root: Path, name: str, files: dict[str, bytes], places: Sequence[st
         within = [folder] if module.startswith(".") else places
         for found in (found for place in within for found in _found_in(root, place, module)):
             _collect(root, found, files, places)
+
+
+def _read_by(root: Path, name: str, source: bytes, attribute: str) -> Mapping[str, bytes]:
+    """Returns the files that a function's decorator says it reads (``reads``), by path below the root."""
+    folder, files = (root / name).parent, dict[str, bytes]()
+    for pattern in _patterns(parsed(source, name), attribute):
+        if os.path.isabs(pattern) or ".." in pattern.split("/"):
+            raise FunctionLoadError(f"reads={pattern!r} leaves the folder of {name}.", "Name files in it or below it.")
+        found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+        if not found:
+            raise FunctionLoadError(
+                f"reads={pattern!r} matches no file in {folder}.", "Correct the pattern, or restore the files."
+            )
+        if sum(path.stat().st_size for path in found) + sum(map(len, files.values())) > _MOST_READ:
+            raise FunctionLoadError(
+                f"The files that {attribute} reads have more than {format_size(_MOST_READ)}, which would travel with each task.",
+                "Read large ones, such as models, in the __init__ of a class that takes their version as an argument.",
+            )
+        files |= {path.relative_to(root).as_posix(): _content(path) for path in found}
+    return files
+
+
+def _patterns(tree: ast.Module, attribute: str) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == attribute:
+            calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
+            for given in (keyword.value for call in calls for keyword in call.keywords if keyword.arg == "reads"):
+                try:
+                    value = ast.literal_eval(given)
+                except ValueError:
+                    raise FunctionLoadError(
+                        f"reads={ast.unparse(given)} of {attribute} is computed.", 'Write it out, as in reads=["prompts/*.txt"].'
+                    ) from None
+                yield from [value] if isinstance(value, str) else map(str, value)
 
 
 def _found_in(root: Path, place: str, module: str) -> Iterable[str]:
@@ -233,9 +275,9 @@ def _texts(trees: Sequence[ast.AST]) -> Sequence[str]:
     return [node.value for node in nodes if isinstance(node.value, str)]
 
 
-def _hashes(files: Mapping[str, bytes]) -> tuple[str, str]:
-    """Returns the hash of source, and that of what it does."""
-    return _hash(files), _hash({name: _meaning(content) for name, content in files.items()})
+def _hashes(files: Mapping[str, bytes], beside: Mapping[str, bytes] = types.MappingProxyType({})) -> tuple[str, str]:
+    """Returns the hash of source with the files beside it, and of its behaviour."""
+    return _hash({**files, **beside}), _hash({**{name: _meaning(content) for name, content in files.items()}, **beside})
 
 
 def _hash(files: Mapping[str, bytes]) -> str:

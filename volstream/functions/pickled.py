@@ -93,9 +93,14 @@ def archive_of(function: Callable[..., Any]) -> bytes:
     """Pickles a function, or a class whose instances are functions, for the catalog.
 
     Raises:
-        InvalidValueError: it refers to something that cannot be pickled, or is too large; the message names the variable.
+        InvalidValueError: it refers to something that cannot be pickled, or is too large; the message names the variable. Or
+            it reads files beside it, as only a function in a file can.
     """
     name = name_of(function)
+    if getattr(function, "__volstream_reads__", ()):
+        raise InvalidValueError(
+            f"{name} declares files that it reads, but is not in a file.", "Move it into a file, beside them."
+        )
     try:
         pickled = _dumps(function)
         looked_at = Content(_pickler(io.BytesIO()))

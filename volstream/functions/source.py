@@ -149,7 +149,7 @@ class FunctionSource:
     @cached_property
     def tops(self) -> frozenset[str]:
         """Names of the function's top-level modules, except those of the standard library and of volstream."""
-        names = {name.partition("/")[0].removesuffix(".py") for name in self.files}
+        names = {name.partition("/")[0].removesuffix(".py") for name in self.files if name.endswith(".py")}
         return frozenset(names - sys.stdlib_module_names - {OWN})
 
     @property

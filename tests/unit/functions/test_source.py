@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from volstream.errors import FunctionLoadError
+from volstream.errors import FunctionLoadError, InvalidValueError
+from volstream.functions.decorator import function
 from volstream.functions.finding import absolute, find
+from volstream.functions.pickled import archive_of
 from volstream.functions.source import FunctionSource, own_folder
 
 
@@ -465,3 +467,61 @@ def test_a_process_whose_folder_is_gone_calls_functions_and_stays_in_one_that_ex
     with elsewhere(source, tmp_path).folder():
         assert Path.cwd().is_dir()
     assert Path.cwd().is_dir()
+
+
+def reading(reads: str) -> str:
+    return f"import volstream\nfrom pathlib import Path\nHERE = Path(__file__).parent\n\n@volstream.function(reads={reads})\n"
+
+
+BODY = "def f(x): return (HERE / 'prompts' / 'a.txt').read_text() + (HERE / 'words').read_text()\n"
+
+
+@pytest.mark.parametrize("reads", ["['prompts/*.txt', 'words']", "('prompts/a.txt', 'w*')", "['**/*']"])
+def test_files_that_a_function_says_it_reads_travel_and_their_change_is_a_new_version(tmp_path: Path, reads: str) -> None:
+    folder = write(tmp_path / "code", code=reading(reads) + BODY)
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "a.txt").write_text("# one\n")
+    (folder / "words").write_text("two")
+    found = find(f"{folder}/code.py:f")
+    assert {"code.py", "prompts/a.txt", "words"} <= found.files.keys()
+    assert find(f"{folder}/code.py:f").fingerprint == found.fingerprint
+    away = elsewhere(found, tmp_path)
+    assert away.load()(0) == "# one\ntwo"
+    (folder / "prompts" / "a.txt").write_text("# two\n")  # no comment of Python
+    changed = find(f"{folder}/code.py:f")
+    assert changed.behaviour != found.behaviour
+    assert away.load()(0) == "# one\ntwo"
+    assert elsewhere(changed, tmp_path).load()(0) == "# two\ntwo"
+
+
+def test_a_function_of_a_package_reads_files_beside_its_module(tmp_path: Path) -> None:
+    write(tmp_path, **{"pack/__init__": "", "pack/code": reading("'data/*'") + "class f:\n    def __call__(self, x): ...\n"})
+    (tmp_path / "pack" / "data").mkdir()
+    (tmp_path / "pack" / "data" / "a").write_text("x")
+    before = find("pack.code:f", str(tmp_path))
+    assert before.files["pack/data/a"] == b"x"
+    (tmp_path / "pack" / "data" / "a").write_text("y")
+    assert find("pack.code:f", str(tmp_path)).behaviour != before.behaviour
+
+
+@pytest.mark.parametrize(
+    ("reads", "message"),
+    [
+        ("['missing*']", "matches no file"),
+        ("['../x']", "leaves the folder"),
+        ("['/etc/passwd']", "leaves the folder"),
+        ("[name]", "is computed"),
+        ("'large'", "more than 16.0 MiB"),
+    ],
+)
+def test_what_a_function_says_it_reads_has_to_be_there_and_small(tmp_path: Path, reads: str, message: str) -> None:
+    write(tmp_path, code=reading(reads) + BODY)
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate((16 << 20) + 1)
+    with pytest.raises(FunctionLoadError, match=message):
+        find(f"{tmp_path}/code.py:f")
+
+
+def test_a_function_that_is_in_no_file_reads_no_files_beside_it() -> None:
+    with pytest.raises(InvalidValueError, match="Move it into a file"):
+        archive_of(function(reads="words")(lambda file: None))
