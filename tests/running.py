@@ -28,13 +28,17 @@ BATCH = "from volstream import File\ndef f(files: list[File]):\n"
 #: A coroutine function whose rows say how many calls of a worker have been in flight; ``{0}``: a decorator.
 IN_FLIGHT = """
 import asyncio, volstream
-now = most = 0
+now = most = begun = 0
 {0}
 async def f(file):
-    global now, most
+    global now, most, begun
     now += 1
+    begun += 1
     most = max(most, now)
-    await asyncio.sleep(0.1)
+    seen = 0
+    while seen < begun:  # others begin, however slow the machine is
+        seen = begun
+        await asyncio.sleep(0.1)
     now -= 1
     return {{"n": most}}
 """
