@@ -179,7 +179,7 @@ def _collect(root: Path, name: str, files: dict[str, bytes], places: Sequence[st
 
 
 def _read_by(root: Path, name: str, source: bytes, attribute: str) -> Mapping[str, bytes]:
-    """Returns the files that a function's decorator says it reads (``reads``), by path below the root."""
+    """Returns the files that a function declares to read (``reads``), by path below the root."""
     folder, files = (root / name).parent, dict[str, bytes]()
     for pattern in _patterns(parsed(source, name), attribute):
         if os.path.isabs(pattern) or ".." in pattern.split("/"):
