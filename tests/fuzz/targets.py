@@ -80,7 +80,7 @@ def _for_spark(text: str) -> None:
         adapt.as_insert(one)
         match one.words[:1]:
             case ["MERGE"]:
-                adapt.filtered_merge(one, lambda _: ["id", "__change_type"], ["id"])
+                adapt.filtered_merge(one, lambda _: {"id": "int", "__change_type": "string"}, ["id"])
             case ["SELECT" | "WITH"]:
                 incremental.group_key(one.text, {"id": "int"})
                 incremental.is_row_by_row(one.text, {"id": "int"})

@@ -14,7 +14,7 @@ from volstream.base.model.names import quote
 from volstream.errors import SqlError
 from volstream.sql import types
 from volstream.sql.scanning import is_alias, parts_at
-from volstream.sql.stable import StableColumns
+from volstream.sql.stable import StableColumns, cannot_fail
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, slices, tree_of
 from volstream.sql.tokens import Edit, Token
@@ -84,7 +84,7 @@ def insert_all_columns(merge: SparkStatement, columns: Sequence[str]) -> SparkSt
 
 
 def filtered_merge(
-    merge: SparkStatement, columns_of: Callable[[str], Sequence[str]], target_columns: Sequence[str]
+    merge: SparkStatement, columns_of: Callable[[str], Mapping[str, str]], target_columns: Sequence[str]
 ) -> SparkStatement:
     """Returns a MERGE without the source rows that no clause can match, where its conditions show which these are.
 
@@ -92,7 +92,7 @@ def filtered_merge(
     consists of slices of the conditions, because another spelling of a function may have another meaning.
 
     Args:
-        columns_of: returns the columns of a query.
+        columns_of: returns the columns of a query, with Spark's names of their types.
     """
     tokens, words, depths = merge.tokens, merge.words, _depths(merge.tokens)
     begin = _next(words, depths, "MERGE")  # after common table expressions
@@ -110,7 +110,7 @@ def filtered_merge(
     own = {name.lower() for name in columns} - {name.lower() for name in target_columns}
     kept = []
     for parts in conditions:
-        mine = [text for text, tree in parts if _is_of_source(tree, stable, own)]
+        mine = [text for text, tree in parts if _is_of_source(tree, stable, own) and cannot_fail(tree, columns)]
         if not mine:
             return merge
         kept.append(f"({' AND '.join(f'({text})' for text in mine)})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -84,3 +84,88 @@ def of_texts() -> frozenset[type[Any]]:
     parts = (exp.Split, exp.RegexpSplit, exp.SplitPart, exp.Bracket, exp.SubstringIndex, exp.Left, exp.Right)
     others = (exp.RegexpExtract, exp.RegexpReplace, exp.Replace, exp.ConcatWs, exp.Nullif, exp.RawString)
     return frozenset((*parts, *others))
+
+
+def cannot_fail(tree: Any, types: Mapping[str, str]) -> bool:
+    """True if an expression of stable columns cannot raise an error, whatever the values are and with ANSI or not.
+
+    Arithmetic may overflow or divide by zero, and a text that is compared with a number is cast to one.
+
+    Args:
+        types: of the columns, in Spark's words.
+    """
+    from sqlglot import exp
+
+    kinds = {name.lower(): _kind_of_type(kind) for name, kind in types.items()}
+    for node in tree.walk():
+        operands: list[Any] = []
+        match node:
+            case exp.Cast() | exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Mod() | exp.Abs() | exp.Round():
+                return False
+            case exp.Floor() | exp.Ceil():
+                return False
+            case exp.Neg() if not isinstance(node.this, exp.Literal):
+                return False
+            case exp.In():
+                operands = [node.this, *node.expressions]
+            case exp.Between():
+                operands = [node.this, node.args["low"], node.args["high"]]
+            case exp.Case() | exp.If() | exp.Coalesce():
+                operands = _results(node)
+            case exp.Is() | exp.And() | exp.Or() | exp.DPipe():
+                continue
+            case exp.Binary():
+                operands = [node.this, node.expression]
+        if operands and not _agree([_kind(operand, kinds) for operand in operands]):
+            return False
+    return True
+
+
+def _kind_of_type(name: str) -> str:
+    if name in ("tinyint", "smallint", "int", "bigint", "float", "double") or name.startswith("decimal"):
+        return "number"
+    return "text" if name == "string" or name.startswith(("char", "varchar")) else name
+
+
+def _results(node: Any) -> list[Any]:
+    """Returns the expressions of which a CASE, an IF or a COALESCE yields one."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Coalesce):
+        return [node.this, *node.expressions]
+    branches = node.args["ifs"] if isinstance(node, exp.Case) else [node]
+    otherwise = node.args.get("default" if isinstance(node, exp.Case) else "false")
+    return [*(branch.args["true"] for branch in branches), *([] if otherwise is None else [otherwise])]
+
+
+def _kind(value: Any, kinds: Mapping[str, str]) -> str | None:
+    """Returns what an operand is: a kind of type, ``a text`` or ``a number`` for a literal; None if that is not known."""
+    from sqlglot import exp
+
+    match value:
+        case exp.Paren() | exp.Neg():
+            return _kind(value.this, kinds)
+        case exp.Column():
+            return kinds.get(value.name.lower())
+        case exp.Literal():
+            return "a text" if value.is_string else "a number"
+        case exp.Boolean():
+            return "boolean"
+        case exp.Null():
+            return "null"
+        case exp.Length():
+            return "number"
+        case exp.Upper() | exp.Lower() | exp.Trim() | exp.Substring() | exp.Concat() | exp.DPipe():
+            return "text"
+        case exp.Case() | exp.If() | exp.Coalesce():
+            found = [_kind(result, kinds) for result in _results(value)]
+            return next((kind for kind in found if kind not in ("null", "a text", "a number")), found[0])
+        case exp.Condition():
+            return "boolean"
+    return None
+
+
+def _agree(kinds: Sequence[str | None]) -> bool:
+    """True if operands of these kinds need no cast that may fail: a literal is cast before Spark reads a row."""
+    computed = {kind for kind in kinds if kind not in ("null", "a text", "a number")}
+    return None not in computed and len(computed) <= 1 and not (computed == {"text"} and "a number" in kinds)

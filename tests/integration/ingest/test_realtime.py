@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -173,6 +174,31 @@ def test_streams_see_committed_rows_and_queries_see_all(connection: Connection) 
     assert rows(connection, "SELECT id FROM copied ORDER BY id") == [("a",), ("b",)]
     assert commit(connection, "t") == 1
     assert rows(connection, "SELECT id FROM s") == [("c",)]
+
+
+@pytest.mark.parametrize(
+    ("write", "left"),
+    [
+        (lambda batch, name: batch.merge_into(name, on="id"), [("a", 2), ("b", 1)]),
+        pytest.param(lambda batch, name: batch.write(name), [("a", 1), ("a", 2), ("b", 1)], marks=pytest.mark.long),
+        pytest.param(lambda batch, name: batch.write(name, mode="overwrite"), [("a", 2)], marks=pytest.mark.long),
+    ],
+)
+def test_what_a_batch_writes_comes_after_rows_that_have_arrived(
+    connection: Connection, write: Callable[[Any, str], object], left: list[tuple[str, int]]
+) -> None:
+    cursor, schema = connection.cursor(), connection.get_schema()
+    cursor.execute("CREATE TABLE source (id STRING, n INT) TBLPROPERTIES ('change_tracking' = 'true')")
+    cursor.execute(f"CREATE TABLE STREAM {schema}.s ON TABLE {schema}.source")
+    cursor.execute("CREATE TABLE t (id STRING NOT NULL PRIMARY KEY, n INT)")
+    with connection.get_realtime_stream(table="t", operate=RealtimeOperation.CDC) as stream:
+        for name in ("a", "b"):
+            stream.apply({"id": name, "n": 1})
+    cursor.execute("INSERT INTO source VALUES ('a', 2)")
+    with connection.session.streams.get(f"{schema}.s").consume() as batch:
+        write(batch, f"{schema}.t")
+    commit(connection, "t")
+    assert rows(connection, "SELECT id, n FROM t ORDER BY id, n") == left
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,16 @@ def test_an_insert_of_all_columns_names_them() -> None:
     assert adapt.insert_all_columns(SparkStatement(named), ["a"]).text == named
 
 
-COLUMNS = ["__change_type", "__commit_version", "__commit_timestamp", "id", "name"]
+COLUMNS = {
+    "__change_type": "string",
+    "__commit_version": "bigint",
+    "__commit_timestamp": "timestamp",
+    "id": "bigint",
+    "name": "string",
+    "day": "date",
+    "price": "decimal(10,2)",
+    "ok": "boolean",
+}
 
 
 def filtered(merge: str) -> str:
@@ -161,6 +170,23 @@ def filtered(merge: str) -> str:
         ("WHEN MATCHED AND s.name <> t.name THEN DELETE", None),
         ("WHEN MATCHED AND s.__change_type = 'DELETE' THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)", None),
         ("WHEN MATCHED AND s.id > 3 THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.id > 3 THEN DELETE", None),
+        # Of a row for which no clause is tried, Spark evaluates none of its conditions.
+        *(
+            (f"WHEN MATCHED AND t.id = 1 AND {fails} THEN DELETE", None)
+            for fails in (
+                *("CAST(s.name AS INT) > 3", "s.id / s.id > 1", "s.id % 2 = 0", "s.id + 1 > 2", "abs(s.id) > 3", "-s.id > 3"),
+                *("s.name > 3", "s.name = s.id", "s.name IN ('a', 3)", "s.name BETWEEN 1 AND 'b'", "coalesce(s.name, 3) = 3"),
+                *("CASE WHEN s.id = 1 THEN s.name ELSE 3 END = 'x'", "s.day = s.name", "length(s.name) = s.name"),
+            )
+        ),
+        *(
+            (f"WHEN MATCHED AND t.id = 1 AND {holds} THEN DELETE", f"(({holds}))")
+            for holds in (
+                *("s.id > 3", "s.id = -3", "s.name <> 'a'", "s.id IN (1, 2)", "s.name LIKE 'a%'", "s.day >= '2026-01-01'"),
+                *("s.price < 3", "s.id = s.price", "s.name IS NULL", "NOT s.ok", "upper(s.name) = 'A'", "length(s.name) > 3"),
+                *("coalesce(s.name, '') = 'x'", "s.id = '3'", "s.ok = true", "s.name IN ('a', NULL)", "(s.name) = ('a')"),
+            )
+        ),
         # Both tables have it: unqualified, it is not known whose it is.
         ("WHEN MATCHED AND name = 'x' THEN DELETE", None),
         # Computed twice, it could have two values.
@@ -180,7 +206,7 @@ def test_a_merge_leaves_out_rows_for_which_no_clause_can_fire(clauses: str, cond
 def test_a_source_after_a_common_table_expression_is_filtered_by_its_name() -> None:
     asked: list[str] = []
 
-    def columns_of(query: str) -> list[str]:
+    def columns_of(query: str) -> dict[str, str]:
         asked.append(query)
         return COLUMNS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from volstream.api.statements import metastore
+from volstream.api.statements import arrived, metastore
 from volstream.base.definitions import Stream
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
@@ -15,6 +15,7 @@ from volstream.errors import InvalidValueError, NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import bound_to
 from volstream.spark.views import Views
+from volstream.sql.statement import SparkStatement
 from volstream.sql.text import parquet_at, table_at
 from volstream.tables.delta import folders
 from volstream.tables.delta.opened import columns_at
@@ -75,7 +76,8 @@ class StreamBatch:
             chosen = frame.select(*(quoted(name) for name in _common(columns, frame.columns)))
             with_retries(lambda: chosen.write.format("delta").mode(mode).save(location))
 
-        return self._write(location, statement, self.df if df is None else df)
+        stands_for = "INSERT INTO {} SELECT 1" if mode == "append" else "INSERT OVERWRITE {} SELECT 1"
+        return self._write(target, stands_for, location, statement, self.df if df is None else df)
 
     def merge_into(self, target: str, on: str | Sequence[str], *, df: DataFrame | None = None) -> int | None:
         """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
@@ -109,12 +111,17 @@ class StreamBatch:
             if df is not None:
                 with as_sql_errors():
                     df.write.parquet(staged)
-            return self._write(location, statement, self.df)
+            stands_for = "MERGE INTO {} t USING (SELECT 1 AS a) s ON t.a = s.a WHEN MATCHED THEN DELETE"
+            return self._write(target, stands_for, location, statement, self.df)
 
-    def _write(self, location: str, statement: Callable[[SparkSession], None], frame: DataFrame) -> int | None:
+    def _write(
+        self, target: str, stands_for: str, location: str, statement: Callable[[SparkSession], None], frame: DataFrame
+    ) -> int | None:
+        """Writes a table, after the rows that have arrived for it if a statement like ``stands_for`` would."""
         if self._taken is None:
             return 0  # on a volume that was never listed
-        with as_sql_errors():
+        like = SparkStatement(stands_for.format(Name.parse(target).qualified))
+        with as_sql_errors(), arrived.settled(self._home, like):
             return self._consumption.write(location, statement, like=frame.sparkSession)
 
     def _rows(self, spark: SparkSession) -> DataFrame:

@@ -193,8 +193,11 @@ class _Refresh:
                 with_retries(lambda: spark.sql(merge).collect())
 
     def _redefined(self) -> bool:
-        """True if the query may yield other rows for rows of its sources that did not change."""
-        return any(covered is not None and covered.redefined for covered in map(self._consumption.pin, self._streams.values()))
+        """True if the query may yield other rows for rows of its sources that did not change.
+
+        The name of a new column may have been that of another one to the query, such as of an expression beside it.
+        """
+        return any(covered is not None and covered.reshaped for covered in map(self._consumption.pin, self._streams.values()))
 
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
         """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot

@@ -326,7 +326,7 @@ class SparkStatements:
                 if statement.merges:
                     columns = list(columns_at(location))
                     bound = adapt.insert_all_columns(bound, columns)
-                    bound = adapt.filtered_merge(bound, lambda query: spark.sql(query).columns, columns)
+                    bound = adapt.filtered_merge(bound, lambda query: dict(spark.sql(query).dtypes), columns)
                 with nullcontext() if watch is None else watch.over(spark):
                     with_retries(lambda: spark.sql(bound.text).collect())
 

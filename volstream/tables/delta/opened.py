@@ -29,8 +29,9 @@ from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.places import files_of, filesystem_of, is_remote, mapped, open_table, stamp_of
 from volstream.tables.delta.vectors import deleted_rows
 
-#: The newest version of each table when it was opened last, the latest at the end, by the folders of their logs.
-_opened: OrderedDict[str, OpenTable] = OrderedDict()
+#: The newest version of each table when it was opened last, the latest at the end, by location and folder of the log: a link
+#: may lead to another table by now, and a table may have two names.
+_opened: OrderedDict[tuple[str, str], OpenTable] = OrderedDict()
 _lock = threading.Lock()
 _MOST_OPENED = 256
 
@@ -102,8 +103,9 @@ class OpenTable:
             DependencyError: the log cannot be read, or a power cut emptied an entry, which would read as an empty commit.
         """
         log = _log_of(location)
+        key = location, log
         with _lock:
-            known = _opened.get(log)
+            known = _opened.get(key)
         if known is not None and known.is_newest():
             return known
         with mapped(location):
@@ -117,8 +119,8 @@ class OpenTable:
             raise DependencyError(f"The table at {location} is damaged: version {emptied} of its log is empty.")
         opened = cls(location, handle, Seen(location, handle.version(), entry, folder))
         with _lock:
-            _opened[log] = opened
-            _opened.move_to_end(log)
+            _opened[key] = opened
+            _opened.move_to_end(key)
             if len(_opened) > _MOST_OPENED:
                 _opened.popitem(last=False)
         return opened
@@ -274,7 +276,7 @@ def has_newer(location: str, version: int, table_id: str | None) -> bool:
     The first look in a process opens the table. Later ones take two requests while the log entry stays what it was.
     """
     with _lock:
-        known = _opened.get(_log_of(location))
+        known = _opened.get((location, _log_of(location)))
     if known is not None and (known.version, known.id) == (version, table_id) and known.is_newest():
         return False
     if entries(location, version + 1) != [None]:

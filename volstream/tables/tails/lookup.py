@@ -58,7 +58,7 @@ class Lookup:
         """Returns the row with these stored values of the key, by column; None if there is none.
 
         Raises:
-            InvalidStateError: several rows have the key.
+            InvalidStateError: several rows have the key; or columns were renamed.
             DependencyError: the table cannot be read.
         """
         with self._lock, mapped(self._location):
@@ -122,8 +122,12 @@ class Lookup:
 
 
 def _present(location: str, table: OpenTable | None) -> OpenTable:
+    """Checks a table. Raises NotFoundError; and InvalidStateError for other names of columns in data files than in the table."""
     if table is None:
         raise NotFoundError(f"There is no table at {location}.")
+    columns = table.schema.columns
+    if [*table.schema.ids_of(columns)] != [*columns]:
+        raise InvalidStateError(f"Columns of the table at {location} are mapped to others in its files.", "Read it by SQL.")
     return table
 
 

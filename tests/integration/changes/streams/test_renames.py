@@ -152,6 +152,24 @@ def test_a_column_is_renamed_and_another_one_gets_its_name(home: Home) -> None:
     assert home.rows("SELECT * FROM d$") == home.rows("SELECT k, a FROM t$") == [(None, None), (None, None)]
 
 
+@pytest.mark.parametrize(
+    ("query", "added", "want"),
+    [
+        ("SELECT k, a * 2 AS w, w + 1 AS x FROM t$", "w INT", [(1, 20, None), (3, 60, 301)]),
+        pytest.param("SELECT t.k, t.v AS w, 0 AS x FROM t$ t", "v INT", [(1, None, 0), (3, 300, 0)], marks=pytest.mark.long),
+    ],
+)
+def test_a_new_column_whose_name_meant_something_else_to_the_query_is_read_in_all_rows(
+    home: Home, query: str, added: str, want: list[tuple[object, ...]]
+) -> None:
+    home.sql(f"CREATE TABLE t$ (k INT, a INT, t STRUCT<v: INT>) TBLPROPERTIES ({_PROPERTIES})")
+    home.sql("INSERT INTO t$ VALUES (1, 10, named_struct('v', 5))")
+    home.sql(f"CREATE DYNAMIC TABLE d$ AS {query}; REFRESH DYNAMIC TABLE d$")
+    home.sql(f"ALTER TABLE t$ ADD COLUMNS ({added}); INSERT INTO t$ VALUES (3, 30, named_struct('v', 6), 300)")
+    home.sql("REFRESH DYNAMIC TABLE d$")
+    assert home.rows("SELECT k, w, x FROM d$") == want
+
+
 def test_a_widened_column_is_computed_again(home: Home) -> None:
     home.sql(f"CREATE TABLE t$ (k INT, a INT) TBLPROPERTIES ({_PROPERTIES}); INSERT INTO t$ VALUES (1, 10)")
     home.sql("CREATE DYNAMIC TABLE d$ AS SELECT k, CAST(a AS STRING) AS a FROM t$; REFRESH DYNAMIC TABLE d$")

@@ -180,3 +180,22 @@ def test_only_a_table_that_evolves_gets_other_columns(tmp_path: Path) -> None:
         view = spec.view()
         assert view is not None
         assert view.spec.schema.names == names
+
+
+def test_a_link_that_is_led_to_another_table_leads_writers_and_readers_there(tmp_path: Path) -> None:
+    """Also where the process knows the first table by its path."""
+    one, other, link = tmp_path / "one", tmp_path / "other", tmp_path / "link"
+    for number in (1, 2, 3):
+        append(NativeTable(spec_at(one)), number)
+    append(NativeTable(spec_at(other)), 7)
+    link.symlink_to(one)
+    assert opened.newest_version(str(one)) == 3
+    through = NativeTable(spec_at(link))
+    assert through.open().version == 3
+    link.unlink()
+    link.symlink_to(other)
+    view = spec_at(link).view()
+    assert view is not None
+    assert (through.open().version, view.version, opened.newest_version(str(link))) == (1, 1, 1)
+    append(through, 8)
+    assert (opened.newest_version(str(other)), opened.newest_version(str(one))) == (2, 3)
