@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from volstream.functions.printing import TruncatedLog
-from volstream.tables.delta import folders
-from volstream.tables.delta.places import make_folder, replace_file
+from volstream.tables.delta.places import WrittenFile, files, make_folder, open_below, remove_file, replace_file
 
 #: Maximum number of files per job, however small.
 _MAX_FILES = 1000
@@ -66,21 +66,35 @@ def read(location: str, limit: int, *, batch: str | None = None, path: str | Non
         batch, path: restrict to this batch; to calls with this file.
     """
     newest: list[LogLine] = []
-    for file in folders.files(location):
+    warehouse = _warehouse_of(location)
+    for file in _files(location):
         name = file.name.removesuffix(_SUFFIX)
         if (batch is None or batch == name) and len(newest) < limit:
-            lines = _lines(name, folders.content(f"{location}/{file.name}"), path)
-            newest = [*lines[-(limit - len(newest)) :], *newest]
+            with suppress(FileNotFoundError), open_below(warehouse, file.path) as opened:
+                lines = _lines(name, opened.read(), path)
+                newest = [*lines[-(limit - len(newest)) :], *newest]
     return newest
 
 
 def trim(location: str, most_bytes: int, before: datetime) -> None:
     """Removes files older than ``before``, and the oldest ones beyond ``most_bytes``."""
     remaining = most_bytes
-    for number, file in enumerate(folders.files(location)):
+    for number, file in enumerate(_files(location)):
         remaining -= file.size
         if (remaining < 0 and number) or number >= _MAX_FILES or file.written_on < before:
-            folders.remove_file(f"{location}/{file.name}")
+            remove_file(_warehouse_of(location), file.path)
+
+
+def _warehouse_of(location: str) -> str:
+    """Returns the warehouse, which may be a link. A job's folder in it is none: see :data:`~volstream.jobs.stores.LOGS`."""
+    return location.rsplit("/", 2)[0]
+
+
+def _files(location: str) -> Sequence[WrittenFile]:
+    """Returns a job's files, newest first, with their paths in the warehouse."""
+    warehouse = _warehouse_of(location)
+    found = [file for file in files(warehouse, location[len(warehouse) + 1 :]) if not file.path.endswith(".new")]
+    return sorted(found, key=lambda file: (file.written_on, file.path), reverse=True)
 
 
 def _lines(batch: str, content: bytes, path: str | None) -> list[LogLine]:

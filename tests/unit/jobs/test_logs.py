@@ -95,3 +95,34 @@ def test_the_newest_logs_are_kept_up_to_a_size_and_an_age(place: str) -> None:
 def test_text_that_is_not_utf8_is_kept(place: str) -> None:
     keep(place, "one", entry(["a\udc80"], "b\udcff"))
     assert texts(place, path="a\udc80") == ["b\udcff"]
+
+
+@pytest.fixture(params=["_logs", "_logs/job", "_logs/job/private.jsonl"])
+def private(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """An old file, to which a link of the warehouse leads, or to a folder above it."""
+    private = tmp_path / "private" / "job" / "private.jsonl"
+    private.parent.mkdir(parents=True)
+    private.write_text("no log")
+    os.utime(private, (0, 0))
+    linked = tmp_path / "warehouse" / request.param
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(tmp_path / "private" / request.param.removeprefix("_logs").strip("/"))
+    return private
+
+
+def test_no_file_that_a_link_leads_to_is_read(place: str, private: Path) -> None:
+    assert texts(place) == []
+
+
+def test_no_file_that_a_link_leads_to_is_removed(place: str, private: Path) -> None:
+    logs.trim(place, 0, datetime.now(UTC))
+    assert private.exists()
+
+
+def test_the_warehouse_may_be_a_link(tmp_path: Path, place: str) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
+    keep(place, "one", entry(["a"], "1"))
+    assert texts(place) == ["1"]
+    logs.trim(place, MIB, datetime.now(UTC))
+    assert texts(place) == []

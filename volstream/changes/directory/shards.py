@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from volstream.base.lifecycle import faults
 from volstream.base.model.files import FileInfo, Finding, checked
@@ -26,7 +25,7 @@ from volstream.changes.directory.listing import Listing
 from volstream.errors import InterruptedByUserError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
 from volstream.tables.delta import folders
-from volstream.tables.delta.places import filesystem_of, make_durable, make_folder, replace_file
+from volstream.tables.delta.places import files, filesystem_of, make_durable, make_folder, remove_file, replace_file
 
 #: Number of concurrent requests for pages.
 _THREADS = 4
@@ -195,9 +194,9 @@ class ShardedListing:
     def _forget_others(self, state: _State) -> None:
         """Removes files of rows that the state does not include."""
         kept = {f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)}
-        for info in self._filesystem.get_file_info(fs.FileSelector(f"{self._folder}/listed")):
-            if info.base_name not in kept:
-                self._filesystem.delete_file(info.path)
+        for file in files(self._location, "listed"):
+            if file.name not in kept:
+                remove_file(self._location, file.path)
 
     def _identity(self) -> str:
         """Identifies the listing: another location or selection makes another listing."""

@@ -101,16 +101,12 @@ class LocalStore:
         file = self._find(path)
         if file is None:
             raise self._missing(path)
-        opened = f"{_DESCRIPTORS}/{file.descriptor}"
         try:
-            # With the file's own name, which some readers inspect. The caller closes the file. Functions may replace `open`.
-            return io.BufferedReader(io.FileIO(file.path, opener=lambda _name, flags: os.open(opened, flags)))
+            return _reader(file)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise _mapped(path, error) from error
-        finally:
-            os.close(file.descriptor)
 
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved.
@@ -167,19 +163,19 @@ class LocalStore:
         """See :meth:`Writable.write`. Directly below the root only."""
         _check_plain(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with _errors_of(path), _directory(self._root, "") as root, os.fdopen(os.open(path, flags, dir_fd=root), "wb") as file:
+        with _errors_of(path), held_directory(self._root, "") as root, os.fdopen(os.open(path, flags, dir_fd=root), "wb") as file:
             file.write(content)
 
     def remove(self, path: str) -> None:
         """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
         _check_plain(path)
         folder, _, name = path.rpartition("/")
-        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, folder) as held:
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, folder) as held:
             os.unlink(name, dir_fd=held)
         with suppress(OSError):  # not empty
             while folder:
                 above, _, name = folder.rpartition("/")
-                with _directory(self._root, above) as held:
+                with held_directory(self._root, above) as held:
                     os.rmdir(name, dir_fd=held)
                 folder = above
 
@@ -210,7 +206,7 @@ class LocalStore:
         (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
         with _errors_of(to), ExitStack() as held:
             try:
-                here = held.enter_context(_directory(self._root, source))
+                here = held.enter_context(held_directory(self._root, source))
                 status = os.stat(name, dir_fd=here, follow_symlinks=False)
             except FileNotFoundError:
                 return None
@@ -229,11 +225,8 @@ class LocalStore:
         self._identity()
         _check_plain(path)
         above, _, name = path.rpartition("/")
-        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), _directory(self._root, above) as held:
-            if stat.S_ISLNK(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):
-                os.unlink(name, dir_fd=held)
-            else:
-                shutil.rmtree(name, dir_fd=held)
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, above) as held:
+            remove_tree(name, held)
 
     def obstacle(self, path: str) -> str | None:
         """See :meth:`TakesOutputs.obstacle`."""
@@ -253,11 +246,11 @@ class LocalStore:
 
     @contextmanager
     def _made(self, path: str) -> Iterator[int]:
-        """Opens a folder below the root, which is created durably with its missing parents. Like :func:`_directory`, never
+        """Opens a folder below the root, which is created durably with its missing parents. Like :func:`held_directory`, never
         through a link.
         """
         parts = path.split("/") if path else []
-        with _directory(self._root, "") as root:
+        with held_directory(self._root, "") as root:
             reached = os.dup(root)
         try:
             for depth, part in enumerate(parts, 1):
@@ -305,21 +298,14 @@ class LocalStore:
     def _scan(self, directory: str, real_root: str, selection: Selection) -> Iterator[FileInfo | Finding | str]:
         """Yields the files and findings directly in ``directory``, and the paths of its sub-directories."""
         with _errors_of(directory or self._root):
-            try:
-                with _directory(self._root, directory) as reached:
-                    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=reached)
-            except (FileNotFoundError, NotADirectoryError):
-                return
-            with ExitStack() as held:
-                held.callback(os.close, descriptor)
-                for entry in held.enter_context(os.scandir(descriptor)):
-                    path = f"{directory}/{entry.name}" if directory else entry.name
-                    try:
-                        item = _look(entry, path, real_root, selection)
-                    except FileNotFoundError:
-                        continue
-                    if item is not None:
-                        yield item
+            for entry in entries_of(self._root, directory):
+                path = f"{directory}/{entry.name}" if directory else entry.name
+                try:
+                    item = _look(entry, path, real_root, selection)
+                except FileNotFoundError:
+                    continue
+                if item is not None:
+                    yield item
 
     def _find(self, path: str) -> _Found | None:
         """Returns the regular file at ``path``, whose descriptor the caller closes; None if a listing would not show one.
@@ -341,7 +327,7 @@ class LocalStore:
             return None
         try:
             if self._plain_root is None:
-                with _directory(self._root, "") as root:
+                with held_directory(self._root, "") as root:
                     self._plain_root = os.readlink(f"{_DESCRIPTORS}/{root}").rstrip("/")
             descriptor = os.open(f"{self._root}/{path}", _LOOK)
         except OSError:
@@ -378,12 +364,35 @@ class _Found(NamedTuple):
     status: os.stat_result
 
 
-def _opened(root: str, path: str) -> _Found | None:
+def _opened(root: str | int, path: str) -> _Found | None:
     """Returns the regular file at ``path`` below ``root`` if no link leads to it. Raises OSError of ``_NO_SUCH`` if missing."""
     parent, _, name = path.rpartition("/")
-    with _directory(root, parent) as directory:
+    with held_directory(root, parent) as directory:
         descriptor = os.open(name, _LOOK | os.O_NOFOLLOW, dir_fd=directory)
-    return _regular(descriptor, os.path.join(root, path))
+    return _regular(descriptor, os.path.join(str(root), path))
+
+
+def open_regular(root: str | int, path: str) -> BinaryIO:
+    """Opens a file below ``root`` for reading; raises FileNotFoundError for a link, a pipe, and what is below a link."""
+    try:
+        found = _opened(root, path)
+    except OSError as error:
+        if error.errno not in _NO_SUCH:
+            raise
+        found = None
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{root}/{path}")
+    return _reader(found)
+
+
+def _reader(file: _Found) -> BinaryIO:
+    """Opens a found file for reading, which the caller closes, and closes its descriptor."""
+    opened = f"{_DESCRIPTORS}/{file.descriptor}"
+    try:
+        # With the file's own name, which some readers inspect. Functions may replace `open`.
+        return io.BufferedReader(io.FileIO(file.path, opener=lambda _name, flags: os.open(opened, flags)))
+    finally:
+        os.close(file.descriptor)
 
 
 def _regular(descriptor: int, path: str) -> _Found | None:
@@ -409,7 +418,7 @@ def _attributes(path: str) -> dict[str, str]:
 def _status(root: str, path: str) -> os.stat_result:
     """Returns the status of ``path`` below ``root``, without following links; ``path`` itself may be a link."""
     parent, _, name = path.rpartition("/")
-    with _directory(root, parent) as directory:
+    with held_directory(root, parent) as directory:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
 
@@ -425,13 +434,14 @@ def _check_plain(path: str) -> None:
 
 
 @contextmanager
-def _directory(root: str, path: str) -> Iterator[int]:
-    """Opens a directory below ``root`` while the block runs; raises FileNotFoundError or NotADirectoryError if missing.
+def held_directory(root: str | int, path: str) -> Iterator[int]:
+    """Opens a directory below ``root``, a path or an open directory, while the block runs; raises FileNotFoundError or
+    NotADirectoryError if missing.
 
     Opens one level at a time, without following links. Between checking a name and using it, anyone with write permission could
     replace the name by a link elsewhere; an open directory stays the same.
     """
-    reached = os.open(root, _LOOK | os.O_DIRECTORY)
+    reached = os.dup(root) if isinstance(root, int) else os.open(root, _LOOK | os.O_DIRECTORY)
     try:
         for part in path.split("/") if path else ():
             below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
@@ -440,6 +450,26 @@ def _directory(root: str, path: str) -> Iterator[int]:
         yield reached
     finally:
         os.close(reached)
+
+
+def entries_of(root: str | int, path: str) -> Iterator[os.DirEntry[str]]:
+    """Yields what is directly in a directory of :func:`held_directory`; nothing if it is missing, or below a link."""
+    try:
+        with held_directory(root, path) as reached:
+            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=reached)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with ExitStack() as held:
+        held.callback(os.close, descriptor)
+        yield from held.enter_context(os.scandir(descriptor))
+
+
+def remove_tree(name: str, directory: int) -> None:
+    """Removes a folder of an open directory with its content. Removes only the link if the folder is one."""
+    if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=directory)
+    else:
+        shutil.rmtree(name, dir_fd=directory)
 
 
 def _rename_to_free(name: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
@@ -530,10 +560,11 @@ def _is_inside(target: str, real_root: str) -> bool:
 
 
 def _file_info(path: str, status: os.stat_result) -> FileInfo:
-    return FileInfo(path, status.st_size, _time(status.st_mtime_ns), _etag(status), None, content_type(path))
+    return FileInfo(path, status.st_size, time_of(status.st_mtime_ns), _etag(status), None, content_type(path))
 
 
-def _time(time_ns: int) -> datetime:
+def time_of(time_ns: int) -> datetime:
+    """Returns the time of a file, in nanoseconds, or the nearest that there is."""
     try:
         return _EPOCH + timedelta(0, 0, time_ns // 1000)
     except OverflowError:
@@ -553,7 +584,7 @@ def _born(path: str) -> datetime | None:
         return None
     (mask,) = struct.unpack_from("=I", found)
     seconds, nanoseconds = struct.unpack_from("=qI", found, _BTIME)
-    return _time(seconds * 10**9 + nanoseconds) if mask & _STATX_BTIME else None
+    return time_of(seconds * 10**9 + nanoseconds) if mask & _STATX_BTIME else None
 
 
 def _no_root(root: str) -> StorageError:

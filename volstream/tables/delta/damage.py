@@ -155,10 +155,9 @@ def drop_checkpoints(location: str) -> bool:
         begin = next((at for at, parts in older if not _broken(location, (at, parts), names)), None)
         if begin is None:
             return False
-        filesystem, root = filesystem_of(location)
         for name in names:
             if name == "_last_checkpoint" or (".checkpoint." in name and int(name[:20]) > begin):
-                remove_file(filesystem, f"{root}/_delta_log/{name}")
+                remove_file(location, f"_delta_log/{name}")
     return True
 
 

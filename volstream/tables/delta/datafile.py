@@ -79,6 +79,7 @@ class NewFile:
     ) -> None:
         self.rows = 0
         self.bytes = 0  #: size of the buffered rows
+        self._location = location
         self._filesystem, self._root = filesystem_of(location)
         self._name = _new_name()
         self._schema = schema
@@ -146,7 +147,7 @@ class NewFile:
         """Discards the file."""
         with suppress(OSError):
             self._writer.close()
-        remove_file(self._filesystem, f"{self._root}/{self._name}")
+        remove_file(self._location, self._name)
 
 
 def of_rows(location: str, schema: pa.Schema, key: str, unlisted: Collection[str] = ()) -> NewFile:

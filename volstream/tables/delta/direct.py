@@ -316,7 +316,7 @@ class _Commit:
         for files in self._new:
             files.drop()
         for path in self._others:
-            remove_file(filesystem_of(self.location)[0], path)
+            remove_file(self.location, path)
         self._new, self._others, self._written = [], [], None
 
     def _actions(self, table: DeltaTable) -> Sequence[Mapping[str, Any]]:
@@ -377,10 +377,9 @@ class _Commit:
 
         rows = every()
         if not by_key and not parts and rules.allow_all and schema.names == change.schema.names:
-            root = filesystem_of(self.location)[1]
             for finished in change.files:
                 added.append(finished.put(self.location))
-                self._others.append(f"{root}/{added[-1].path}")
+                self._others.append(added[-1].path)
                 count += json.loads(finished.stats)["numRecords"]
             rows = change.rows
         files = self._files(schema, parts, key, ids if by_key else None)
@@ -403,8 +402,7 @@ class _Commit:
         feed: Sequence[Mapping[str, Any]] = ()
         if replaced is not None and removal.rows:
             feed = replaced.write_feed(self.location, table, removal.rows, every)
-            root = filesystem_of(self.location)[1]
-            self._others += [f"{root}/{action['cdc']['path']}" for action in feed]
+            self._others += [action["cdc"]["path"] for action in feed]
         return _Written(added, feed, count + files.rows + following.rows)
 
     def _files(self, schema: pa.Schema, parts: Sequence[str], key: str, ids: str | None) -> NewFiles:

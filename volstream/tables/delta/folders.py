@@ -8,7 +8,6 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,26 +175,6 @@ def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
     return similar(name, (*own_tables(warehouse), *others))
 
 
-@dataclass(frozen=True)
-class WrittenFile:
-    """A file in a folder."""
-
-    name: str
-    size: int
-    written_on: datetime
-
-
-def files(location: str) -> Sequence[WrittenFile]:
-    """Returns the files directly in a folder, newest first; empty if it does not exist."""
-    filesystem, path = filesystem_of(location)
-    listed = [
-        WrittenFile(info.base_name, info.size, info.mtime)
-        for info in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        if info.type == fs.FileType.File and not info.base_name.endswith(".new")
-    ]
-    return sorted(listed, key=lambda file: (file.written_on, file.name), reverse=True)
-
-
 def content(location: str) -> bytes:
     """Returns the content of a small file; empty if it no longer exists."""
     filesystem, path = filesystem_of(location)
@@ -204,13 +183,6 @@ def content(location: str) -> bytes:
             return bytes(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return b""
-
-
-def remove_file(location: str) -> None:
-    """Deletes a file, if it exists."""
-    filesystem, path = filesystem_of(location)
-    with suppress(FileNotFoundError):
-        filesystem.delete_file(path)
 
 
 def last_written(location: str) -> datetime:

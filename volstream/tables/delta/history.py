@@ -76,7 +76,9 @@ def horizon(properties: Mapping[str, str]) -> datetime | None:
     return datetime.now(UTC) - (READING if is_by_number(properties) else kept)
 
 
-def trim(location: str, table: DeltaTable, until: int, may_go: MayGo, note: Callable[[int, int], object]) -> None:
+def trim(
+    location: str, table: DeltaTable, until: int, may_go: MayGo, note: Callable[[int, int], object], held: int | None = None
+) -> None:
     """Deletes the log's entries of old versions.
 
     Args:
@@ -84,6 +86,7 @@ def trim(location: str, table: DeltaTable, until: int, may_go: MayGo, note: Call
         until: the oldest version that a stream or an open attempt still needs.
         may_go: if it says no of a version, that version and later ones are kept.
         note: called before anything is deleted, with the first version that the log had, and the first that it will have.
+        held: the table's folder, of :func:`~.places.held_table`.
     """
     entries = sorted((int(found[1]), name) for name in log_files(location) if (found := _ENTRY.fullmatch(name)))
     commits = [version for version, name in entries if _COMMIT.fullmatch(name)]
@@ -103,10 +106,9 @@ def trim(location: str, table: DeltaTable, until: int, may_go: MayGo, note: Call
     sparse = {version // _SPARSE: version for version in reversed(checkpoints)}
     kept = {begin, hint, *checkpoints[-2:], *sparse.values()}
     superseded = {version for version in checkpoints if version not in kept}
-    filesystem, root = filesystem_of(location)
     for version, name in entries:  # oldest first: what is left of an interrupted run can be read
         if version < begin or (version in superseded and ".checkpoint." in name):
-            remove_file(filesystem, f"{root}/_delta_log/{name}")
+            remove_file(location, f"_delta_log/{name}", held)
             faults.point("history.trimmed")
 
 

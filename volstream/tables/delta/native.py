@@ -33,7 +33,16 @@ from volstream.tables.delta.bounds import bounds_of
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.tables.delta.log import actions
 from volstream.tables.delta.opened import OpenTable, Seen, entries
-from volstream.tables.delta.places import check_creates, crowded, filesystem_of, make_durable, make_folder, mapped
+from volstream.tables.delta.places import (
+    check_creates,
+    crowded,
+    filesystem_of,
+    held_table,
+    make_durable,
+    make_folder,
+    mapped,
+    remove_file,
+)
 
 #: Rows per row group; looking up a key decodes a whole group.
 GROUP_ROWS = 2_000
@@ -364,8 +373,11 @@ class NativeTable:
         """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
         table = OpenTable.newest(self.spec.location)
         if table is not None:
-            with mapped(self.spec.location):
-                table.handle.vacuum(full=True, dry_run=False, post_commithook_properties=_NO_HOOKS)
+            location = self.spec.location
+            with mapped(location), held_table(location, table.version) as held:
+                unneeded = table.handle.vacuum(full=True, dry_run=held is not None, post_commithook_properties=_NO_HOOKS)
+                for path in () if held is None else unneeded:  # deltalake would follow links
+                    remove_file(location, path, held)
 
     def _create(self) -> None:
         location = self.spec.location

@@ -15,8 +15,10 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pyarrow as pa
 from pyarrow import fs
@@ -25,6 +27,7 @@ from volstream.base.lifecycle.disks import disk_error, sync
 from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, InvalidValueError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
+from volstream.files.storage.local import entries_of, held_directory, open_regular, time_of
 from volstream.tables.delta.options import options_of
 
 if TYPE_CHECKING:
@@ -235,10 +238,77 @@ def try_writing(location: str) -> None:
     filesystem.delete_file(probe)
 
 
-def remove_file(filesystem: fs.FileSystem, path: str) -> None:
-    """Deletes a file, if it is there."""
-    with suppress(FileNotFoundError):
-        filesystem.delete_file(path)
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file below a location. ``path``: from there."""
+
+    path: str
+    size: int
+    written_on: datetime
+
+    @property
+    def name(self) -> str:
+        """Its name in its folder."""
+        return self.path.rpartition("/")[2]
+
+
+@contextmanager
+def held_table(location: str, version: int) -> Iterator[int | None]:
+    """Opens the folder of a local table that has a version, for :func:`files` and :func:`remove_file`: its name could lead to
+    another folder meanwhile. None in object stores.
+    """
+    filesystem, root = filesystem_of(location)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        yield None
+        return
+    with held_directory(root, "") as held, open_regular(held, f"_delta_log/{version:020d}.json"):
+        yield held
+
+
+def files(location: str, folder: str = "", *, recursive: bool = False, held: int | None = None) -> Iterator[WrittenFile]:
+    """Yields the files in a folder below a location; none if it does not exist.
+
+    The location may be a link. Below it, others may be able to make links, at any moment: a local link counts neither as a
+    file nor as a folder here, in :func:`open_below` and in :func:`remove_file`.
+    """
+    filesystem, root = filesystem_of(location)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        selector = fs.FileSelector(f"{root}/{folder}".rstrip("/"), recursive=recursive, allow_not_found=True)
+        for info in filesystem.get_file_info(selector):
+            if info.type == fs.FileType.File:
+                yield WrittenFile(info.path[len(root) + 1 :], info.size, info.mtime)
+        return
+    pending = [folder]
+    while pending:
+        folder = pending.pop()
+        for entry in entries_of(root if held is None else held, folder):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    yield WrittenFile(path, status.st_size, time_of(status.st_mtime_ns))
+            elif recursive and entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+
+
+def open_below(location: str, path: str) -> BinaryIO:
+    """Opens a file below a location for reading. Raises FileNotFoundError, also if it is no file."""
+    filesystem, root = filesystem_of(location)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return open_regular(root, path)
+    return cast(BinaryIO, filesystem.open_input_stream(f"{root}/{path}"))
+
+
+def remove_file(location: str, path: str, held: int | None = None) -> None:
+    """Deletes a file below a location, if it is there."""
+    filesystem, root = filesystem_of(location)
+    folder, _, name = path.rpartition("/")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.delete_file(f"{root}/{path}")
+            return
+        with held_directory(root if held is None else held, folder) as directory:
+            os.unlink(name, dir_fd=directory)
 
 
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:

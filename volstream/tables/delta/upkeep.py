@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -20,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyarrow import fs
 
 from volstream.tables.delta import commits, direct, history
 from volstream.tables.delta.datafile import fitted, of_rows, open_file
@@ -29,7 +29,16 @@ from volstream.tables.delta.log import files_kept, own_file
 from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.opened import OpenTable, newest_version
 from volstream.tables.delta.ownership import UPKEEP
-from volstream.tables.delta.places import can_create, files_of, filesystem_of, make_durable, mapped, remove_file
+from volstream.tables.delta.places import (
+    can_create,
+    files,
+    files_of,
+    filesystem_of,
+    held_table,
+    make_durable,
+    mapped,
+    remove_file,
+)
 from volstream.tables.delta.requirements import can_commit
 from volstream.tables.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.tables.delta.vectors import deleted_rows, file_of
@@ -146,7 +155,7 @@ def clean(
     Raises:
         DependencyError: the table cannot be read, or a file not deleted.
     """
-    with mapped(location):
+    with mapped(location), ExitStack() as stack:
         table = _opened(location)
         if table is None:
             return 0
@@ -154,17 +163,17 @@ def clean(
         horizon, kept = history.horizon(properties), files_kept(properties)
         if horizon is None:
             return 0
+        held = stack.enter_context(held_table(location, table.version()))
         oldest, by_number = table.version() if until is None else until, history.is_by_number(properties)
         if by_number and may_go is not None:
-            history.trim(location, table, oldest, may_go, note)
-        filesystem, root = filesystem_of(location)
+            history.trim(location, table, oldest, may_go, note, held)
         inside = bool(table.metadata().partition_columns)  # other writers make a folder for each value
-        folders = [fs.FileSelector(root, recursive=inside), *([] if inside else [_feed(root)])]
+        found = [files(location, recursive=inside, held=held), *([] if inside else [files(location, FEED, held=held)])]
         old = [
             file
-            for file in chain.from_iterable(map(filesystem.get_file_info, folders))
-            if _is_of_a_table(file.base_name) and not file.path.startswith(f"{root}/_delta_log/")
-            if file.type == fs.FileType.File and file.mtime < horizon
+            for file in chain.from_iterable(found)
+            if _is_of_a_table(file.name) and not file.path.startswith("_delta_log/")
+            if file.written_on < horizon
         ]
         if not old:
             return 0
@@ -179,17 +188,12 @@ def clean(
         unneeded = [
             file.path
             for file in old
-            if file.base_name not in needed
-            and (file.base_name in removed or _OURS.fullmatch(file.base_name) or file.mtime < week)
+            if file.name not in needed and (file.name in removed or _OURS.fullmatch(file.name) or file.written_on < week)
         ]
         for path in unneeded:
-            remove_file(filesystem, path)
+            remove_file(location, path, held)
         history.forget(location, table, horizon)
         return len(unneeded)
-
-
-def _feed(root: str) -> fs.FileSelector:
-    return fs.FileSelector(f"{root}/{FEED}", allow_not_found=True)
 
 
 def _is_of_a_table(name: str) -> bool:

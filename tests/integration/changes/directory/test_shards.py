@@ -102,6 +102,17 @@ def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path, monkeypatch
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
 
 
+def test_a_resumed_listing_deletes_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+    keys = keys_of("a/", number=95)
+    with pytest.raises(StorageError):
+        listing_of(tmp_path / "l", Bucket(keys, fails_at="a/00070")).run()
+    (tmp_path / "l" / "listed").rename(tmp_path / "documents")
+    (tmp_path / "documents" / "letter.txt").touch()
+    (tmp_path / "l" / "listed").symlink_to(tmp_path / "documents")
+    assert listing_of(tmp_path / "l", Bucket(keys)).run().resumed
+    assert (tmp_path / "documents" / "letter.txt").exists()
+
+
 def test_a_stop_ends_a_listing(tmp_path: Path) -> None:
     with pytest.raises(InterruptedByUserError):
         listing_of(tmp_path / "l", Bucket(keys_of("a/")), stopped=lambda: True).run()

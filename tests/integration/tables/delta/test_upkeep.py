@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from volstream.base.definitions import SourceKind
 from volstream.changes.streams.source import behind
@@ -226,6 +226,30 @@ def test_files_go_once_no_version_that_can_be_read_needs_them(tmp_path: Path, mo
         present(location, old - 20)
     commit(location, 42, [], ["3"])
     assert len(present(location)) == 8
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_nothing_that_a_link_leads_to_is_deleted(tmp_path: Path, partitioned: bool) -> None:
+    (tmp_path / "data").mkdir()
+    others = [tmp_path / "data" / name for name in ("sales.parquet", "deletion_vector_1.bin")]
+    if partitioned:
+        location, link = str(tmp_path / "t"), "n=1"
+        write_deltalake(location, pa.table({"id": ["a"], "n": [2]}), partition_by=["n"])
+        entry = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+        entry.write_text(entry.read_text().replace('"configuration":{}', f'"configuration":{{"{UPKEEP}":"on"}}'))
+    else:
+        location, link = make(tmp_path), "_change_data"
+    folder = Path(location) / "n=2" if partitioned else Path(location)
+    folder.mkdir(exist_ok=True)
+    left = folder / "part-left-by-a-crash.parquet"
+    for path in (*others, left):
+        path.touch()
+        os.utime(path, (0, 0))
+    (Path(location) / link).symlink_to(tmp_path / "data")
+    (tmp_path / "link").symlink_to(location)  # by which the user may name the table
+    assert upkeep.clean(str(tmp_path / "link")) == 1
+    assert all(path.exists() for path in others)
+    assert not left.exists()
 
 
 def log_of(location: str) -> list[str]:

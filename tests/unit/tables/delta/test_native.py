@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+
+
+import os
 import random
 import shutil
 from pathlib import Path
@@ -199,3 +202,17 @@ def test_a_link_that_is_led_to_another_table_leads_writers_and_readers_there(tmp
     assert (through.open().version, view.version, opened.newest_version(str(link))) == (1, 1, 1)
     append(through, 8)
     assert (opened.newest_version(str(other)), opened.newest_version(str(one))) == (2, 3)
+
+
+def test_a_sweep_deletes_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+    table = NativeTable(spec_at(tmp_path / "t"))
+    append(table, 1)
+    (tmp_path / "documents" / "letters").mkdir(parents=True)
+    letter, left = tmp_path / "documents" / "letters" / "letter.txt", tmp_path / "t" / "part-left.parquet"
+    for path in (letter, left):
+        path.touch()
+        os.utime(path, (0, 0))
+    (tmp_path / "t" / "link").symlink_to(tmp_path / "documents")
+    table.sweep()
+    assert letter.exists()
+    assert not left.exists()

@@ -14,7 +14,7 @@ from volstream.errors import DependencyError, InvalidValueError
 from volstream.tables.delta import folders
 from volstream.tables.delta.copying import copy_folder
 from volstream.tables.delta.opened import OpenTable
-from volstream.tables.delta.places import filesystem_of, make_folder, replace_file
+from volstream.tables.delta.places import files, filesystem_of, held_table, make_folder, remove_file, replace_file
 
 
 def newest(location: str) -> OpenTable:
@@ -61,6 +61,28 @@ def test_links_and_pipes_are_not_copied(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()] == [
         "part/own.txt"
     ]
+
+
+def test_files_are_listed_and_removed_in_the_folder_that_was_opened(tmp_path: Path) -> None:
+    table, location = tmp_path / "t", str(tmp_path / "t")
+    write_deltalake(location, pa.table({"n": [1]}))
+    (table / "part").mkdir()
+    (tmp_path / "documents").mkdir()
+    for folder in (table, table / "part", tmp_path / "documents"):
+        (folder / "a.parquet").touch()
+    with held_table(location, 0) as held:
+        table.rename(tmp_path / "old")
+        table.symlink_to(tmp_path / "documents")
+        (tmp_path / "old" / "part").rename(tmp_path / "part")
+        (tmp_path / "old" / "part").symlink_to(tmp_path / "documents")
+        listed = [file.path for file in files(location, recursive=True, held=held) if file.path.endswith("a.parquet")]
+        for path in ("a.parquet", "part/a.parquet"):
+            remove_file(location, path, held)
+    assert listed == ["a.parquet"]
+    assert not (tmp_path / "old" / "a.parquet").exists()
+    assert (tmp_path / "documents" / "a.parquet").exists()
+    with pytest.raises(FileNotFoundError), held_table(location, 0):  # no table is there
+        pass
 
 
 def test_new_folders_are_a_groups_only_below_a_folder_that_is(tmp_path: Path) -> None:
