@@ -150,7 +150,7 @@ class ResultTables:
                     f"The table {job.into} may have rows that its job cannot produce again, but {damage}.",
                     f"Restore the log from a backup, or delete {location} and run: volstream verify {job.name} --fix",
                 )
-            folders.remove(f"{location}/_delta_log")
+            folders.remove(f"{location}/_delta_log", within=location)
 
     def compact(self, job: FileJob, commits: int, stop: Stop) -> None:
         """Puts small files of the table together, if there are many, and begins with no more after a second. A failure is logged.

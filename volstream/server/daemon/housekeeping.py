@@ -111,7 +111,7 @@ def clean(catalog: Catalog, warehouse: str) -> None:
     now = datetime.now(UTC)
     gone = [location for location in unneeded if now - (_hour_of(location) or folders.last_written(location)) > _LEFT]
     for location in gone:
-        folders.discard(location)
+        folders.discard(location, within=warehouse)
     if gone:
         _log.info("leftovers_removed", folders=len(gone))
 

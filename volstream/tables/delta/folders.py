@@ -18,6 +18,7 @@ from pyarrow import fs
 from volstream.base.log import get
 from volstream.base.model.names import Name, similar
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError
+from volstream.files.storage.local import held_directory, remove_tree
 from volstream.tables.delta import owners
 from volstream.tables.delta.places import filesystem_of, is_remote, make_folder, replace_file
 
@@ -116,20 +117,37 @@ def put(path: str, location: str) -> None:
     fs.copy_files(path, target, source_filesystem=fs.LocalFileSystem(), destination_filesystem=filesystem)
 
 
-def remove(location: str) -> None:
-    """Deletes a folder with its contents, if it exists. Deletes only the link if the folder is one."""
+def remove(location: str, *, within: str | None = None) -> None:
+    """Deletes a folder with its contents, if it exists. Deletes only the link if the folder is one.
+
+    Args:
+        within: a folder above, below which no local link is followed: by default the warehouse, else the folder just above.
+
+    Raises:
+        InvalidStateError: a link, or a file, leads to the folder.
+    """
     filesystem, path = filesystem_of(location)
-    if is_link(location):
-        os.unlink(path)
-    elif filesystem.get_file_info(path).type != fs.FileType.NotFound:
-        filesystem.delete_dir(path)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_dir(path)
+    elif os.path.lexists(path):
+        above, _, name = path.rpartition("/")
+        root = within or next((one for one in owners.links if location.startswith(f"{one}/")), above)
+        root = filesystem_of(root)[1] if root else "/"
+        try:
+            with held_directory(root, above[len(root) :].strip("/")) as held:
+                remove_tree(name, held)
+        except NotADirectoryError as error:
+            raise InvalidStateError(
+                f"{location} is not removed: a symbolic link or a file leads to it.", "Replace the link by its folder."
+            ) from error
 
 
-def discard(location: str) -> None:
+def discard(location: str, *, within: str | None = None) -> None:
     """Deletes a folder that nothing needs any more. What cannot be deleted, such as another user's files, stays and is logged."""
     try:
-        remove(location)
-    except OSError as error:
+        remove(location, within=within)
+    except (OSError, InvalidStateError) as error:
         _log.warning("folder_left", folder=location, reason=str(error))
 
 

@@ -23,6 +23,7 @@ from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs import logs
 from volstream.jobs.stores import LOGS
 from volstream.ops.backup.restore import SCRATCH
+from volstream.server.daemon import housekeeping
 from volstream.server.daemon.housekeeping import Housekeeper, clean
 from volstream.spark.jvm import log_file
 
@@ -60,6 +61,28 @@ def test_a_link_in_the_warehouse_leads_to_nothing_that_is_removed(tmp_path: Path
     clean(catalog, aged(tmp_path))
     assert document.exists()
     assert linked.is_symlink() is (link == "_staging")
+
+
+def test_a_link_made_during_a_sweep_leads_to_nothing_that_is_removed(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging, document = tmp_path / "warehouse" / "_staging", tmp_path / "documents" / "letters" / "letter.txt"
+
+    class Meanwhile(timedelta):
+        """An age with which a folder is compared just before it is removed."""
+
+        def __lt__(self, age: timedelta) -> bool:
+            staging.rename(tmp_path / "moved")
+            staging.symlink_to(tmp_path / "documents")
+            return True
+
+    monkeypatch.setattr(housekeeping, "_LEFT", Meanwhile())
+    document.parent.mkdir(parents=True)
+    document.touch()
+    (staging / "letters").mkdir(parents=True)
+    clean(catalog, str(tmp_path / "warehouse"))
+    assert staging.is_symlink()
+    assert document.exists()
 
 
 def test_an_interrupted_listing_of_an_existing_volume_is_kept_for_resumption(tmp_path: Path, catalog: Catalog) -> None:
