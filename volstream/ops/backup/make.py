@@ -72,7 +72,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable
             created_on = datetime.now(UTC)
             sources = [*_tables(catalog, warehouse)]
             for plan in catalog.consumptions.open_plans():  # their files are deleted when they end
-                copy_folder(f"{warehouse}/_plans/{plan}", f"{target}/_plans/{plan}")
+                copy_folder(warehouse, target, f"_plans/{plan}")
         copied = Catalog(f"sqlite:///{folder / CATALOG}")
         stack.callback(copied.close)
         with copied.database.transaction() as transaction:

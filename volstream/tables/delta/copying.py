@@ -5,18 +5,15 @@ Uses the filesystems of both sides; each may be in an object store.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake.exceptions import TableNotFoundError
-from pyarrow import fs
 
 from volstream.errors import StorageError
-from volstream.tables.delta.places import filesystem_of, make_folder, mapped, open_table
+from volstream.tables.delta.places import files, filesystem_of, make_folder, mapped, open_below, open_table
 
 _LOG = "_delta_log/"
 
@@ -56,21 +53,20 @@ def copy_table(location: str, version: int, target: str) -> None:
         )
 
 
-def copy_folder(location: str, target: str) -> None:
-    """Copies all files of a folder, if it exists."""
-    copy_files(location, _inside(location), target)
+def copy_folder(location: str, target: str, folder: str = "") -> None:
+    """Copies all files of a folder, or of one in it, if it exists."""
+    copy_files(location, _inside(location, folder), target)
 
 
 def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str]:
     """Copies files of a folder; returns those that no longer exist."""
-    source, root = filesystem_of(location)
     sink, folder = filesystem_of(target)
     for parent in sorted({name.rpartition("/")[0] for name in names}):
         make_folder(f"{target}/{parent}".rstrip("/"))
 
     def copy(name: str) -> bool:
         try:
-            with source.open_input_stream(f"{root}/{name}") as read, sink.open_output_stream(f"{folder}/{name}") as write:
+            with open_below(location, name) as read, sink.open_output_stream(f"{folder}/{name}") as write:
                 shutil.copyfileobj(read, write, _PIECE)
         except FileNotFoundError:
             return False
@@ -80,15 +76,9 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
         return [name for name, there in zip(names, pool.map(copy, names), strict=True) if not there]
 
 
-def _inside(location: str) -> list[str]:
-    filesystem, root = filesystem_of(location)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        # Links are skipped: they may lead outside. So are pipes: opening one may never return.
-        found_here = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-        return [path.relative_to(root).as_posix() for path in found_here if path.is_file() and not path.is_symlink()]
+def _inside(location: str, folder: str = "") -> list[str]:
     with mapped(location):
-        entries = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-    return [info.path[len(root) + 1 :] for info in entries if info.type == fs.FileType.File]
+        return [file.path for file in files(location, folder, recursive=True)]
 
 
 def _belongs(name: str, version: int) -> bool:

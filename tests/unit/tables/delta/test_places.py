@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.tables.delta import folders
-from volstream.tables.delta.copying import copy_folder
+from volstream.tables.delta.copying import copy_files, copy_folder
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import files, filesystem_of, held_table, make_folder, remove_file, replace_file
 
@@ -61,6 +61,30 @@ def test_links_and_pipes_are_not_copied(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()] == [
         "part/own.txt"
     ]
+
+
+def test_what_became_a_link_since_it_was_listed_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("secret")
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "own").touch()
+    (tmp_path / "from" / "key").symlink_to(tmp_path / "secrets" / "key")
+    (tmp_path / "from" / "part").symlink_to(tmp_path / "secrets")
+    os.mkfifo(tmp_path / "from" / "pipe")
+    left = copy_files(f"{tmp_path}/from", ["key", "own", "part/key", "pipe"], f"{tmp_path}/to")
+    assert left == ["key", "part/key", "pipe"]
+    assert [path.name for path in (tmp_path / "to").rglob("*") if path.is_file()] == ["own"]
+
+
+def test_a_folder_in_a_location_is_copied_unless_a_link_leads_to_it(tmp_path: Path) -> None:
+    for folder in ("disk/_plans/own", "secrets"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").touch()
+    (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "_plans" / "link").symlink_to(tmp_path / "secrets")
+    for name in ("own", "link"):
+        copy_folder(f"{tmp_path}/warehouse", f"{tmp_path}/to", f"_plans/{name}")
+    assert [path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("file")] == ["_plans/own/file"]
 
 
 def test_files_are_listed_and_removed_in_the_folder_that_was_opened(tmp_path: Path) -> None:
