@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from json import dumps  # functions may replace it in its module
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from volstream.tables.delta.places import filesystem_of, make_durable, remove_file
+from volstream.tables.delta.places import filesystem_of, make_durable, open_below, remove_file
 
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
@@ -193,13 +194,16 @@ class FinishedFile:
             filesystem.copy_file(f"{source}/{self.name}", f"{root}/{name}")
             return AddedFile(name, self.size, int(time.time() * 1000), self.stats)
         try:
-            os.link(f"{source}/{self.name}", f"{root}/{name}")
-            os.utime(f"{root}/{name}")  # else a vacuum could take it for the remains of a crash
+            os.link(f"{source}/{self.name}", f"{root}/{name}", follow_symlinks=False)
+            if os.path.islink(f"{root}/{name}"):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.name)
+            os.utime(f"{root}/{name}", follow_symlinks=False)  # else a vacuum could take it for the remains of a crash
         except OSError:
             with suppress(FileNotFoundError):
                 os.unlink(f"{root}/{name}")
             try:
-                shutil.copyfile(f"{source}/{self.name}", f"{root}/{name}")
+                with open_below(self.folder, self.name) as read, Path(f"{root}/{name}").open("xb") as copy:
+                    shutil.copyfileobj(read, copy, 1 << 20)
                 make_durable(filesystem, f"{root}/{name}", folders=False)
             except BaseException:
                 with suppress(FileNotFoundError):

@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.tables.delta import folders
 from volstream.tables.delta.copying import copy_files, copy_folder
+from volstream.tables.delta.datafile import FinishedFile
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import files, filesystem_of, held_table, make_folder, remove_file, replace_file
 
@@ -85,6 +86,19 @@ def test_a_folder_in_a_location_is_copied_unless_a_link_leads_to_it(tmp_path: Pa
     for name in ("own", "link"):
         copy_folder(f"{tmp_path}/warehouse", f"{tmp_path}/to", f"_plans/{name}")
     assert [path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("file")] == ["_plans/own/file"]
+
+
+def test_a_staged_file_that_became_a_link_is_not_put_into_a_table(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    os.utime(secret, (0, 0))
+    for folder in ("staged", "table"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "staged" / "a.parquet").symlink_to(secret)
+    with pytest.raises(FileNotFoundError):
+        FinishedFile(f"{tmp_path}/staged", "a.parquet", 1, "{}").put(f"{tmp_path}/table")
+    assert not list((tmp_path / "table").iterdir())
+    assert secret.stat().st_mtime == 0
 
 
 def test_files_are_listed_and_removed_in_the_folder_that_was_opened(tmp_path: Path) -> None:
