@@ -1,4 +1,4 @@
-"""Which expressions have one value for each row, whenever and wherever they are computed: those that are known to be so."""
+"""Expressions that are known to have one value for each row, whenever and wherever they are computed."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _kind_of_type(name: str) -> str:
 
 
 def _results(node: Any) -> list[Any]:
-    """Returns the expressions of which a CASE, an IF or a COALESCE yields one."""
+    """Returns the results among which a CASE, an IF or a COALESCE chooses."""
     from sqlglot import exp
 
     if isinstance(node, exp.Coalesce):
@@ -139,7 +139,7 @@ def _results(node: Any) -> list[Any]:
 
 
 def _kind(value: Any, kinds: Mapping[str, str]) -> str | None:
-    """Returns what an operand is: a kind of type, ``a text`` or ``a number`` for a literal; None if that is not known."""
+    """Returns an operand's kind of type, ``a text`` or ``a number`` for a literal, or None if unknown."""
     from sqlglot import exp
 
     match value:
@@ -166,6 +166,6 @@ def _kind(value: Any, kinds: Mapping[str, str]) -> str | None:
 
 
 def _agree(kinds: Sequence[str | None]) -> bool:
-    """True if operands of these kinds need no cast that may fail: a literal is cast before Spark reads a row."""
+    """True if comparing operands of such kinds casts no value of a row. Spark casts literals before it reads a row."""
     computed = {kind for kind in kinds if kind not in ("null", "a text", "a number")}
     return None not in computed and len(computed) <= 1 and not (computed == {"text"} and "a number" in kinds)

@@ -170,13 +170,13 @@ class LocalStore:
         """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
         _check_plain(path)
         folder, _, name = path.rpartition("/")
-        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, folder) as held:
-            os.unlink(name, dir_fd=held)
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, folder) as descriptor:
+            os.unlink(name, dir_fd=descriptor)
         with suppress(OSError):  # not empty
             while folder:
                 above, _, name = folder.rpartition("/")
-                with held_directory(self._root, above) as held:
-                    os.rmdir(name, dir_fd=held)
+                with held_directory(self._root, above) as descriptor:
+                    os.rmdir(name, dir_fd=descriptor)
                 folder = above
 
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
@@ -185,17 +185,17 @@ class LocalStore:
         _check_plain(path)
         folder, _, name = path.rpartition("/")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with _errors_of(path), self._made(folder) as held:
-            with os.fdopen(os.open(name, flags, 0o666, dir_fd=held), "wb") as file:
+        with _errors_of(path), self._made(folder) as descriptor:
+            with os.fdopen(os.open(name, flags, 0o666, dir_fd=descriptor), "wb") as file:
                 try:
                     shutil.copyfileobj(content, file, 1 << 20)
                     file.flush()
                     os.fsync(file.fileno())
                 except BaseException:
-                    os.unlink(name, dir_fd=held)
+                    os.unlink(name, dir_fd=descriptor)
                     raise
                 status = os.fstat(file.fileno())
-            _sync(held)
+            _sync(descriptor)
         return status.st_size, _etag(status)
 
     def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
@@ -204,15 +204,15 @@ class LocalStore:
         _check_plain(path)
         _check_plain(to)
         (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
-        with _errors_of(to), ExitStack() as held:
+        with _errors_of(to), ExitStack() as descriptor:
             try:
-                here = held.enter_context(held_directory(self._root, source))
+                here = descriptor.enter_context(held_directory(self._root, source))
                 status = os.stat(name, dir_fd=here, follow_symlinks=False)
             except FileNotFoundError:
                 return None
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{printable(path)} was replaced by something that is not a file.")
-            there = held.enter_context(self._made(target))
+            there = descriptor.enter_context(self._made(target))
             try:
                 (os.rename if replaces else _rename_to_free)(name, new, src_dir_fd=here, dst_dir_fd=there)
             except FileNotFoundError as error:
@@ -225,8 +225,8 @@ class LocalStore:
         self._identity()
         _check_plain(path)
         above, _, name = path.rpartition("/")
-        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, above) as held:
-            remove_tree(name, held)
+        with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, above) as descriptor:
+            remove_tree(name, descriptor)
 
     def obstacle(self, path: str) -> str | None:
         """See :meth:`TakesOutputs.obstacle`."""
@@ -459,9 +459,9 @@ def entries_of(root: str | int, path: str) -> Iterator[os.DirEntry[str]]:
             descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=reached)
     except (FileNotFoundError, NotADirectoryError):
         return
-    with ExitStack() as held:
-        held.callback(os.close, descriptor)
-        yield from held.enter_context(os.scandir(descriptor))
+    with ExitStack() as stack:
+        stack.callback(os.close, descriptor)
+        yield from stack.enter_context(os.scandir(descriptor))
 
 
 def remove_tree(name: str, directory: int) -> None:

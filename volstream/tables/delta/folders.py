@@ -135,8 +135,8 @@ def remove(location: str, *, within: str | None = None) -> None:
         root = within or next((one for one in owners.links if location.startswith(f"{one}/")), above)
         root = filesystem_of(root)[1] if root else "/"
         try:
-            with held_directory(root, above[len(root) :].strip("/")) as held:
-                remove_tree(name, held)
+            with held_directory(root, above[len(root) :].strip("/")) as descriptor:
+                remove_tree(name, descriptor)
         except NotADirectoryError as error:
             raise InvalidStateError(
                 f"{location} is not removed: a symbolic link or a file leads to it.", "Replace the link by its folder."

@@ -77,7 +77,7 @@ def horizon(properties: Mapping[str, str]) -> datetime | None:
 
 
 def trim(
-    location: str, table: DeltaTable, until: int, may_go: MayGo, note: Callable[[int, int], object], held: int | None = None
+    location: str, table: DeltaTable, until: int, may_go: MayGo, note: Callable[[int, int], object], descriptor: int | None = None
 ) -> None:
     """Deletes the log's entries of old versions.
 
@@ -86,7 +86,7 @@ def trim(
         until: the oldest version that a stream or an open attempt still needs.
         may_go: if it says no of a version, that version and later ones are kept.
         note: called before anything is deleted, with the first version that the log had, and the first that it will have.
-        held: the table's folder, of :func:`~.places.held_table`.
+        descriptor: the table's folder, of :func:`~.places.held_table`.
     """
     entries = sorted((int(found[1]), name) for name in log_files(location) if (found := _ENTRY.fullmatch(name)))
     commits = [version for version, name in entries if _COMMIT.fullmatch(name)]
@@ -108,7 +108,7 @@ def trim(
     superseded = {version for version in checkpoints if version not in kept}
     for version, name in entries:  # oldest first: what is left of an interrupted run can be read
         if version < begin or (version in superseded and ".checkpoint." in name):
-            remove_file(location, f"_delta_log/{name}", held)
+            remove_file(location, f"_delta_log/{name}", descriptor)
             faults.point("history.trimmed")
 
 

@@ -374,10 +374,10 @@ class NativeTable:
         table = OpenTable.newest(self.spec.location)
         if table is not None:
             location = self.spec.location
-            with mapped(location), held_table(location, table.version) as held:
-                unneeded = table.handle.vacuum(full=True, dry_run=held is not None, post_commithook_properties=_NO_HOOKS)
-                for path in () if held is None else unneeded:  # deltalake would follow links
-                    remove_file(location, path, held)
+            with mapped(location), held_table(location, table.version) as descriptor:
+                unneeded = table.handle.vacuum(full=True, dry_run=descriptor is not None, post_commithook_properties=_NO_HOOKS)
+                for path in () if descriptor is None else unneeded:  # deltalake would follow links
+                    remove_file(location, path, descriptor)
 
     def _create(self) -> None:
         location = self.spec.location
@@ -400,7 +400,7 @@ def _removals(files: Iterable[DataFile], changes_data: bool) -> Iterator[Mapping
 
 
 def _conflict(others: Iterable[Mapping[str, Any]], transactions: Collection[str], removed: Collection[str]) -> bool:
-    """True if commits set any of these transactions or removed any of these files."""
+    """True if commits set one of the transactions or removed one of the files."""
     return any(
         action.get("txn", {}).get("appId") in transactions or action.get("remove", {}).get("path") in removed for action in others
     )

@@ -261,11 +261,11 @@ def held_table(location: str, version: int) -> Iterator[int | None]:
     if not isinstance(filesystem, fs.LocalFileSystem):
         yield None
         return
-    with held_directory(root, "") as held, open_regular(held, f"_delta_log/{version:020d}.json"):
-        yield held
+    with held_directory(root, "") as descriptor, open_regular(descriptor, f"_delta_log/{version:020d}.json"):
+        yield descriptor
 
 
-def files(location: str, folder: str = "", *, recursive: bool = False, held: int | None = None) -> Iterator[WrittenFile]:
+def files(location: str, folder: str = "", *, recursive: bool = False, descriptor: int | None = None) -> Iterator[WrittenFile]:
     """Yields the files in a folder below a location; none if it does not exist.
 
     The location may be a link. Below it, others may be able to make links, at any moment: a local link counts neither as a
@@ -281,7 +281,7 @@ def files(location: str, folder: str = "", *, recursive: bool = False, held: int
     pending = [folder]
     while pending:
         folder = pending.pop()
-        for entry in entries_of(root if held is None else held, folder):
+        for entry in entries_of(root if descriptor is None else descriptor, folder):
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
@@ -299,15 +299,15 @@ def open_below(location: str, path: str) -> BinaryIO:
     return cast(BinaryIO, filesystem.open_input_stream(f"{root}/{path}"))
 
 
-def remove_file(location: str, path: str, held: int | None = None) -> None:
-    """Deletes a file below a location, if it is there."""
+def remove_file(location: str, path: str, descriptor: int | None = None) -> None:
+    """Deletes a file below a location, if it exists."""
     filesystem, root = filesystem_of(location)
     folder, _, name = path.rpartition("/")
     with suppress(FileNotFoundError, NotADirectoryError):
         if not isinstance(filesystem, fs.LocalFileSystem):
             filesystem.delete_file(f"{root}/{path}")
             return
-        with held_directory(root if held is None else held, folder) as directory:
+        with held_directory(root if descriptor is None else descriptor, folder) as directory:
             os.unlink(name, dir_fd=directory)
 
 
@@ -329,7 +329,7 @@ def mapped(location: str) -> Iterator[None]:
         yield
     except (TableNotFoundError, VolstreamError):
         raise
-    except (DeltaError, OSError, ValueError) as error:  # the last one of Arrow, for a name with NUL
+    except (DeltaError, OSError, ValueError) as error:  # Arrow raises the last for a name with NUL
         _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError
         raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.") from error

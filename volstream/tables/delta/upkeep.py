@@ -163,12 +163,15 @@ def clean(
         horizon, kept = history.horizon(properties), files_kept(properties)
         if horizon is None:
             return 0
-        held = stack.enter_context(held_table(location, table.version()))
+        descriptor = stack.enter_context(held_table(location, table.version()))
         oldest, by_number = table.version() if until is None else until, history.is_by_number(properties)
         if by_number and may_go is not None:
-            history.trim(location, table, oldest, may_go, note, held)
+            history.trim(location, table, oldest, may_go, note, descriptor)
         inside = bool(table.metadata().partition_columns)  # other writers make a folder for each value
-        found = [files(location, recursive=inside, held=held), *([] if inside else [files(location, FEED, held=held)])]
+        found = [
+            files(location, recursive=inside, descriptor=descriptor),
+            *([] if inside else [files(location, FEED, descriptor=descriptor)]),
+        ]
         old = [
             file
             for file in chain.from_iterable(found)
@@ -191,7 +194,7 @@ def clean(
             if file.name not in needed and (file.name in removed or _OURS.fullmatch(file.name) or file.written_on < week)
         ]
         for path in unneeded:
-            remove_file(location, path, held)
+            remove_file(location, path, descriptor)
         history.forget(location, table, horizon)
         return len(unneeded)
 
@@ -280,14 +283,14 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     own = [name for name in (ids, versions) if name is not None]
     written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in own)])
     adds = commits.adds(location, table.version(), [file.path for file in files])
-    some, parts, held = list[_File](), list[pa.Table](), 0
+    some, parts, descriptor = list[_File](), list[pa.Table](), 0
     for file in files:
         if file.path not in adds:
             continue
-        rows = _read(location, file, written, _MOST_MEMORY - held)
+        rows = _read(location, file, written, _MOST_MEMORY - descriptor)
         if rows is None:
             continue  # perhaps a smaller one has room
-        held += rows.nbytes
+        descriptor += rows.nbytes
         at = np.setdiff1d(np.arange(rows.num_rows), file.deleted, assume_unique=True)
         rows, add = rows.take(at), adds[file.path]
         if ids is not None:

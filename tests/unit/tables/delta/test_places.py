@@ -113,7 +113,7 @@ def test_files_are_listed_and_removed_in_the_folder_that_was_opened(tmp_path: Pa
         table.symlink_to(tmp_path / "documents")
         (tmp_path / "old" / "part").rename(tmp_path / "part")
         (tmp_path / "old" / "part").symlink_to(tmp_path / "documents")
-        listed = [file.path for file in files(location, recursive=True, held=held) if file.path.endswith("a.parquet")]
+        listed = [file.path for file in files(location, recursive=True, descriptor=held) if file.path.endswith("a.parquet")]
         for path in ("a.parquet", "part/a.parquet"):
             remove_file(location, path, held)
     assert listed == ["a.parquet"]
