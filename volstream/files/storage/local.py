@@ -204,15 +204,15 @@ class LocalStore:
         _check_plain(path)
         _check_plain(to)
         (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
-        with _errors_of(to), ExitStack() as descriptor:
+        with _errors_of(to), ExitStack() as stack:
             try:
-                here = descriptor.enter_context(held_directory(self._root, source))
+                here = stack.enter_context(held_directory(self._root, source))
                 status = os.stat(name, dir_fd=here, follow_symlinks=False)
             except FileNotFoundError:
                 return None
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{printable(path)} was replaced by something that is not a file.")
-            there = descriptor.enter_context(self._made(target))
+            there = stack.enter_context(self._made(target))
             try:
                 (os.rename if replaces else _rename_to_free)(name, new, src_dir_fd=here, dst_dir_fd=there)
             except FileNotFoundError as error:
