@@ -101,7 +101,7 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
     files = dict[str, bytes]()
     _collect(root, path.name, files)
     beside = _read_by(root, path.name, files[path.name], attribute)
-    return FunctionSource(path.stem, attribute, str(root), {**files, **beside}, *_hashes(files, beside))
+    return FunctionSource(path.stem, attribute, str(root), {**files, **beside}, *_hashes(files, beside), reads=bool(beside))
 
 
 def _defined(path: Path) -> str:
@@ -138,7 +138,7 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
     if own is None:
         raise FunctionLoadError(f"There is no module {module} in {root}.")
     beside = _read_by(root, own.relative_to(root).as_posix(), _content(own), attribute)
-    return FunctionSource(module, attribute, str(root), {**files, **beside}, *_hashes(files, beside))
+    return FunctionSource(module, attribute, str(root), {**files, **beside}, *_hashes(files, beside), reads=bool(beside))
 
 
 def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:

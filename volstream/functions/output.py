@@ -165,7 +165,7 @@ class Outputs:
         self.staged: list[StagedOutput] = []
         self._kinds = kinds
         self._target = target
-        self._values: dict[int, tuple[OutputFile, Mapping[str, Any]]] = {}  # with the objects, so that each id stays its own
+        self._values: dict[tuple[int, str, int], tuple[OutputFile, object, Mapping[str, Any]]] = {}  # ids stay with their objects
         self._paths: set[str] = set()
 
     def stored(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -196,9 +196,10 @@ class Outputs:
     def _file(self, file: object) -> Mapping[str, Any]:
         if not isinstance(file, OutputFile):
             raise NotRowsError(f"A column of type FILE has a {type(file).__name__}; give volstream.OutputFile(path, data=...).")
-        if id(file) not in self._values:
-            self._values[id(file)] = file, self._write(file)
-        return self._values[id(file)][1]
+        key = id(file), file.relative_path, id(file.data)  # it may be filled anew for another row
+        if key not in self._values:
+            self._values[key] = file, file.data, self._write(file)
+        return self._values[key][-1]
 
     def _write(self, file: OutputFile) -> Mapping[str, Any]:
         path, target = file.relative_path, self._target

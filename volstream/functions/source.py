@@ -132,6 +132,7 @@ class FunctionSource:
         fingerprint: hash of the source, which changes with every edit.
         behaviour: hash of what the source does: comments and layout do not count. By it, changed code is told from the same.
         environment: where it runs; None: with volstream's own packages.
+        reads: some of the files are not source: the function declares that it reads them.
     """
 
     module: str
@@ -141,6 +142,7 @@ class FunctionSource:
     fingerprint: str
     behaviour: str
     environment: Environment | None = field(default=None, kw_only=True)
+    reads: bool = field(default=False, kw_only=True)
 
     def is_that_of(self, fingerprint: str | None) -> bool:
         """Returns whether a job with this fingerprint has this code. That of the first release is the hash of the source."""
@@ -178,6 +180,11 @@ class FunctionSource:
         if not callable(function):
             kind = "has no" if function is None else "has no callable"
             raise FunctionLoadError(f"The module {self.module} {kind} {self.attribute!r}.", _nearby(module))
+        if getattr(function, "__volstream_reads__", ()) and not self.reads:
+            raise FunctionLoadError(
+                f"{self.attribute} declares files that it reads, but {self.place} does not define it at its top.",
+                "Name the file that defines it, and define it there by def or class, not in an if or by another name.",
+            )
         return function  # type: ignore[no-any-return]  # getattr of a module
 
     def _import(self) -> ModuleType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from volstream.base.definitions.job import KEEP
 from volstream.base.model.work import PlanKind
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import InvalidStateError, StreamStaleError
@@ -29,10 +30,14 @@ class VerifyRun(Run):
         for damage in damages:
             results.mend(self.job, damage)
             self._stop_attempt(damage)
+        fills = self.job.after_load == KEEP  # else the files of lost rows have left the volume
         if not fix:
             self.report.recovered = recover(self.services, self.job)
+            self.stream = self.services.stream(self.job)
+            if not (fills or results.exists(self.job)):
+                self._check_not_lost()
         else:
-            self.begin(fills=True)
+            self.begin(fills=fills)
             unfinished = consumptions.open_plan(self.job.stream_id)
             if unfinished is not None:
                 self.process(unfinished)

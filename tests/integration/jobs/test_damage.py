@@ -303,3 +303,27 @@ def test_a_table_is_made_again_by_a_run_whose_stream_begins_again(place: Place) 
     shutil.rmtree(place.location)
     place.session.jobs.replay("j")
     assert place.table() == [("a.csv", 1)]
+
+
+@pytest.mark.parametrize("fix", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("lost", ["table", "file"])
+def test_the_table_of_a_landing_zone_whose_rows_no_run_makes_again_is_not_called_right(
+    place: Place, lost: str, fix: bool
+) -> None:
+    place.put("a.txt", "a")
+    place.refresh()
+    place.job("def f(file): return {'n': file.size}", write=Write.APPEND, after_load="archive:.done")
+    place.run()
+    assert not (place.folder / "a.txt").exists()
+    if lost == "table":
+        shutil.rmtree(place.location)
+    else:
+        [file] = Path(place.location).glob("*.parquet")
+        file.unlink()
+    if lost == "table" or fix:
+        with pytest.raises(InvalidStateError, match="left the volume|is missing"):
+            place.session.jobs.verify("j", fix=fix)
+    else:
+        assert not place.session.jobs.verify("j").is_right
+    if lost == "file":
+        assert len(DeltaTable(place.location).file_uris()) == 1, "nothing was taken out of the table"

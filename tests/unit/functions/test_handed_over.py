@@ -165,6 +165,21 @@ def test_an_output_is_written_before_the_function_goes_on(tmp_path: Path, form: 
     assert [row["o"]["relative_path"] for row in rows] == ["0.txt", "1.txt", "2.txt"]  # type: ignore[union-attr]
 
 
+def test_an_output_that_is_filled_anew_is_another_output() -> None:
+    outputs = OutputWriter(pa.schema([("o", FILE)]), OutputTarget()).begin()
+    file = OutputFile("0.txt", data=b"")
+
+    def files() -> Iterator[dict[str, Any]]:
+        for number in range(3):
+            file.relative_path, file.data = f"{number}.txt", b"x" * number
+            yield {"o": file}
+            yield {"o": file}
+
+    rows, _ = rows_of(files(), RowRequirements(pa.schema([("o", FILE)]), Bounds()), outputs.stored)
+    stored = [(row["o"]["relative_path"], row["o"]["size"]) for row in rows]  # type: ignore[union-attr]
+    assert stored == [("0.txt", 0), ("0.txt", 0), ("1.txt", 1), ("1.txt", 1), ("2.txt", 2), ("2.txt", 2)]
+
+
 def test_a_row_of_plain_values_is_a_row_of_its_own() -> None:
     kept = {"v": 1}
     row = row_of(kept)

@@ -525,3 +525,21 @@ def test_what_a_function_says_it_reads_has_to_be_there_and_small(tmp_path: Path,
 def test_a_function_that_is_in_no_file_reads_no_files_beside_it() -> None:
     with pytest.raises(InvalidValueError, match="Move it into a file"):
         archive_of(function(reads="words")(lambda file: None))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from impl import f\n",
+        "from impl import g\nf = g\n",
+        "import volstream\nif True:\n    @volstream.function(reads='words')\n    def f(x): ...\n",
+        "import impl\nclass f(impl.c): ...\n",
+    ],
+)
+def test_a_declaration_that_is_not_read_from_the_source_is_an_error(tmp_path: Path, code: str) -> None:
+    declared = "import volstream\n@volstream.function(reads='words')\n"
+    write(tmp_path, code=code, impl=f"{declared}def f(x): ...\ng = f\n{declared}class c:\n    def __call__(self, x): ...\n")
+    (tmp_path / "words").write_text("x")
+    with pytest.raises(FunctionLoadError, match="does not define it at its top"):
+        find(f"{tmp_path}/code.py:f").load()
+    assert callable(find(f"{tmp_path}/impl.py:f").load())

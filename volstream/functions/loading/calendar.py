@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from volstream.functions.rejection import FileRejectedError
 
 _VERSION, _ZONE = "org.apache.spark.version", "org.apache.spark.timeZone"
-_MARKS = ("org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96")
 
 #: The days since 1970 from which on a number of days is added, and that number; from Spark's ``RebaseDateTime``.
 _SWITCHES = np.array(
@@ -32,10 +31,17 @@ _DAY = 86_400_000_000
 _ZONED = -2_208_988_800_000_000
 
 
-def is_former(metadata: Mapping[str, str]) -> bool:
-    """True if a file's metadata say that it may have dates of the former calendar."""
+def is_former(metadata: Mapping[str, str], *, int96: bool = False) -> bool:
+    """True if a file's metadata say that values of a column may be of the former calendar.
+
+    Args:
+        int96: the column has parquet's INT96, for which Spark has a mode of its own since 3.1.
+    """
     version = metadata.get(_VERSION)
-    return version is not None and (version.startswith(("1.", "2.")) or any(mark in metadata for mark in _MARKS))
+    if version is None:
+        return False
+    before, mark = (("1.", "2.", "3.0."), "INT96") if int96 else (("1.", "2."), "DateTime")
+    return version.startswith(before) or f"org.apache.spark.legacy{mark}" in metadata
 
 
 def rebased(values: pa.Array, metadata: Mapping[str, str]) -> pa.Array:

@@ -56,14 +56,21 @@ def chunks(source: Part) -> Iterator[Chunk]:
             content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
         )
         said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata.metadata or {}).items()}
-        former, seen = calendar.is_former(said), 0
+        old = {
+            column.path.partition(".")[0]
+            for column in map(metadata.schema.column, range(metadata.num_columns))
+            if calendar.is_former(said, int96=column.physical_type == "INT96")
+        }
+        seen = 0
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
                 seen += size
                 source.expansion.check(seen)
                 columns = [_as(values, field.type) for field, values in zip(schema, part.columns, strict=True)]
-                if former:
-                    columns = [calendar.rebased(values, said) for values in columns]
+                columns = [
+                    calendar.rebased(values, said) if name in old else values
+                    for name, values in zip(schema.names, columns, strict=True)
+                ]
                 yield Chunk(part.num_rows, [*map(ArrowColumn, schema.names, columns)])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.loading import Files
@@ -16,7 +17,6 @@ from volstream.functions.rejection import FileRejectedError
 
 SPARK_2 = {"org.apache.spark.version": "2.4.8"}
 LEGACY = {"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyDateTime": "", "org.apache.spark.timeZone": "UTC"}
-INT96 = {"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyINT96": ""}
 TODAY = {"org.apache.spark.version": "4.0.0"}
 EPOCH = date(1970, 1, 1)
 
@@ -38,7 +38,7 @@ def dates(seed: int) -> list[date]:
     return [label for label in labels if not date(1582, 10, 5) <= label < date(1582, 10, 15)]
 
 
-@pytest.mark.parametrize("metadata", [SPARK_2, LEGACY, INT96])
+@pytest.mark.parametrize("metadata", [SPARK_2, LEGACY])
 @pytest.mark.parametrize("seed", range(3))
 def test_dates_and_times_are_the_same_days_as_their_writer_meant(files: Files, metadata: dict[str, str], seed: int) -> None:
     labels = dates(seed)
@@ -134,3 +134,37 @@ def test_a_month_of_two_digits_is_a_number_whichever_came_first(
     every = [(f"{folder}/a.csv", "n\n1\n") for folder in folders]
     assert {*files.columns(*every).split(", ")} == {*columns.split(", ")}
     assert [row["m"] for name, content in every for row in files.rows(name, content, columns)] == values
+
+
+@pytest.mark.parametrize(
+    ("version", "marks", "int96", "days_moved", "times_moved"),
+    [
+        ("2.4.8", "", True, True, True),
+        ("3.0.1", "", True, False, True),
+        ("3.0.1", "", False, False, False),
+        ("3.1.0", "", True, False, False),
+        ("4.2.0", "DateTime", True, True, False),
+        ("4.2.0", "DateTime", False, True, True),
+        ("4.2.0", "INT96", True, False, True),
+        ("4.2.0", "INT96", False, False, False),
+        ("4.2.0", "DateTime INT96", True, True, True),
+    ],
+)
+def test_times_of_int96_have_a_mark_of_their_own(
+    files: Files, version: str, marks: str, int96: bool, days_moved: bool, times_moved: bool
+) -> None:
+    label = date(1000, 3, 1)
+    number = days(label)
+    metadata = {"org.apache.spark.version": version, **{f"org.apache.spark.legacy{mark}": "" for mark in marks.split()}}
+    table = pa.table(
+        {
+            "d": pa.array([number], pa.int32()).cast(pa.date32()),
+            "t": pa.array([number * 86_400_000_000], pa.int64()).cast(pa.timestamp("us")),
+        }
+    ).replace_schema_metadata(metadata)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=int96)
+    [row] = files.rows("a.parquet", sink.getvalue())
+    written = EPOCH + timedelta(number)
+    assert row["d"] == (label if days_moved else written)
+    assert row["t"].date() == (label if times_moved else written)
