@@ -321,7 +321,7 @@ def test_the_table_of_a_landing_zone_whose_rows_no_run_makes_again_is_not_called
         [file] = Path(place.location).glob("*.parquet")
         file.unlink()
     if lost == "table" or fix:
-        with pytest.raises(InvalidStateError, match="left the volume|is missing"):
+        with pytest.raises(InvalidStateError, match=r"left the volume|is missing"):
             place.session.jobs.verify("j", fix=fix)
     else:
         assert not place.session.jobs.verify("j").is_right

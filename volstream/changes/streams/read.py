@@ -270,9 +270,9 @@ def _pinned(stream: Stream, source: ChangeSource) -> Range | None:
 def _stale(stream: Stream, reason: str) -> StreamStaleError:
     return StreamStaleError(
         f"The stream {stream.name} is stale: {reason}.",
-        f"If there is a {stream.source_kind} {stream.source_name} now, go on with what changes from here on: volstream "
-        f"advance-stream {stream.name}; or from a version (reset-stream --to-version). A stream that no job consumes can be "
-        "replaced (create-stream --or-replace).",
+        f"For a job of files: volstream heal JOB, which processes what it lacks. Otherwise, if there is a {stream.source_kind} "
+        f"{stream.source_name} now, skip what has changed: volstream advance-stream {stream.name}; or go back to a version "
+        "(reset-stream --to-version). A stream that no job consumes can be replaced (create-stream --or-replace).",
     )
 
 
