@@ -287,6 +287,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_directory_that_turns_into_a_link_elsewhere_is_not_followed(root: Path) -> None:
     (root / "d").mkdir()
     (root / "d" / "a").write_bytes(b"inside")
