@@ -101,7 +101,7 @@ servers: .venv/packages
 test:
 	@$(MAKE) --no-print-directory -j 2 .venv/packages test-services
 	@$(MAKE) --no-print-directory -j 3 engine broker .venv/compiled lint
-	$(BIN)/python -m pytest -n 2 -m 'not long' tests/unit
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not long' tests/unit
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not long' --durations=40 tests/integration
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not long' --durations=20 tests/e2e
 
