@@ -93,7 +93,9 @@ class History:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "steps"), [(range(2), 12), pytest.param(range(100, 140), 30, marks=pytest.mark.long)], ids=["some", "many"]
+    ("seeds", "steps"),
+    [(range(2), 12), pytest.param(range(100, 140), 30, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
+    ids=["some", "many"],
 )
 def test_a_job_is_left_alone_only_if_it_has_nothing_to_do(place: Place, seeds: range, steps: int) -> None:
     for seed in seeds:
