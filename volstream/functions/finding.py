@@ -181,6 +181,8 @@ def _collect(root: Path, name: str, files: dict[str, bytes], places: Sequence[st
 def _read_by(root: Path, name: str, source: bytes, attribute: str) -> Mapping[str, bytes]:
     """Returns the files that a function declares to read (``reads``), by path below the root."""
     folder, files = (root / name).parent, dict[str, bytes]()
+    if b"reads" not in source:  # as nearly always: it is not parsed again
+        return files
     for pattern in _patterns(parsed(source, name), attribute):
         if os.path.isabs(pattern) or ".." in pattern.split("/"):
             raise FunctionLoadError(f"reads={pattern!r} leaves the folder of {name}.", "Name files in it or below it.")

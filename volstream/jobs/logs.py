@@ -86,7 +86,7 @@ def trim(location: str, most_bytes: int, before: datetime) -> None:
 
 
 def _warehouse_of(location: str) -> str:
-    """Returns the warehouse, which may be a link. A job's folder in it is none: see :data:`~volstream.jobs.stores.LOGS`."""
+    """Returns the warehouse of a job's logs. The warehouse may be a link; no folder below it is followed if it is one."""
     return location.rsplit("/", 2)[0]
 
 

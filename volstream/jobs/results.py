@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, OnMove, SourceKind, StreamMode, Write
-from volstream.base.definitions.job import KEEP
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.model.names import Name, folded
@@ -143,7 +142,7 @@ class ResultTables:
         location = damage.location
         if location in [store.of(self._warehouse, job.id) for store in STORES]:
             folders.remove(location)
-        elif damage.files and job.after_load != KEEP:
+        elif damage.files and job.takes_files:
             raise InvalidStateError(
                 f"The table {job.into} has rows of files that have left the volume, but {damage}.",
                 "Restore the table from a backup; or drop it with its job, and load the archive by another one.",

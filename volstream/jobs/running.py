@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 from volstream.base.definitions import FileJob, Stream, Volume
-from volstream.base.definitions.job import KEEP
 from volstream.base.lifecycle import faults
 from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
@@ -91,7 +90,7 @@ class Run:
         goes_on = catalog.consumptions.open_plan(self.stream.id) is not None
         if (goes_on or (self.stream.offset and not self.stream.initial)) and catalog.reports.totals(self.job.id)["batches"]:
             remedy = f"Restore it, or make its rows again: volstream heal {self.job.name}. Then run the job."
-            if self.job.after_load != KEEP:
+            if self.job.takes_files:
                 remedy = (
                     "The files of its rows have left the volume: restore the table, or load the archive by another job. To "
                     f"continue without these rows, run: volstream replay {self.job.name}."

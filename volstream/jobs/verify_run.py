@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from volstream.base.definitions.job import KEEP
 from volstream.base.model.work import PlanKind
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import InvalidStateError, StreamStaleError
@@ -30,7 +29,7 @@ class VerifyRun(Run):
         for damage in damages:
             results.mend(self.job, damage)
             self._stop_attempt(damage)
-        fills = self.job.after_load == KEEP  # else the files of lost rows have left the volume
+        fills = not self.job.takes_files  # else the files of lost rows have left the volume
         if not fix:
             self.report.recovered = recover(self.services, self.job)
             self.stream = self.services.stream(self.job)

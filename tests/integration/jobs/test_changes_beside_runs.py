@@ -138,7 +138,7 @@ class Model:
 
     @property
     def unsure(self) -> set[str]:
-        """Those of which the newest version was not delivered yet."""
+        """The files whose newest version the stream has not delivered yet."""
         newest = self.delivered is not None and self.delivered.number == self.state.number
         return set() if newest else self.overtaken
 

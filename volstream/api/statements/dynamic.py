@@ -110,8 +110,10 @@ def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
     streams = [stream for stream in map(home.catalog.streams.by_id, job.stream_ids) if stream is not None]
     with _telling_what_helps(job), as_sql_errors(), home.consumption(job=job) as consumption:
         consumption.take(*streams)
-        refreshing = _Refresh(home, job, consumption, {(stream.source_kind, stream.source_name): stream for stream in streams})
-        if any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams)):
+        reshaped = any(covered is not None and covered.reshaped for covered in map(consumption.pin, streams))
+        sources = {(stream.source_kind, stream.source_name): stream for stream in streams}
+        refreshing = _Refresh(home, job, consumption, sources, reshaped)
+        if reshaped:
             with home.gateway.fresh() as spark:
                 refreshing.add_columns(spark, location, list(columns_at(location)))
 
@@ -141,15 +143,26 @@ def _rebuilt(job: DynamicJob) -> str:
 
 
 class _Refresh:
-    """One refresh: reads the query's sources at the versions of a consumption."""
+    """One refresh: reads the query's sources at the versions of a consumption.
+
+    Args:
+        reshaped: the columns of a source changed in its range, so that the query may yield other rows for unchanged ones. The
+            name of a new column may have meant something else to the query, such as an expression beside it.
+    """
 
     def __init__(
-        self, home: Home, job: DynamicJob, consumption: Consumption, streams: Mapping[tuple[SourceKind, Name], Stream]
+        self,
+        home: Home,
+        job: DynamicJob,
+        consumption: Consumption,
+        streams: Mapping[tuple[SourceKind, Name], Stream],
+        reshaped: bool,
     ) -> None:
         self._home = home
         self._job = job
         self._consumption = consumption
         self._streams = streams
+        self._reshaped = reshaped
 
     def add_columns(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
         """Adds the columns of the query's result that the table at ``location`` lacks. Raises SqlError."""
@@ -176,7 +189,7 @@ class _Refresh:
         result = incremental.ordered(whole, outputs, columns)
         if key is not None:
             difference = incremental.difference_by_key(location, result, columns, key)
-        elif incremental.is_row_by_row(whole, read) and not self._redefined():
+        elif incremental.is_row_by_row(whole, read) and not self._reshaped:
             difference = self._changes(spark, outputs, columns) or incremental.difference(location, result, columns)
         else:
             difference = incremental.difference(location, result, columns)
@@ -191,13 +204,6 @@ class _Refresh:
                     else incremental.merge_by_key(location, changed, columns, key)
                 )
                 with_retries(lambda: spark.sql(merge).collect())
-
-    def _redefined(self) -> bool:
-        """True if the query may yield other rows for rows of its sources that did not change.
-
-        The name of a new column may have been that of another one to the query, such as of an expression beside it.
-        """
-        return any(covered is not None and covered.reshaped for covered in map(self._consumption.pin, self._streams.values()))
 
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
         """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot

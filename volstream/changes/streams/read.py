@@ -63,15 +63,13 @@ class Range:
 
     @property
     def reshaped(self) -> bool:
-        """True if the source's columns differ between the start and the end of the range."""
+        """True if the source's columns differ between the ends of the range, or a name means another column."""
         if self.from_version is None:
             return False
-        return self.redefined or list(self.source.columns(self.from_version)) != list(self.source.columns(self.to_version))
-
-    @property
-    def redefined(self) -> bool:
-        """True if a query may yield another value for rows that did not change in the range."""
-        return self.from_version is not None and self.source.redefined(self.from_version, self.to_version)
+        columns = self.source.columns
+        return self.source.redefined(self.from_version, self.to_version) or (
+            list(columns(self.from_version)) != list(columns(self.to_version))
+        )
 
     @property
     def outdated(self) -> bool:

@@ -129,9 +129,8 @@ class TableSource:
     def missing(self, after: int, until: int) -> str | None:
         """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
         log = DeltaLog(self.location)
-        if (
-            not log.readable_from(after) or schema_at(self.location, after) is None
-        ):  # old images need the columns before the range
+        # Old images need the columns before the range.
+        if not log.readable_from(after) or schema_at(self.location, after) is None:
             return f"the changes after version {after} are no longer kept"
         untracked = next((version for version, schema in self._schemas(after, until).items() if not tracked(schema)), None)
         if untracked is not None:

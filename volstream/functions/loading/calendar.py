@@ -52,25 +52,31 @@ def rebased(values: pa.Array, metadata: Mapping[str, str]) -> pa.Array:
             not in UTC.
     """
     if pa.types.is_date32(values.type):
-        return _moved(values, pa.int32(), 1)
+        return _moved(values)
     if pa.types.is_timestamp(values.type):
         if metadata.get(_ZONE, "UTC") not in ("UTC", "Z", "GMT", "Etc/UTC") and _is_before(values, _ZONED):
             raise _refusal("times before 1900 of a writer in another zone than UTC")
-        return _moved(values, pa.int64(), _DAY)
+        return _moved(values)
     for leaf in _leaves(values):
-        if _is_before(leaf, int(_SWITCHES[-1]) * (1 if pa.types.is_date32(leaf.type) else _DAY)):
+        if _is_before(leaf, int(_SWITCHES[-1]) * _day(leaf)):
             raise _refusal("dates before 1582-10-15 inside of other values")
     return values
 
 
-def _moved(values: pa.Array, kind: pa.DataType, day: int) -> pa.Array:
+def _moved(values: pa.Array) -> pa.Array:
+    day = _day(values)
     if not _is_before(values, int(_SWITCHES[-1]) * day):
         return values
-    numbers = pc.fill_null(_numbers(values), 0).cast(kind).to_numpy(zero_copy_only=False)
+    numbers = pc.fill_null(_numbers(values), 0).to_numpy(zero_copy_only=False)
     at = np.searchsorted(_SWITCHES, numbers // day, side="right") - 1
     added = np.where(numbers // day < _SWITCHES[-1], _ADDED[np.maximum(at, 0)], 0)
     moved = pa.array((numbers + added * day).astype(numbers.dtype), mask=values.is_null().to_numpy(zero_copy_only=False))
     return moved.cast(pa.timestamp("us") if day != 1 else values.type).cast(values.type)
+
+
+def _day(values: pa.Array) -> int:
+    """Returns a day in the unit of :func:`_numbers`."""
+    return 1 if pa.types.is_date32(values.type) else _DAY
 
 
 def _numbers(values: pa.Array) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import Schema
 
 from volstream.tables.delta import durable
+from volstream.tables.delta.columns import has_type
 from volstream.tables.delta.datafile import AddedFile
 from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoint
 from volstream.tables.delta.places import create_file, filesystem_of, open_table
@@ -51,20 +52,30 @@ def definition(table_id: str, schema: pa.Schema, properties: Mapping[str, str], 
     """
     text = Schema.from_arrow(schema).to_json()
     defined: list[Mapping[str, Any]] = []
-    if "timestamp_ntz" in text:
+    if has_type(json.loads(text), "timestamp_ntz"):
         features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["appendOnly", "invariants", "timestampNtz"]}
         defined.append({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
     elif first:
         defined.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
-    metadata = {
+    return [*defined, metadata(table_id, text, properties, int(time.time() * 1000))]
+
+
+def metadata(table_id: str, schema: str, properties: Mapping[str, str], now: int) -> Mapping[str, Any]:
+    """Returns the action that sets a table's columns, which are not partitioned, and properties.
+
+    Args:
+        schema: as in the log.
+        now: in milliseconds.
+    """
+    fields = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": text,
+        "schemaString": schema,
         "partitionColumns": [],
         "configuration": dict(properties),
-        "createdTime": int(time.time() * 1000),
+        "createdTime": now,
     }
-    return [*defined, {"metaData": metadata}]
+    return {"metaData": fields}
 
 
 def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:

@@ -112,16 +112,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
                 "writerFeatures": sorted({*_CREATED, *(FEATURES if tracked else ())}),
             }
         },
-        {
-            "metaData": {
-                "id": str(uuid.uuid4()),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": text,
-                "partitionColumns": [],
-                "configuration": configuration,
-                "createdTime": created,
-            }
-        },
+        commits.metadata(str(uuid.uuid4()), text, configuration, created),
     ]
     with mapped(location):
         make_folder(f"{location}/_delta_log")

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from volstream.errors import DependencyError
 from volstream.tables.delta.opened import OpenTable, newest_version
-from volstream.tables.delta.places import files_of, filesystem_of, is_remote, mapped
+from volstream.tables.delta.places import filesystem_of, is_remote, mapped
 from volstream.tables.delta.vectors import deleted_rows
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class DeltaLog:
             return None
         with mapped(self.location):
             try:
-                gone = deleted_rows(table.handle, files_of(table.handle, flatten=False)["path"].to_pylist())
+                gone = deleted_rows(table.handle, table.totals["path"].to_pylist())
             except DeltaError:  # the library lacks a feature of the table, such as type widening
                 rows = None
             else:

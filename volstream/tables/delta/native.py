@@ -57,7 +57,7 @@ _PROPERTIES = {"delta.logRetentionDuration": "interval 10 minutes", "delta.delet
 #: A vacuum makes no checkpoint; commits do (``commits.on``).
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
-#: The newest views, by location: each of a process's readers and writers has them, whoever made them.
+#: The newest views, by location. All readers and writers of the process share them.
 _viewed: OrderedDict[str, tuple[View, Seen]] = OrderedDict()
 _MOST_VIEWED = 4096
 

@@ -173,18 +173,19 @@ class OpenTable:
     @cached_property
     def rows(self) -> int | None:
         """Number of rows by the files' statistics, deleted rows included, or None if unknown."""
-        counts = self._totals["num_records"]
+        counts = self.totals["num_records"]
         return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
 
     @cached_property
     def bytes(self) -> int:
         """Total size of the data files."""
-        return int(pc.sum(self._totals["size_bytes"], min_count=0).as_py())
+        return int(pc.sum(self.totals["size_bytes"], min_count=0).as_py())
 
     @cached_property
-    def _totals(self) -> pa.Table:
+    def totals(self) -> pa.Table:
+        """deltalake's list of the data files, without statistics by column."""
         with mapped(self.location):
-            return files_of(self.handle, flatten=False)  # without each column's statistics
+            return files_of(self.handle, flatten=False)
 
     def transaction(self, app_id: str) -> int | None:
         """Returns the version of an application's newest transaction, or None without one."""
@@ -221,7 +222,7 @@ class OpenTable:
         recorded = self._checked_bytes()
         if recorded is not None and recorded > size:
             return True
-        return self.bytes > size or (pc.sum(self._totals["num_records"]).as_py() or 0) > rows
+        return self.bytes > size or (pc.sum(self.totals["num_records"]).as_py() or 0) > rows
 
     def _checked_bytes(self) -> int | None:
         """Returns the bytes of the files from the version's checksum, or None without one: writers may omit or delay it."""

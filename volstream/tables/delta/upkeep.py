@@ -283,14 +283,14 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     own = [name for name in (ids, versions) if name is not None]
     written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in own)])
     adds = commits.adds(location, table.version(), [file.path for file in files])
-    some, parts, descriptor = list[_File](), list[pa.Table](), 0
+    some, parts, size = list[_File](), list[pa.Table](), 0
     for file in files:
         if file.path not in adds:
             continue
-        rows = _read(location, file, written, _MOST_MEMORY - descriptor)
+        rows = _read(location, file, written, _MOST_MEMORY - size)
         if rows is None:
             continue  # perhaps a smaller one has room
-        descriptor += rows.nbytes
+        size += rows.nbytes
         at = np.setdiff1d(np.arange(rows.num_rows), file.deleted, assume_unique=True)
         rows, add = rows.take(at), adds[file.path]
         if ids is not None:

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001  # letters that look alike
-"""Names of columns that whoever writes a file chooses: none makes a table unreadable, or stops a job."""
+"""The author of a file chooses its columns' names, and can neither make the table unreadable nor stop the job by them."""
 
 from __future__ import annotations
 
