@@ -31,10 +31,8 @@ from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.api.session import Session
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import KeyHint
-from volstream.base.model.selection import Selection
+from volstream.base.model.hints import HintSet, KeyHint
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.changes.directory import table
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.refresh import add_keys

@@ -28,10 +28,8 @@ from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.api.session import Session
 from volstream.base.definitions import QueueType
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import KeyHint
-from volstream.base.model.selection import Selection
+from volstream.base.model.hints import HintSet, KeyHint
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.changes.directory.inventory import Inventory
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.files.storage import open_store

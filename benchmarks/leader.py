@@ -28,7 +28,7 @@ from benchmarks.directories import info_of, path_of
 from benchmarks.report import Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.api.session import Session
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog.consumptions import Consumptions
 from volstream.changes.streams.consume import Consumer

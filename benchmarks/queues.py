@@ -27,10 +27,9 @@ from benchmarks.report import BASE, Figures
 from benchmarks.scenarios import WrongRowsError
 from volstream.api.session import Session
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint, ObjectHint
+from volstream.base.model.hints import Hint, HintSet, ObjectHint
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.changes.directory.confirm import HEADS_AT_ONCE
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers import AZURE_ACCOUNT, AZURE_KEY, served
-from volstream.base.model.providers import PROVIDERS, ProviderWords
+from volstream.base.definitions.objects import PROVIDERS, ProviderWords
 
 _STANDINS = Path(__file__).parent.parent / "localstack"
 

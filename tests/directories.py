@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests import objects
 from tests.objects import NOW
 from volstream.base.definitions import Volume
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
 from volstream.changes.directory import table

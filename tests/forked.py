@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from volstream.base.lifecycle import faults
+from volstream.base import faults
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["__main__", "tests.integration.ingest.writer", "tests.integration.files.kafka.reader"])
@@ -18,7 +18,7 @@ class Forked:
     """A process that calls a function.
 
     Args:
-        fault: where it kills itself; see ``volstream.base.lifecycle.faults``.
+        fault: where it kills itself; see ``volstream.base.faults``.
     """
 
     def __init__(self, function: Callable[..., None], *arguments: Any, fault: str = "") -> None:

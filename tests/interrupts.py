@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from volstream.base.lifecycle import faults
+from volstream.base import faults
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def passing(step: str, act: Callable[[], object], number: int = 1, *, must: bool
     """Does something where this thread passes a step for the n-th time.
 
     Args:
-        step: a point of :mod:`volstream.base.lifecycle.faults`; or a function as in :func:`meanwhile`, for its first call.
+        step: a point of :mod:`volstream.base.faults`; or a function as in :func:`meanwhile`, for its first call.
         must: the thread has to get there.
     """
     if step.startswith("volstream."):

@@ -10,8 +10,8 @@ from typing import Any
 from tests.waiting import eventually
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.files.queues.base import EventQueue
 from volstream.files.volumes.access import queue_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-#: Points of a daemon that alerts get to (``volstream.base.lifecycle.faults``).
+#: Points of a daemon that alerts get to (``volstream.base.faults``).
 POINTS = ("alert.recorded", "alert.sent")
 
 

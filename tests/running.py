@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.base import ObjectStore
 from volstream.files.storage.memory import MemoryStore

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx2
 
 from volstream import errors
-from volstream.base.model.locations import without_secrets
+from volstream.base.model.paths import without_secrets
 from volstream.errors import DependencyError, InterruptedByUserError, InvalidValueError, VolstreamError
 
 #: Intervals at which a task is asked how far it is: the first, the growth, the longest.

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from volstream.base.model.checks import Check, CheckState
-from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
 from volstream.base.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHint
-from volstream.base.model.selection import Selection
-from volstream.base.references import resolve
+from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, printable
+from volstream.base.model.work import Check, CheckState
+from volstream.base.privacy import resolve
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.base import Provider, RequiredAccess
 from volstream.files.queues.base import EventQueue, Message, QueueSpec, QueueState

@@ -19,11 +19,10 @@ from volstream.api.pipelines.plan import compare
 from volstream.api.pipelines.read import read
 from volstream.base import config
 from volstream.base.definitions import Trigger, TriggerKind
-from volstream.base.model.locations import file_uri, local_path, scheme_of
 from volstream.base.model.names import Name
-from volstream.base.model.removals import RemovalLimit
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection, file_uri, local_path, scheme_of
 from volstream.base.model.units import format_duration, format_size, parse_duration, parse_size
+from volstream.base.model.work import RemovalLimit
 from volstream.cli.main import run
 from volstream.cli.options import TIMESTAMP
 from volstream.errors import VolstreamError

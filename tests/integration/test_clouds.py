@@ -21,8 +21,8 @@ from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.model.checks import CheckState
-from volstream.base.model.hint_set import HintSet
+from volstream.base.model.hints import HintSet
+from volstream.base.model.work import CheckState
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import Listing
 from volstream.changes.directory.reconcile import ReconcileResult

@@ -23,7 +23,7 @@ from volstream.api.objects.sql import rows as sql_rows
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType
-from volstream.base.model.documents import to_json
+from volstream.base.model.text import to_json
 from volstream.cli.output import shown
 from volstream.errors import InvalidValueError
 from volstream.ingest import RealtimeOperation

@@ -15,8 +15,8 @@ from tests.plugins import SAMPLE, pretend_installed, sample_path
 from volstream.base import plugins
 from volstream.base.config import Receiver
 from volstream.base.definitions import QueueType
-from volstream.base.definitions.volume import _QUEUE_TYPE
-from volstream.base.model.locations import scheme_of
+from volstream.base.definitions.objects import _QUEUE_TYPE
+from volstream.base.model.paths import scheme_of
 from volstream.errors import DependencyError, InvalidValueError, reason_of
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec

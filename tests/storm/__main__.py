@@ -1,7 +1,7 @@
 """Kills the processes of a home at random moments while its files change, and looks whether its tables are true afterwards.
 
 SIGKILL meets daemon, JVM, Python workers, children of ``--isolate``, background engines and commands, at any moment and at the
-points of ``volstream.base.lifecycle.faults``; some are frozen for a while; the home's disk is full at times, or read-only after the
+points of ``volstream.base.faults``; some are frozen for a while; the home's disk is full at times, or read-only after the
 power went (where a tmpfs can be mounted); the clock is moved, and what was not synced is lost with the power (where there is a
 C compiler); the database server of the catalog crashes; bucket and queue of the last volume are slow or fail (``--store``).
 After the last kill the daemon is left alone until results, failures and directories are what the files say; the seconds that

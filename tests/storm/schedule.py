@@ -55,7 +55,7 @@ _DEEDS = {
 #: How often each is aimed at. Those that take long to come again are hit more rarely.
 _KINDS = {Kind.DAEMON: 12, Kind.ENGINE: 5, Kind.JVM: 9, Kind.WORKER: 30, Kind.CHILD: 15, Kind.COMMAND: 25}
 
-#: Points that a daemon or a command gets to (``volstream.base.lifecycle.faults``).
+#: Points that a daemon or a command gets to (``volstream.base.faults``).
 POINTS = (
     "plan.written",
     "plan.opened",

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from volstream.api.session import Session, no_home
 from volstream.base import config
-from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.threads import Closeable
 from volstream.errors import DependencyError, InvalidValueError, SqlError, UserError, VolstreamError
 from volstream.functions.source import check_not_imported
 from volstream.ingest.local import LocalTables

@@ -17,10 +17,10 @@ from volstream.base.config import Settings
 from volstream.base.definitions import NO_SCHEDULE, FileJobSpec
 from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
 from volstream.base.definitions.options import to_create
-from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name, quote
 from volstream.base.model.units import in_utc
+from volstream.base.threads import Closeable
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.functions.source import check_not_imported
 from volstream.jobs.home import Home

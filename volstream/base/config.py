@@ -37,8 +37,7 @@ from pydantic_settings import (
 )
 
 from volstream.base.model.arguments import checked
-from volstream.base.model.files import is_utf8, printable
-from volstream.base.model.locations import without_secrets
+from volstream.base.model.paths import is_utf8, printable, without_secrets
 from volstream.base.model.text import like
 from volstream.base.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
 from volstream.errors import InvalidValueError

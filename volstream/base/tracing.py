@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from volstream.base.config import environment
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.supervisor import FailureTracker
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker
 from volstream.errors import DependencyError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, exists, select
 
 from volstream.base.definitions import Job
-from volstream.base.model.groups import groups
-from volstream.base.model.work import PlanState
+from volstream.base.model.work import PlanState, groups
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.database import MAX_BOUND, Database, Version
 from volstream.catalog.definitions import DefinitionCache, Definitions

@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 
-from volstream.base.model.groups import groups
-from volstream.base.model.work import FailureState
+from volstream.base.model.work import FailureState, groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import alert_causes, alerts, failures, job_totals
 

@@ -10,8 +10,7 @@ from sqlalchemy import Connection as Transaction
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from volstream.base.definitions import Job
-from volstream.base.model.groups import groups
-from volstream.base.model.work import Batch
+from volstream.base.model.work import Batch, groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.definitions import check_current
 from volstream.catalog.rows import to_row

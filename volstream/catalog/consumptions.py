@@ -30,10 +30,9 @@ from sqlalchemy import (
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.definitions import FileJob, Job, JobState, SourceKind, Stream
-from volstream.base.model import counts
 from volstream.base.model.text import counted
 from volstream.base.model.units import local
-from volstream.base.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target, WaitingBatches
+from volstream.base.model.work import Batch, BatchState, Intent, Plan, PlanKind, PlanState, Target, WaitingBatches, add_counts
 from volstream.catalog.database import Database
 from volstream.catalog.definitions import CHANGE_JOB, LOCK_JOB, check_current
 from volstream.catalog.failures import activate, drop_pending, make_due
@@ -476,7 +475,7 @@ class Consumptions:
             return
         known = set(transaction.execute(counted_by(job_id)).scalars())
         sums = dict.fromkeys(known, 0.0)
-        counts.add(sums, counted)
+        add_counts(sums, counted)
         rows = [
             {"job_id": job_id, "name": name, "day": datetime.now(UTC).date(), "number": number}
             for name, number in sums.items()

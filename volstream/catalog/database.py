@@ -33,9 +33,9 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.disks import disk_error, is_read_only, read_only_error
-from volstream.base.lifecycle.privacy import make_directory
+from volstream.base import faults
+from volstream.base.privacy import make_directory
+from volstream.base.processes import disk_error, is_read_only, read_only_error
 from volstream.catalog.rows import from_row
 from volstream.catalog.tables import identity, metadata
 from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError

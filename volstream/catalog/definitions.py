@@ -11,8 +11,8 @@ from sqlalchemy import Connection as Transaction
 from sqlalchemy import Select, Table, bindparam, delete, select, update
 
 from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
-from volstream.base.model.groups import groups
 from volstream.base.model.names import Name, similar
+from volstream.base.model.work import groups
 from volstream.catalog import conditions, tables
 from volstream.catalog.database import MAX_BOUND, Database, ReadSnapshot
 from volstream.catalog.rows import from_row, to_row

@@ -12,8 +12,7 @@ from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, ca
 from sqlalchemy import Connection as Transaction
 
 from volstream.base.definitions import Job
-from volstream.base.model.groups import groups
-from volstream.base.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState
+from volstream.base.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState, groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.definitions import check_current
 from volstream.catalog.rows import to_row

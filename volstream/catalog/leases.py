@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select, tuple_, update
 
-from volstream.base.lifecycle.identity import is_gone
-from volstream.base.model.groups import groups
+from volstream.base.model.work import groups
+from volstream.base.processes import is_gone
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import leases
 from volstream.errors import CatalogError

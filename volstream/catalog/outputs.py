@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 from sqlalchemy import Connection as Transaction
 
-from volstream.base.model.groups import groups
+from volstream.base.model.work import groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import digest, intents, outputs
 from volstream.errors import FencedError

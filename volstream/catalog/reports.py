@@ -9,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import Integer, Select, bindparam, cast, extract, func, select, tuple_
 
-from volstream.base.model.groups import groups
-from volstream.base.model.work import Batch, BatchState, Load, Plan, PlanKind
+from volstream.base.model.work import Batch, BatchState, Load, Plan, PlanKind, groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import batches, intents, job_counts, job_totals, plans, refreshes, streams
 

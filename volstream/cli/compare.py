@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.base.model import counts
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
+from volstream.base.model.work import shown_counts
 from volstream.cli.complete import names_of
 from volstream.cli.options import NUMBER, PAIR, common, merged
 from volstream.cli.output import Output
@@ -125,7 +125,7 @@ def _own(comparison: Comparison) -> Iterator[str]:
 def _took(cost: CostPercentiles) -> str:
     time = "unknown time" if cost.seconds is None else _spread(cost.seconds, _seconds)
     memory = "unknown memory" if cost.memory is None else f"{_spread(cost.memory, _size)} of memory"
-    counted = f"; counted in all: {counts.shown(cost.counted)}" if cost.counted else ""
+    counted = f"; counted in all: {shown_counts(cost.counted)}" if cost.counted else ""
     return f"{time}, {memory}{counted}"
 
 

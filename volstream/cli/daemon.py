@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
+from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 
 
 @click.command("daemon")
@@ -21,8 +21,8 @@ from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
 def daemon_command(virtual_cluster: str, http_port: int | None, log_level: str, home: str | None, format_: str) -> None:
     """Keep directory tables up to date and run due jobs, until SIGTERM."""
     from volstream.base import config, log, tracing
-    from volstream.base.lifecycle.privacy import keep_private
-    from volstream.base.lifecycle.stop import Stop, stop_on_signals
+    from volstream.base.privacy import keep_private
+    from volstream.base.threads import Stop, stop_on_signals
     from volstream.server.daemon.service import Daemon
 
     log.configure(log_level, json=format_ == "json")

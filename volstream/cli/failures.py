@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from volstream.base.model.files import printable
+from volstream.base.model.paths import printable
 from volstream.base.model.text import counted, one_line
 from volstream.base.model.work import FailureState
 from volstream.ops.inspection.failures import common_message, group_id

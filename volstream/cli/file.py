@@ -12,9 +12,8 @@ import click
 
 from volstream.base.definitions.job import FunctionOptions
 from volstream.base.definitions.options import keys
-from volstream.base.model import counts
 from volstream.base.model.text import counted
-from volstream.base.model.work import WAITING
+from volstream.base.model.work import WAITING, shown_counts, total_counts
 from volstream.cli.complete import names_of
 from volstream.cli.options import DURATION, PAIR, common, merged
 from volstream.cli.output import Output, in_a_line
@@ -98,8 +97,8 @@ def try_command(
         output.table(rows, list(dict.fromkeys(name for row in rows for name in row)), "", everything=value)
     if not output.as_json:
         _tell(output, value)
-        if sums := counts.total(*(outcome.counted for outcome in trial.outcomes)):
-            output.message(f"Counted: {counts.shown(sums)}.")
+        if sums := total_counts(*(outcome.counted for outcome in trial.outcomes)):
+            output.message(f"Counted: {shown_counts(sums)}.")
         if trial.inferred is not None:
             output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.caveat}")
         if trial.unfit is not None:

@@ -61,7 +61,7 @@ _LISTED = ("added_by_listing", "removed_by_listing", "late_events")
 @creating_home
 def init_command(session: Session, output: Output) -> None:
     """Create the home with its catalog and settings file, check Java, and fetch the engine's jars once."""
-    from volstream.base.lifecycle.privacy import make_directory
+    from volstream.base.privacy import make_directory
     from volstream.spark.jvm import connectors, java
 
     settings = session.home.settings

@@ -19,8 +19,8 @@ def ingest_server_command(listen: str | None, http_port: int, log_level: str, ho
     Clients connect with volstream.connect("grpc://HOST:PORT", token=...). The token is in the file ingest.token of the home.
     """
     from volstream.base import config, log
-    from volstream.base.lifecycle.privacy import keep_private
-    from volstream.base.lifecycle.stop import Stop, stop_on_signals
+    from volstream.base.privacy import keep_private
+    from volstream.base.threads import Stop, stop_on_signals
     from volstream.server.daemon.ingest import serve
 
     log.configure(log_level, json=format_ == "json")

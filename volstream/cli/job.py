@@ -11,12 +11,11 @@ import click
 
 from volstream.base.definitions import FileJob, FileJobSpec, JobState, Trigger, TriggerKind
 from volstream.base.definitions.options import to_alter, to_create
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.model import counts
-from volstream.base.model.files import printable
+from volstream.base.model.paths import printable
 from volstream.base.model.text import counted, ended, one_line
 from volstream.base.model.units import about, format_duration, format_size, local
-from volstream.base.model.work import PERMANENT, FailureState
+from volstream.base.model.work import PERMANENT, FailureState, shown_counts
+from volstream.base.threads import Stop
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, described, existing
 from volstream.cli.output import Output
@@ -187,7 +186,7 @@ def _show_run(session: Session, output: Output, name: str, report: RunReport, st
     made = f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch', 'batches')}."
     text = f"{files}{made}" if done.batches else "Nothing to do."
     if done.counted:
-        text += f" Counted: {counts.shown(done.counted)}."
+        text += f" Counted: {shown_counts(done.counted)}."
     if done.new_columns:
         text += f" New columns: {', '.join(done.new_columns)}."
     output.result(report.document, text)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import click
 
 from volstream.base import log
-from volstream.base.lifecycle.disks import disk_error
 from volstream.base.model.text import like
+from volstream.base.processes import disk_error
 from volstream.cli.output import Output
 from volstream.errors import VolstreamError, plugin_of
 

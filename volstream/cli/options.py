@@ -14,7 +14,7 @@ import click
 from volstream.base.definitions import NO_SCHEDULE, forms
 from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import Key
-from volstream.base.model.files import is_utf8, printable
+from volstream.base.model.paths import is_utf8, printable
 from volstream.base.model.work import FailureKind
 from volstream.cli.complete import names_of
 from volstream.cli.output import Output
@@ -93,7 +93,7 @@ def opened(home: str | None, **settings: Any) -> Iterator[Session]:
     """Opens a session on a home, in a process of volstream's own."""
     from volstream.api.session import Session
     from volstream.base import tracing
-    from volstream.base.lifecycle.privacy import keep_private
+    from volstream.base.privacy import keep_private
 
     tracing.configure()
     try:

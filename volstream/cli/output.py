@@ -11,9 +11,8 @@ from itertools import pairwise
 from shutil import get_terminal_size
 from typing import Any
 
-from volstream.base.model.documents import to_json
-from volstream.base.model.files import printable
-from volstream.base.model.text import json_document, one_line, visible
+from volstream.base.model.paths import printable
+from volstream.base.model.text import json_document, one_line, to_json, visible
 from volstream.errors import VolstreamError
 
 #: Bytes of a binary value that a cell shows; of a longer one only the number. JSON has them all.

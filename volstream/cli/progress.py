@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
 from volstream.base.model.units import format_size
+from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.options import interactive
 from volstream.cli.output import Output
 from volstream.jobs.progress import Observer, Progress

@@ -180,7 +180,7 @@ def _begins(name: str, typed: str) -> bool:
 
 def _history(home: Path) -> Path:
     """Returns the history file, readable only by its owner, because statements can contain sensitive names."""
-    from volstream.base.lifecycle.privacy import make_directory
+    from volstream.base.privacy import make_directory
 
     make_directory(home)
     file = home / "sql_history"

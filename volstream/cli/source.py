@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
 from volstream.base.model.text import counted
+from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.complete import names_of
 from volstream.cli.options import common
 from volstream.cli.output import Output

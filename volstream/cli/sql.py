@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.base.model.documents import to_json
-from volstream.base.model.text import visible
+from volstream.base.model.text import to_json, visible
 from volstream.cli.options import check_made, with_csv
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, VolstreamError

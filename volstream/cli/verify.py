@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.base.definitions import FileJob
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
 from volstream.base.model.text import by_kind, counted, first_line
 from volstream.base.model.units import format_size
+from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.complete import names_of
 from volstream.cli.options import common
 from volstream.cli.output import Output

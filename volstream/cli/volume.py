@@ -11,10 +11,10 @@ import click
 
 from volstream.base.definitions import Volume, VolumeSpec
 from volstream.base.definitions.options import to_alter, to_create
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
-from volstream.base.model.selection import DEFAULT_IGNORES
+from volstream.base.model.paths import DEFAULT_IGNORES
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
+from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, creating_home, described, existing
 from volstream.cli.output import Output

@@ -8,10 +8,10 @@ from typing import Any
 from volstream.api import session as sessions
 from volstream.api.statements import metastore
 from volstream.base import log
-from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.text import like
+from volstream.base.threads import Closeable
 from volstream.compat.frame import DataFrame, in_snake_case
 from volstream.compat.leaf import Leaf
 from volstream.compat.reader import Reader

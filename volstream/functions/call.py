@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from volstream.base.model.files import MAX_OF_SET
+from volstream.base.model.paths import MAX_OF_SET
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
 from volstream.functions.concurrency import settled

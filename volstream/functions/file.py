@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NoReturn, Protocol
 
-from volstream.base.model import counts
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.text import like, shortened
+from volstream.base.model.work import total_counts
 from volstream.files.storage.base import Details, HasDetails, HasLocalPaths, ObjectStore
 
 #: Prefix of folders with copies of files, for functions that need a path.
@@ -247,7 +247,7 @@ class FileSet(list[File]):
     @property
     def counted(self) -> Mapping[str, float]:
         """What its files count."""
-        return counts.total(*(file.counted for file in self))
+        return total_counts(*(file.counted for file in self))
 
     def close(self) -> None:
         """Closes its files."""

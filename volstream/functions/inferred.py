@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volstream.base.model.files import printable
 from volstream.base.model.names import folded
+from volstream.base.model.paths import printable
 from volstream.base.model.text import counted
 from volstream.errors import InvalidValueError
 from volstream.functions.classes import row_of

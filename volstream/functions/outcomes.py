@@ -15,9 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
 
-from volstream.base.model import counts
-from volstream.base.model.files import FileInfo
-from volstream.base.model.work import FailureKind
+from volstream.base.model.paths import FileInfo
+from volstream.base.model.work import FailureKind, total_counts
 from volstream.functions.output import StagedOutput
 from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
@@ -87,7 +86,7 @@ class FileOutcome:
     def after(self, earlier: FileOutcome) -> FileOutcome:
         """Returns this outcome with what an earlier call for the same file printed and counted."""
         self.printed = [*earlier.printed, *self.printed]
-        self.counted = counts.total(earlier.counted, self.counted)
+        self.counted = total_counts(earlier.counted, self.counted)
         return self
 
 

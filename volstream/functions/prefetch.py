@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
 from volstream.files.storage.base import HasLocalPaths, HasParts, ObjectStore

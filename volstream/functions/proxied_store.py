@@ -12,8 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageError, reason_of
 from volstream.files.storage.base import Details, ObjectStore
 from volstream.functions.processes import receive, send

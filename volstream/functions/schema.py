@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob
-from volstream.base.model.files import is_utf8, printable
 from volstream.base.model.names import NOT_IN_COLUMNS, RESERVED_COLUMNS, folded
+from volstream.base.model.paths import is_utf8, printable
 from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.classes import fields_of, hints_of_fields, is_row_class
 from volstream.functions.hints import hints_of

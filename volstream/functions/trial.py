@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from volstream.base.model.files import FileInfo
-from volstream.base.model.groups import groups
-from volstream.base.model.work import FailureKind
+from volstream.base.model.paths import FileInfo
+from volstream.base.model.work import FailureKind, groups
 from volstream.errors import InvalidValueError
 from volstream.files.storage.local import LocalStore
 from volstream.functions.bounds import Bounds

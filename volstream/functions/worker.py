@@ -17,9 +17,8 @@ from typing import IO, TypeAlias
 
 import pyarrow as pa
 
-from volstream.base.model.files import FileInfo
-from volstream.base.model.groups import groups
-from volstream.base.model.work import FailureKind
+from volstream.base.model.paths import FileInfo
+from volstream.base.model.work import FailureKind, groups
 from volstream.files.storage.base import ObjectStore
 from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each, call_if_due
@@ -168,7 +167,7 @@ class Work:
             ProcessLookupError: it was.
         """
         try:
-            from volstream.base.lifecycle.identity import is_gone  # late: environments lack the package that it needs
+            from volstream.base.processes import is_gone  # late: environments lack the package that it needs
         except ModuleNotFoundError:  # as other hosts may, which do not see the process anyway
             yield from groups
             return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from volstream.base.definitions import Source, SourceKind
-from volstream.base.lifecycle.identity import new_owner
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.processes import new_owner
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.catalog.leases import of_source
 from volstream.errors import ObjectInUseError

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from volstream.base.lifecycle.identity import new_owner
 from volstream.base.log import get
 from volstream.base.model.names import Name
+from volstream.base.processes import new_owner
 from volstream.base.tracing import span
 from volstream.catalog import Catalog
 from volstream.catalog.leases import lease, of_columns, of_commits

@@ -15,12 +15,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from volstream.base.lifecycle.closeable import Closeable
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import is_transient
 from volstream.base.log import get
 from volstream.base.model.arguments import checked, fitting
 from volstream.base.model.text import counted
+from volstream.base.threads import Closeable, Stop, is_transient
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, TailFullError, UserError, in_brief
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.rows import Row, StreamColumns

@@ -35,9 +35,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.base.model.files import is_utf8
-from volstream.base.model.text import shortened
-from volstream.base.model.values import plain
+from volstream.base.model.paths import is_utf8
+from volstream.base.model.text import plain, shortened
 from volstream.errors import InvalidValueError
 from volstream.functions.types.convert import EXACT, check_moment
 from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name_of

@@ -9,8 +9,8 @@ from concurrent.futures import wait
 from contextlib import suppress
 
 from volstream.base.definitions import JobState
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import Batch, Plan
+from volstream.base.threads import Stop
 from volstream.errors import FencedError, JobChangedError, VolstreamError
 from volstream.functions.schema import key_column
 from volstream.jobs.lease import LOOK_SECONDS

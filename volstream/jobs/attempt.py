@@ -12,12 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from volstream.base import faults
 from volstream.base.definitions import FileJob, Volume, Write
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
-from volstream.base.model import counts
-from volstream.base.model.work import Batch, Failure, Intent, Plan
+from volstream.base.model.work import Batch, Failure, Intent, Plan, add_counts
+from volstream.base.threads import Stop
 from volstream.base.tracing import span
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import CatalogError, FencedError, JobChangedError, VolstreamError, reason_of
@@ -179,7 +178,7 @@ class BatchExecutor:
         self._progress.add(
             **counted, batches=1, done_files=batch.files, done_bytes=batch.bytes, removals=removals, moves=batch.moves
         )
-        counts.add(self._progress.counted, outcome.counted)
+        add_counts(self._progress.counted, outcome.counted)
         of_batch = {"batch": batch.id, "files": batch.files, "removed": batch.removals, "version": open_plan.to_version}
         _log.info("batch_committed", job=self.job.name, **of_batch, **counted)
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.definitions import FileJob, Write
-from volstream.base.model import counts
-from volstream.base.model.locations import did_you_mean
-from volstream.base.model.work import WAITING, FailureKind
+from volstream.base.model.paths import did_you_mean
+from volstream.base.model.work import WAITING, FailureKind, total_counts
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.files.volumes.access import store_of
 from volstream.functions.bounds import size_of
@@ -153,7 +152,7 @@ class _Run:
             Percentiles.of(value for value in costs if value is not None)
             for costs in ([file.seconds for file in files], [file.memory for file in files])
         )
-        return comparer.found, CostPercentiles(seconds, memory, counts.total(*(file.counted for file in files)))
+        return comparer.found, CostPercentiles(seconds, memory, total_counts(*(file.counted for file in files)))
 
     def _existing(self) -> Sequence[str]:
         """Returns the job's columns that its table has; the job's next run adds the others."""

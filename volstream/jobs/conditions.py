@@ -7,7 +7,7 @@ from typing import Any
 
 from volstream.base.definitions import OnMove
 from volstream.base.definitions.job import FileJob, FileJobSpec
-from volstream.base.model.selection import expression
+from volstream.base.model.paths import expression
 from volstream.changes.directory.table import COLUMNS
 from volstream.errors import InvalidValueError, SqlError
 from volstream.functions.loading.options import LOADER

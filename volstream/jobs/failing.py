@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from volstream.base.definitions import FileJob, Volume
-from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.model.work import PERMANENT, SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan
+from volstream.base.threads import Backoff
 from volstream.jobs import plan
 from volstream.jobs.services import JobServices
 from volstream.jobs.staged import Staged

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.paths import local_path, scheme_of
 from volstream.errors import EngineError
 from volstream.jobs import probe
 from volstream.spark.errors import condition_of

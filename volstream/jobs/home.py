@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.model.units import in_utc
+from volstream.base.threads import Closeable
 from volstream.catalog import Catalog
 from volstream.errors import EngineEndedError, EngineError, InvalidStateError, InvalidValueError
 from volstream.sql.text import literal

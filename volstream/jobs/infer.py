@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from volstream.base.definitions import FileJob, FileJobSpec, Volume
-from volstream.base.model.files import printable
+from volstream.base.model.paths import printable
 from volstream.base.model.text import cause, counted
 from volstream.base.model.work import FailureKind
 from volstream.changes.streams.volume_source import VolumeSource

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from volstream.base.definitions import FileJob, Job, JobState
-from volstream.base.lifecycle.identity import host_of, new_owner
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
+from volstream.base.processes import host_of, new_owner
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog, leases
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun, note_ended

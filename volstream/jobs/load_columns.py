@@ -8,11 +8,11 @@ from functools import partial
 
 import pyarrow as pa
 
+from volstream.base import faults
 from volstream.base.definitions import FileJob, NewColumns, Volume
-from volstream.base.lifecycle import faults
 from volstream.base.log import get
-from volstream.base.model.files import FileInfo, printable
 from volstream.base.model.names import Name, folded
+from volstream.base.model.paths import FileInfo, printable
 from volstream.base.model.text import counted
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidStateError, InvalidValueError, StorageDeniedError, StorageError

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, Stream, Volume, Write
 from volstream.base.definitions.job import KEEP
-from volstream.base.model.locations import overlap, place_of, scheme_of
 from volstream.base.model.names import Name
+from volstream.base.model.paths import overlap, place_of, scheme_of
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.functions.output import STAGING, has_files

@@ -42,16 +42,15 @@ from functools import partial
 from itertools import groupby
 from typing import cast
 
+from volstream.base import faults
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, OnMove, Volume
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.at_once import map_at_once
 from volstream.base.log import get
-from volstream.base.model.files import FileInfo, Finding, printable
 from volstream.base.model.names import Name
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection, printable
 from volstream.base.model.text import counted, first_line
 from volstream.base.model.work import Batch, Intent, Plan
+from volstream.base.threads import map_at_once
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.outputs import Output, OutputState

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Batch, Plan
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS, CONTENT, SCHEMA

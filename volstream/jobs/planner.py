@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base import faults
 from volstream.base.definitions import FileJob, OnMove, Stream
-from volstream.base.lifecycle import faults
 from volstream.base.log import get
 from volstream.base.model.units import parse_rate
 from volstream.base.model.work import Batch, Failure, Plan, PlanKind

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-from volstream.base.lifecycle.disks import user_name
+from volstream.base.processes import user_name
 from volstream.files.providers import provider_by
 from volstream.tables.delta.options import register
 from volstream.tables.delta.places import try_writing

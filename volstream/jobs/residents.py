@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pyarrow as pa
 
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.threads import Stop
 from volstream.errors import InterruptedByUserError
 from volstream.functions import worker
 from volstream.jobs.staging import encoded

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, OnMove, SourceKind, StreamMode, Write
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.model.names import Name, folded
 from volstream.base.model.work import Batch, Plan
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, reason_of
 from volstream.functions.schema import key_column, of_job, of_table, to_ddl, type_named

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from volstream.base.definitions import FileJob
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.threads import Stop
 from volstream.base.tracing import span
 from volstream.errors import DependencyError, JobChangedError, SqlError, StorageError, VolstreamError
 from volstream.jobs.lease import RunReport, held, lease, resumable

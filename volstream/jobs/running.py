@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
+from volstream.base import faults
 from volstream.base.definitions import FileJob, Stream, Volume
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.model.text import counted
 from volstream.base.model.work import Batch, Plan, PlanKind
+from volstream.base.threads import Stop
 from volstream.base.tracing import span
 from volstream.errors import InvalidStateError, JobChangedError, NotFoundError
 from volstream.functions.pickled import code_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from volstream.base.definitions import FileJob, FileJobSpec, Job, Volume, Write
-from volstream.base.model.files import FileInfo, printable
+from volstream.base.model.paths import FileInfo, printable
 from volstream.base.model.text import counted
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, FileJobSpec
-from volstream.base.model.files import MAX_OF_SET, FileInfo
+from volstream.base.model.paths import MAX_OF_SET, FileInfo
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS, FILES
 from volstream.jobs import plan

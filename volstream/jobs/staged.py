@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.model import counts
-from volstream.base.model.work import SUPERSEDED, FailureKind
+from volstream.base.model.work import SUPERSEDED, FailureKind, add_counts
 from volstream.functions.output import StagedOutput
 from volstream.functions.schema import to_ddl
 from volstream.jobs.staging import RECORDS, REPLY, RowsTarget, Task, WrittenFile
@@ -133,7 +132,7 @@ class Staged:
             printed += len(batch) - batch["printed"].null_count
             new_columns += len(batch) - batch["new_columns"].null_count
             for text in batch["counted"].drop_null().to_pylist():
-                counts.add(counted, json.loads(text))
+                add_counts(counted, json.loads(text))
             files_per_call = pc.max(batch["files_per_call"]).as_py() or files_per_call
         return Totals(succeeded, failed, rows, overtaken, later, held, printed, new_columns, counted, files_per_call)
 

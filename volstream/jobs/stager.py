@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, cast
 
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, JobState, OnMove, Volume
-from volstream.base.lifecycle.identity import new_owner
 from volstream.base.log import get
 from volstream.base.model.units import parse_rate
 from volstream.base.model.work import Batch, Plan
+from volstream.base.processes import new_owner
 from volstream.base.tracing import span
 from volstream.errors import FunctionLoadError, VolstreamError
 from volstream.files.storage.base import HasBirths, ObjectStore

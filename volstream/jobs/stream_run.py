@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from volstream.base import faults
 from volstream.base.definitions import Stream, Write
-from volstream.base.lifecycle import faults
 from volstream.base.model.work import PlanKind
 from volstream.jobs import plan
 from volstream.jobs.running import Run

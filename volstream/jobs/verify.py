@@ -21,6 +21,7 @@ from volstream.base.model.work import Plan
 from volstream.changes.streams.read import Range
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
+from volstream.jobs.outputs import EXAMPLES
 from volstream.jobs.results import OwnCommits
 from volstream.jobs.stores import LEDGER
 from volstream.jobs.verify_outputs import ComparedOutputs
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.jobs.services import JobServices
-
-#: Files named in a report.
-EXAMPLES = 20
 
 
 class Problem(StrEnum):

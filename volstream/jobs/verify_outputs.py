@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob
 from volstream.base.model.names import Name
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
 from volstream.functions.output import STAGING

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob
-from volstream.base.lifecycle.disks import user_name
+from volstream.base.processes import user_name
 from volstream.catalog import Catalog
 from volstream.catalog.codes import CodeVersion
 from volstream.functions.environments.store import EnvironmentStore

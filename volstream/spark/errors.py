@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from volstream.base.lifecycle.disks import disk_error
+from volstream.base.processes import disk_error
 from volstream.errors import DiskError, EngineEndedError, EngineError, EngineLostError, SqlError, VolstreamError
 from volstream.spark.jvm.death import ENDED, remedy_of
 from volstream.spark.loading import load

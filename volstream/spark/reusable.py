@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TextIO
 import psutil
 from pyspark.errors import PySparkException
 
-from volstream.base.lifecycle.privacy import make_directory
+from volstream.base.privacy import make_directory
 from volstream.errors import InvalidValueError
 from volstream.spark import connection
 from volstream.spark.jvm.address import EngineAddress

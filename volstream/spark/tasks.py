@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.units import format_duration
+from volstream.base.threads import Stop
 from volstream.errors import NoExecutorError
 
 if TYPE_CHECKING:

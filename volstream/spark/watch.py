@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.spark.errors import FORGOTTEN, SESSION_ENDED
 from volstream.spark.jvm.address import Address
 from volstream.spark.jvm.channel import Heartbeat, HeartbeatRequest, builder_for

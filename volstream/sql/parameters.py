@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlglot.tokenizer_core import TokenType
 
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
-from volstream.base.model.values import plain
+from volstream.base.model.text import plain
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import grammar
 from volstream.sql.statement import SparkStatement

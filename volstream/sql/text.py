@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from volstream.base.model.files import is_utf8
 from volstream.base.model.names import quote
+from volstream.base.model.paths import is_utf8
 from volstream.errors import InvalidValueError, SqlError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from functools import partial
 
 import pytest
 
-from volstream.base.model.files import FileInfo
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
 from volstream.errors import StorageError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails, HasParts, ObjectStore, TakesOutputs

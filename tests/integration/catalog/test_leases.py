@@ -15,7 +15,7 @@ from sqlalchemy import delete, update
 
 from tests.processes import race
 from tests.waiting import eventually
-from volstream.base.lifecycle.identity import new_owner
+from volstream.base.processes import new_owner
 from volstream.catalog import Catalog, tables
 from volstream.catalog.leases import Leases, lease
 from volstream.errors import CatalogError
@@ -57,7 +57,7 @@ def test_an_expired_lease_is_free(catalog: Catalog) -> None:
 
 
 def test_a_lease_of_a_dead_process_on_this_host_is_free_at_once(catalog: Catalog) -> None:
-    code = "from volstream.base.lifecycle.identity import new_owner; print(new_owner())"
+    code = "from volstream.base.processes import new_owner; print(new_owner())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     catalog.leases.acquire("name", ended.stdout.strip(), "test", 3600)
     assert catalog.leases.held() == []

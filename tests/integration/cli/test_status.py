@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.commands import Shell
 from volstream.api.session import Session
-from volstream.base.lifecycle.identity import new_owner
+from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_volume
 
 WHY = "daemon: No daemon is running, so nothing starts 1 job with a trigger: j. Run: volstream daemon"

@@ -18,8 +18,7 @@ from azure.storage.blob import UserDelegationKey
 from tests.clouds import Answers, Cloud, azure_queue, unused_name
 from tests.ports import free_ports
 from tests.servers import AZURE_KEY
-from volstream.base.model.files import FileInfo
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
 from volstream.errors import (
     DependencyError,
     InvalidValueError,

@@ -11,8 +11,7 @@ import pytest
 from tests.clouds import Cloud
 from tests.running import EVERYWHERE, Runner, failed, results
 from tests.servers import each
-from volstream.base.model.files import FileInfo
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
 from volstream.base.model.work import FailureKind
 from volstream.files.providers.aws import credentials
 from volstream.files.storage import open_store

@@ -11,8 +11,7 @@ from tests.clouds import Cloud, unused_name
 from tests.integration.conftest import session_on
 from volstream.base import config
 from volstream.base.definitions import QueueType
-from volstream.base.model.files import FileInfo
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
 from volstream.files.storage import open_store
 from volstream.spark.session import SparkGateway
 

@@ -18,8 +18,7 @@ import stamina
 from tests.clouds import Answers, Cloud
 from tests.proxies import Mood, before
 from tests.servers import each
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageDeniedError, StorageError
 from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.alibaba.store import OssStore

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.clouds import Answers, Cloud, PubSub, unused_name
 from tests.servers import fake_gcs
 from tests.waiting import eventually
-from volstream.base.model.checks import CheckState
 from volstream.base.model.hints import ObjectHint
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection
+from volstream.base.model.work import CheckState
 from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers import provider_of
 from volstream.files.providers.access import Access, Keys

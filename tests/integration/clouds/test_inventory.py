@@ -18,8 +18,7 @@ from tests.keeping import keeping
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
-from volstream.base.model.files import FileInfo
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_volume
 from volstream.changes.directory import table

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.running import EVERYWHERE, IN_FLIGHT, Runner, failed, results
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore

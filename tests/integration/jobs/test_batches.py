@@ -14,8 +14,8 @@ import pytest
 from tests.integration.conftest import COUNT, Place
 from tests.interrupts import meanwhile
 from tests.waiting import eventually
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import BatchState
+from volstream.base.threads import Stop
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs import plan
 from volstream.jobs.progress import Progress

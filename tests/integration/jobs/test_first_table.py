@@ -18,8 +18,8 @@ from tests.integration.conftest import Home, Place, session_on
 from tests.waiting import eventually
 from volstream.api.objects.jobs import Jobs
 from volstream.base.definitions import JobState
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError
 from volstream.ops.inspection import details
 

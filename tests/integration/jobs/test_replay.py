@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import COUNT, Place
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import Load, PlanKind
+from volstream.base.threads import Stop
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.jobs.preview import Preview
 from volstream.jobs.progress import Progress

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from tests.integration.conftest import Place
 from tests.waiting import eventually
 from volstream.base.definitions import FileJob, OnMove
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import InvalidStateError, StorageError, StreamStaleError
 from volstream.jobs.home import Home

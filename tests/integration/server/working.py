@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from volstream.api.session import Session
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
+from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.work import AuditEntry
 from volstream.server.console.actions import task_body
 from volstream.server.console.work import TaskBody

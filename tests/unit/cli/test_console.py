@@ -9,7 +9,7 @@ import pytest
 
 from volstream.api.session import Session
 from volstream.base import config
-from volstream.base.lifecycle.hosts import known_hosts, token_of, url_of
+from volstream.base.privacy import known_hosts, token_of, url_of
 from volstream.cli.main import run
 
 

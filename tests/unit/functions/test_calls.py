@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from tests.running import BATCH, EVERYWHERE, Frozen, Runner, failed, results
-from volstream.base.lifecycle.identity import new_owner
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
+from volstream.base.processes import new_owner
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.decorator import function

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.running import Runner, failed, planned, results
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
 from volstream.files.storage.memory import MemoryStore

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests import objects
 from volstream.base.definitions import Volume
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.catalog import Catalog
 from volstream.changes.directory import table

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.model.work import FailureKind
+from volstream.base.threads import Backoff
 from volstream.jobs.failing import RetryPolicy
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)

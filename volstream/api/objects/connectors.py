@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from volstream.api.objects.sources import RETENTION_POLICY, Retention
 from volstream.base.definitions import Source, SourceType
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.jobs.home import Home
 

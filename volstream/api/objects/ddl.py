@@ -14,12 +14,10 @@ from volstream.api.statements.run import SparkStatements
 from volstream.api.statements.shown import created_dynamic_table, created_table
 from volstream.base.definitions import DynamicJob, FileJobSpec, StreamSpec, forms
 from volstream.base.definitions.job import load_keys
+from volstream.base.definitions.objects import PROVIDERS, VolumeOptions
 from volstream.base.definitions.options import Key, keys
-from volstream.base.definitions.volume import VolumeOptions
-from volstream.base.model.documents import to_json
 from volstream.base.model.names import Name
-from volstream.base.model.providers import PROVIDERS
-from volstream.base.model.text import nearest
+from volstream.base.model.text import nearest, to_json
 from volstream.base.model.units import local
 from volstream.changes.directory.table import COLUMNS
 from volstream.changes.streams.volume_source import VolumeSource

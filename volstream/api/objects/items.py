@@ -12,8 +12,8 @@ from volstream.api.objects.dynamic import DynamicTables
 from volstream.api.objects.functions import Functions
 from volstream.base.definitions import Source
 from volstream.base.model.arguments import checked
-from volstream.base.model.groups import groups
 from volstream.base.model.names import Name, quote
+from volstream.base.model.work import groups
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.appender import Appender

@@ -24,12 +24,12 @@ from volstream.base.definitions import (
 from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
 from volstream.base.definitions.options import keys, read, to_alter, to_create
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.arguments import checked, takes
-from volstream.base.model.locations import did_you_mean
 from volstream.base.model.names import Name, folded
+from volstream.base.model.paths import did_you_mean
 from volstream.base.model.text import like
 from volstream.base.model.work import Failure, FailureState
+from volstream.base.threads import Stop
 from volstream.catalog.failures import ANY, FailureFilter
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 

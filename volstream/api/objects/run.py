@@ -17,11 +17,10 @@ from volstream.api.objects.all import Objects
 from volstream.base.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
 from volstream.base.definitions.job import FunctionOptions, SetOptions
 from volstream.base.definitions.options import keys, read, to_alter
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.model.files import printable
-from volstream.base.model.locations import local_path, scheme_of
 from volstream.base.model.names import Name, quote
+from volstream.base.model.paths import local_path, printable, scheme_of
 from volstream.base.model.text import counted, ended, shortened
+from volstream.base.threads import Stop
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
 from volstream.jobs.conditions import matching
 from volstream.jobs.target import is_of_job

@@ -10,9 +10,9 @@ from volstream.api.objects.jobs import Jobs
 from volstream.api.objects.streams import Streams
 from volstream.base.definitions import DynamicJob, Volume, VolumeSpec
 from volstream.base.definitions.options import read, to_alter, to_create
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.files.volumes import definitions as volume_rules
 
 if TYPE_CHECKING:

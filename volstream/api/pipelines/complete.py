@@ -13,8 +13,8 @@ from volstream.api.pipelines.model import CODE, JOB_KINDS, Kind
 from volstream.base.definitions import NO_SCHEDULE, DefinableSource, JobOptions, QueueType, VolumeSpec
 from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import keys
-from volstream.base.model.locations import scheme_of
 from volstream.base.model.names import Name
+from volstream.base.model.paths import scheme_of
 from volstream.errors import InvalidValueError
 
 #: Keys of a job of files that one of another form does not have.

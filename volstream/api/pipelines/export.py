@@ -13,7 +13,7 @@ from volstream.api.pipelines.model import ADDED, CODE, Definition, Kind
 from volstream.api.pipelines.order import in_order
 from volstream.api.pipelines.references import escaped, is_secret
 from volstream.base.definitions import QueueType
-from volstream.base.references import refers
+from volstream.base.privacy import refers
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

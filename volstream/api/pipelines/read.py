@@ -17,7 +17,7 @@ from volstream.base import config
 from volstream.base.model.names import Name
 from volstream.base.model.text import like, nearest
 from volstream.base.model.units import MAX_INTEGER
-from volstream.base.references import refers
+from volstream.base.privacy import refers
 from volstream.errors import InvalidValueError, NotFoundError, VolstreamError
 
 #: Settings of a home, which may lie beside a pipeline.

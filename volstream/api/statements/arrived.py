@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from volstream.base.lifecycle.identity import new_owner
 from volstream.base.model.names import Name
+from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_columns
 from volstream.errors import InvalidStateError, ObjectInUseError
 from volstream.spark.frames import relation

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from volstream.api.statements import arrived, facts, files
 from volstream.api.statements.guards import check_not_hidden, is_temporary_view
 from volstream.api.statements.metastore import check_schema, is_taken, shares_schemas
-from volstream.base.model.locations import scheme_of
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.base.model.paths import scheme_of
 from volstream.changes.changelog.base import Deduplication
 from volstream.changes.directory import table as directory
 from volstream.changes.streams.changes import query

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from volstream.base.lifecycle.identity import new_owner
 from volstream.base.model.names import Name
+from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_creation
 from volstream.errors import ObjectInUseError
 from volstream.tables.delta import folders

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from volstream.base.definitions import LoadKeys, NewColumns, Volume
 from volstream.base.definitions.job import load_keys
-from volstream.base.model.files import FileInfo, printable
+from volstream.base.model.paths import FileInfo, printable
 from volstream.changes.directory import table as directory
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from volstream.api.statements.dynamic import refresh
 from volstream.api.statements.run import check_exists, consume, streams_of, target_of
 from volstream.base.definitions import DynamicJob, SourceKind, StatementJob, StatementJobSpec, Stream
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.base.model.text import counted
+from volstream.base.threads import Stop
 from volstream.base.tracing import span
 from volstream.errors import FencedError, InvalidStateError, InvalidValueError, JobChangedError, SqlError
 from volstream.jobs.lease import BatchStoppedError, JobWatch, RunReport, lease, resumable

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from volstream.api.statements.metastore import entry_of, is_configured
-from volstream.base.lifecycle.identity import new_owner
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.model.text import counted, first_line
+from volstream.base.processes import new_owner
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import REGISTRATION, lease
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError, VolstreamError

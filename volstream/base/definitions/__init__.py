@@ -4,8 +4,6 @@ The dataclasses of a module are the description. Fields annotated with an :class
 a user can say of an object; those of the class that is named like the kind are what the catalog stores.
 """
 
-from volstream.base.definitions.connection import Connection, ConnectionOptions, ConnectionType
-from volstream.base.definitions.function import Function, FunctionDefinition
 from volstream.base.definitions.job import (
     NO_SCHEDULE,
     PAUSED_BY_USER,
@@ -32,7 +30,23 @@ from volstream.base.definitions.job import (
     TriggerKind,
     Write,
 )
-from volstream.base.definitions.source import DefinableSource, Source, SourceDefinition, SourceType
-from volstream.base.definitions.stream import SourceKind, Stream, StreamMode, StreamSpec
-from volstream.base.definitions.table import TableDefinition
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER, QueueType, Volume, VolumeSpec
+from volstream.base.definitions.objects import (
+    DEFAULT_VIRTUAL_CLUSTER,
+    Connection,
+    ConnectionOptions,
+    ConnectionType,
+    DefinableSource,
+    Function,
+    FunctionDefinition,
+    QueueType,
+    Source,
+    SourceDefinition,
+    SourceKind,
+    SourceType,
+    Stream,
+    StreamMode,
+    StreamSpec,
+    TableDefinition,
+    Volume,
+    VolumeSpec,
+)

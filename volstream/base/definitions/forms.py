@@ -12,12 +12,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
+from volstream.base import plugins
 from volstream.base.model.names import Name
 from volstream.base.model.text import like, shortened
 from volstream.base.model.units import MAX_INTEGER, exact_size, format_duration, in_utc, parse_duration, parse_rate, parse_size
+from volstream.base.plugins import Group
 from volstream.errors import InvalidValueError
+
+# Words that providers and plug-ins may add to, such as types of queues.
+
+#: Plug-ins' words: the catalog has room for twenty characters.
+_WORD = re.compile(r"[a-z][a-z0-9_-]{0,19}")
+
+
+class OpenWords(StrEnum):
+    """Words, to which those of plug-ins come by their names."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Returns a plug-in's word. Whether it is installed is a question of where the word is used."""
+        if not isinstance(value, str) or not _WORD.fullmatch(value):
+            return None
+        other = str.__new__(cls, value)
+        other._name_ = other._value_ = value
+        return other
+
+    @property
+    def is_plugin(self) -> bool:
+        """True if it is a plug-in's word."""
+        return self not in type(self).__members__.values()
+
+
+def of_plugins(group: Group) -> Callable[[], Sequence[str]]:
+    """Returns what lists the words of the plug-ins that are installed here."""
+    return lambda: [*filter(_WORD.fullmatch, plugins.names(group))]
 
 
 @dataclass(frozen=True)
@@ -245,12 +275,12 @@ def words(values: type[StrEnum], others: Callable[[], Sequence[str]] | None = No
     Args:
         others: further words, which the enumeration then has to accept; asked for only after an unknown word.
     """
-    by_word = {_plain(word): member for member in values for word in (member.value, member.name)}
+    by_word = {_bare(word): member for member in values for word in (member.value, member.name)}
 
     def read(value: Any) -> StrEnum:
         if isinstance(value, values):
             return value
-        member = by_word.get(_plain(value)) if isinstance(value, str) else None
+        member = by_word.get(_bare(value)) if isinstance(value, str) else None
         if member is not None:
             return member
         known = [*values, *(others() if others is not None else ())]
@@ -262,5 +292,5 @@ def words(values: type[StrEnum], others: Callable[[], Sequence[str]] | None = No
     return form(f"one of {', '.join(values)}", values.__name__, read, values=values, write=str, has_others=others is not None)
 
 
-def _plain(word: str) -> str:
+def _bare(word: str) -> str:
     return word.replace("-", "_").lower()

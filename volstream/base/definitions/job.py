@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from volstream.base.definitions import forms
+from volstream.base.definitions.forms import OpenWords, of_plugins
+from volstream.base.definitions.objects import StreamSpec
 from volstream.base.definitions.options import Key, Option, keys, read, to_create
-from volstream.base.definitions.stream import StreamSpec
-from volstream.base.definitions.words import OpenWords, of_plugins
 from volstream.base.model.names import Name
 from volstream.base.model.text import nearest
 from volstream.base.model.units import exact_size, format_size

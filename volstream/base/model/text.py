@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 #: The parts that differ between messages with the same cause: quoted text, paths and addresses, numbers.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s:,;()]*/[^\s:,;()]*|0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
@@ -118,3 +124,70 @@ def _as_in_python(character: str) -> str:
 
 def _as_in_json(character: str) -> str:
     return json.dumps(character)[1:-1]
+
+
+# Values as JSON, for programs: the command's ``--format json`` and the console's answers.
+
+
+def to_json(value: Any) -> str:
+    """Returns one line of JSON: times and durations as ISO 8601, binary as base64, decimals and non-finite numbers as text."""
+    return json_document(value, default=_plain)
+
+
+def scalar_text(value: Any) -> str | None:
+    """Returns the text of a time, a duration, bytes, a decimal or a UUID, which JSON lacks; None for another value."""
+    match value:
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return _duration(value)
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+        case Decimal() | UUID():
+            return str(value)
+    return None
+
+
+def _duration(value: timedelta) -> str:
+    """Returns a duration as in ISO 8601: ``P1DT2H3M4.5S``. A negative one has its sign in front of it all."""
+    size = abs(value)
+    minutes, seconds = divmod(size.seconds, 60)
+    # Those of pandas have nanoseconds.
+    fraction = f"{size.microseconds:06}{getattr(size, 'nanoseconds', 0):03}".rstrip("0")
+    sign, point = "-" if value < timedelta(0) else "", "." if fraction else ""
+    return f"{sign}P{size.days}DT{minutes // 60}H{minutes % 60}M{seconds}{point}{fraction}S"
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if (text := scalar_text(value)) is not None:
+        return text
+    if isinstance(value, Enum):
+        return value.value
+    if hasattr(value, "asDict"):
+        return value.asDict(recursive=True)
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+# Converts scalars of other libraries to Python's.
+
+#: Types of most values, returned without a check.
+_OWN = frozenset({bool, int, float, str, Decimal})
+
+
+def plain(value: Any) -> Any:
+    """Converts a value with an ``item`` method, such as NumPy's scalars, to Python's; returns others unchanged."""
+    if type(value) in _OWN:
+        return value
+    item = getattr(value, "item", None)
+    if not callable(item) or getattr(value, "shape", None) != ():
+        return value
+    found = item()
+    if type(found) is int and value.dtype.kind in "mM":  # nanoseconds, as a number without its unit
+        import pandas as pd
+
+        return pd.Timestamp(value) if value.dtype.kind == "M" else pd.Timedelta(value)
+    return found

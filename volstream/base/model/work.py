@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
+from typing import TypeVar
+
+from volstream.errors import InvalidValueError
+
+# Numbers that functions count, by name, and their sums. Pure.
+
+#: Maximum number of names in a sum; each is a series of metrics.
+MOST_NAMES = 100
+
+#: The name under which counts of further names are added.
+OTHERS = "(other names)"
+
+
+def add_counts(sums: dict[str, float], counted: Mapping[str, float]) -> None:
+    """Adds counts to sums, by name."""
+    for name, number in counted.items():
+        kept = name if name in sums or len(sums) < MOST_NAMES else OTHERS
+        sums[kept] = sums.get(kept, 0.0) + number
+
+
+def total_counts(*parts: Mapping[str, float]) -> dict[str, float]:
+    """Returns the sums of counts."""
+    sums: dict[str, float] = {}
+    for part in parts:
+        add_counts(sums, part)
+    return sums
+
+
+def shown_counts(counted: Mapping[str, float]) -> str:
+    """Returns counts for people, such as ``calls 12, 'unexpected: words < 8' 1``."""
+    return ", ".join(f"{_name(name)} {_number(number)}" for name, number in sorted(counted.items()))
+
+
+def _name(name: str) -> str:
+    """Returns a name in quotes if it is more than a word, so that its number is not read as a part of it."""
+    return f"'{name}'" if " " in name else name
+
+
+def _number(number: float) -> str:
+    """Returns a count for people: an integer if whole, else with its significant digits."""
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}" if number < 1e5 else f"{number:,.2f}"
+
 
 #: Maximum difference between hosts' clocks. A wrong clock recorded any time further in the future.
 CLOCK_SKEW = timedelta(minutes=1)
@@ -395,3 +439,95 @@ class AuditEntry:
         if self.action == "compare":
             return "jobs", self.object.partition(" ")[2], "compare", str(self.id)
         return "tasks", str(self.id)
+
+
+# Limits for the number of files that a full listing may remove from a directory without confirmation. Pure.
+#
+# An empty mount point, or a prefix emptied by mistake, looks like a directory whose files were all deleted.
+
+#: Minimum directory sizes at which a share is meaningful, and at which removing all files is suspicious.
+_SHARE_OF, _ALL_OF = 100, 10
+
+_WRITTEN = re.compile(r"\s*(?:(\d{1,3}(?:\.\d+)?)\s*%)?\s*,?\s*(\d{1,15})?\s*")
+
+
+@dataclass(frozen=True)
+class RemovalLimit:
+    """The number of removals allowed to one listing; unlimited if neither attribute is set.
+
+    Attributes:
+        share: from 0 to 1, of a directory with at least 100 files; below 1, also not all files of one with at least 10.
+        count: number of files.
+    """
+
+    share: float | None = 0.5
+    count: int | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> RemovalLimit:
+        """Parses ``50%``, ``1000``, both (``50%,1000``), or ``all``; None: the default. Raises InvalidValueError."""
+        if text is None:
+            return cls()
+        if text.strip().lower() == "all":
+            return cls(None, None)
+        match = _WRITTEN.fullmatch(text)
+        share = float(match[1]) / 100 if match and match[1] else None
+        count = int(match[2]) if match and match[2] else None
+        if (share is None and count is None) or (share is not None and share > 1):
+            raise InvalidValueError(
+                f"{text!r} is not a limit for removed files.", "Write for example 50%, 1000, 50%,1000 or all."
+            )
+        return cls(share, count)
+
+    def holds(self, removed: int, of: int, *, replaced: bool = False) -> bool:
+        """True if this many removals from a directory of this many files need confirmation.
+
+        Args:
+            replaced: another directory is at the path of the former, as while a share is not mounted. Then the
+                share applies to directories of any size.
+        """
+        if self.count is not None and removed > self.count:
+            return True
+        if self.share is None:
+            return False
+        return ((of >= _SHARE_OF or replaced) and removed > self.share * of) or (self.share < 1 and removed == of >= _ALL_OF)
+
+
+# The results of checks, such as those of ``volstream doctor``.
+
+
+class CheckState(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        what: subject, such as ``queue``.
+        said: the finding.
+        fix: what to do about it; empty if nothing is wrong.
+    """
+
+    what: str
+    state: CheckState
+    said: str
+    fix: str = ""
+
+
+# Splits work into portions.
+
+T = TypeVar("T")
+
+
+def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yields items in lists of ``size`` (the last may be shorter, but not empty); reads items only when needed."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.lifecycle.at_once import map_at_once
-from volstream.base.model.files import FileInfo
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
+from volstream.base.threads import map_at_once
 from volstream.changes.directory import table
 from volstream.changes.directory.difference import compare
 from volstream.changes.directory.snapshot import existing_rows, old_images

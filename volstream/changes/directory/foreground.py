@@ -10,9 +10,9 @@ from datetime import datetime
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle.identity import new_owner
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.model.files import printable, why_no_row
+from volstream.base.model.paths import printable, why_no_row
+from volstream.base.processes import new_owner
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_volume

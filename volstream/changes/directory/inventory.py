@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.model.files import FileInfo, Finding, checked
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection, checked
 from volstream.catalog import Catalog
 from volstream.changes.directory.confirm import look
 from volstream.changes.directory.listing import Listing, spool

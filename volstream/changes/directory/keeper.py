@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle.backoff import Backoff
 from volstream.base.log import get
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint, KeyHint, SubtreeHint, unusable
+from volstream.base.model.hints import Hint, HintSet, KeyHint, SubtreeHint, unusable
+from volstream.base.threads import Backoff
 from volstream.base.tracing import span
 from volstream.catalog import Catalog
 from volstream.changes.directory.confirm import Confirm, Observations

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from volstream.base.model.files import FileInfo, Finding, checked
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection, checked
 from volstream.changes.directory import table
 from volstream.changes.directory.ordered import PATH, merged
 from volstream.errors import FencedError, InterruptedByUserError, StorageError

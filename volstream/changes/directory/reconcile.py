@@ -18,13 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle.closeable import Closeable
 from volstream.base.log import get
-from volstream.base.model.files import printable
 from volstream.base.model.hints import Rejection
-from volstream.base.model.removals import RemovalLimit
-from volstream.base.model.selection import Selection
-from volstream.base.model.work import Completeness, Refresh
+from volstream.base.model.paths import Selection, printable
+from volstream.base.model.work import Completeness, Refresh, RemovalLimit
+from volstream.base.threads import Closeable
 from volstream.catalog import Catalog
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import Confirm, ConfirmReport, Observations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from volstream.base.model.groups import groups
+from volstream.base.model.work import groups
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import look
 from volstream.changes.directory.difference import compare

@@ -17,9 +17,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from volstream.base.lifecycle import faults
-from volstream.base.model.files import FileInfo, Finding, checked
-from volstream.base.model.selection import Selection
+from volstream.base import faults
+from volstream.base.model.paths import FileInfo, Finding, Selection, checked
 from volstream.changes.directory import table
 from volstream.changes.directory.listing import Listing
 from volstream.errors import InterruptedByUserError

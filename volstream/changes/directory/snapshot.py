@@ -18,7 +18,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.lifecycle.at_once import map_at_once
+from volstream.base.threads import map_at_once
 from volstream.changes.directory import table
 from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.table import DELETE, INSERT

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from volstream.base.model.files import FileInfo
+from volstream.base.model.paths import FileInfo
 from volstream.tables.delta.native import TableSpec
 
 #: The columns of a directory table as shown to users, in this order.

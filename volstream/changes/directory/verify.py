@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import Confirm, Observations

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base import faults
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle import faults
 from volstream.base.log import get
 from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog

@@ -12,8 +12,8 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from volstream.base import faults
 from volstream.base.definitions import Job
-from volstream.base.lifecycle import faults
 from volstream.base.model.work import Batch, Intent, Target, app_id
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from volstream.base import faults
 from volstream.base.definitions import Job, Stream
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.identity import host_of, new_owner
 from volstream.base.model.work import Batch, Intent, Plan, PlanKind
+from volstream.base.processes import host_of, new_owner
 from volstream.catalog import Catalog
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import lease, of_stream

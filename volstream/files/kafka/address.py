@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volstream.base import references
+from volstream.base import privacy
 from volstream.errors import DependencyError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class TopicAddress:
         for name in self.properties:
             if name in OWN:
                 raise InvalidValueError(f"The property {name} is set by volstream.", "Leave it out.")
-        references.check_secrets(self.properties)
+        privacy.check_secrets(self.properties)
         # A reference may only be known where the daemon runs.
-        literals = {name: value for name, value in self.properties.items() if not references.refers(value)}
+        literals = {name: value for name, value in self.properties.items() if not privacy.refers(value)}
         with _installed():
             from volstream.files.kafka.client import check_properties
         check_properties(literals)
@@ -83,11 +83,11 @@ class TopicAddress:
         """
         with _installed():
             from volstream.files.kafka.client import TopicReader
-        properties = {name: references.resolve(value) for name, value in self.properties.items()}
+        properties = {name: privacy.resolve(value) for name, value in self.properties.items()}
         try:
             return TopicReader(self.brokers, self.topic, properties)
         except InvalidValueError as error:  # it may repeat a value, which may be a secret
-            message = references.hidden(error.message, self.properties, properties)
+            message = privacy.hidden(error.message, self.properties, properties)
             raise InvalidValueError(message, error.remedy) from None
 
 

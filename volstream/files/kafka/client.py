@@ -26,7 +26,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # it lists no exports
 
-from volstream.base.lifecycle.closeable import Closeable
+from volstream.base.threads import Closeable
 from volstream.errors import BrokerError, InvalidValueError, NotFoundError
 
 #: What one poll returns at most: so many messages, or bytes (and the messages of one call more), gathered for so long.

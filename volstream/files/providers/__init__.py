@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from volstream.base import plugins
-from volstream.base.model.locations import scheme_of
-from volstream.base.model.providers import PROVIDERS
+from volstream.base.definitions.objects import PROVIDERS
+from volstream.base.model.paths import scheme_of
 from volstream.base.plugins import Group
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from re import Pattern
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from volstream.base.model.locations import LOOPBACK
-from volstream.base.model.providers import PROVIDERS
+from volstream.base.definitions.objects import PROVIDERS
+from volstream.base.model.paths import LOOPBACK
 from volstream.errors import DependencyError
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
     from volstream.base.definitions import Connection
-    from volstream.base.model.checks import Check
     from volstream.base.model.hints import ObjectHint, Rejection
+    from volstream.base.model.work import Check
     from volstream.files.providers.access import Access
     from volstream.files.queues.base import EventQueue, QueueSpec
     from volstream.files.storage.base import ObjectStore

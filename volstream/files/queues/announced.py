@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.files.queues.base import EventQueue, Message, Settling
 
 #: Maximum number of messages received before they are asked for.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from volstream.base.model.hints import Hint, ObjectHint, Rejection
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection
 from volstream.files.providers.access import Access
 
 
@@ -68,7 +68,7 @@ class QueueSpec:
         name: at a provider: the queue's name or URL; kafka: the topic.
         access: credentials for requests to the volume's provider, if it has one.
         properties: what a queue needs besides: kafka's brokers, security and the like. Secrets may be references
-            (:mod:`volstream.base.references`).
+            (:mod:`volstream.base.privacy`).
         consumer: the volume's id, for queues that know their consumers.
     """
 

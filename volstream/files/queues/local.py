@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from volstream.base.model.locations import local_path, scheme_of
+from volstream.base.model.paths import local_path, scheme_of
 from volstream.errors import InvalidValueError, QueueError
 from volstream.files.queues.base import Message, QueueSpec
 from volstream.files.queues.debounce import Debouncer, PathChange, PathChangeKind

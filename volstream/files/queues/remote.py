@@ -12,10 +12,9 @@ from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
-from volstream.base.model.groups import groups
+from volstream.base.model.work import groups
+from volstream.base.threads import Backoff, Stop
 from volstream.errors import QueueError, VolstreamError
 from volstream.files.queues import loop
 from volstream.files.queues.base import Message, Parser, QueueSettings, QueueState

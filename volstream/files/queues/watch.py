@@ -24,7 +24,7 @@ from watchdog.observers.inotify_c import (
     WatchDescriptor,
 )
 
-from volstream.base.model.files import printable
+from volstream.base.model.paths import printable
 from volstream.errors import QueueError, WatchLimitError
 from volstream.files.queues.debounce import PathChange, PathChangeKind
 

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from volstream.base import plugins
-from volstream.base.model.locations import file_uri, local_path, scheme_of, without_secrets
-from volstream.base.model.providers import PROVIDERS
+from volstream.base.definitions.objects import PROVIDERS
+from volstream.base.model.paths import file_uri, local_path, scheme_of, without_secrets
 from volstream.base.plugins import Group
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_by

@@ -12,8 +12,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 
 #: A key requested only to check that a store answers; it usually does not exist.
 PROBE = ".volstream-probe"

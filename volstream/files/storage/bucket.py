@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
-from volstream.base.model.locations import quote_path, without_secrets
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, printable, quote_path, without_secrets
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_of
 from volstream.files.providers.base import Provider

@@ -16,8 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageDeniedError
 from volstream.files.providers.access import Access
 from volstream.files.storage.bucket import BucketPlace

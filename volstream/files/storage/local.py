@@ -20,10 +20,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from volstream.base.lifecycle.disks import user_name
-from volstream.base.model.files import FileInfo, Finding, is_utf8, printable
-from volstream.base.model.locations import file_uri, local_path, quote_path
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection, file_uri, is_utf8, local_path, printable, quote_path
+from volstream.base.processes import user_name
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
 from volstream.files.storage.base import Details
 from volstream.files.storage.types import content_type

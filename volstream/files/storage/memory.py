@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-from volstream.base.model.files import FileInfo, Finding, is_utf8
-from volstream.base.model.locations import quote_path
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, quote_path
 from volstream.errors import InvalidValueError, StorageError
 from volstream.files.storage.base import Details
 

@@ -8,7 +8,7 @@ from typing import Any
 from volstream.base.config import Settings
 from volstream.base.definitions import Connection, FileJob, Volume
 from volstream.base.definitions.job import KEEP
-from volstream.base.model.locations import overlap, place_of
+from volstream.base.model.paths import overlap, place_of
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
 from volstream.files.providers import provider_by, provider_of

@@ -12,16 +12,14 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from volstream.base import references
+from volstream.base import privacy
 from volstream.base.config import Settings
 from volstream.base.definitions import Connection, Job, QueueType, Stream, Volume, VolumeSpec
+from volstream.base.definitions.objects import VolumeOptions
 from volstream.base.definitions.options import keys
-from volstream.base.definitions.volume import VolumeOptions
-from volstream.base.model.files import FileInfo, printable
-from volstream.base.model.locations import local_path, scheme_of
 from volstream.base.model.names import Name
-from volstream.base.model.removals import RemovalLimit
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection, local_path, printable, scheme_of
+from volstream.base.model.work import RemovalLimit
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
 from volstream.files.providers import provider_of
@@ -250,7 +248,7 @@ def _check_apart(volume: Volume, settings: Settings) -> None:
 def _check_queue(volume: Volume) -> None:
     """Raises InvalidValueError for properties that the queue cannot have, or the catalog must not."""
     properties = volume.queue_properties or {}
-    references.check_secrets(properties)
+    privacy.check_secrets(properties)
     if volume.queue_type is QueueType.KAFKA:
         address_of(volume.queue_name, properties, volume.id).check()
     elif properties and not volume.queue_type.is_plugin:

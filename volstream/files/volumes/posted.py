@@ -6,8 +6,7 @@ import hashlib
 import hmac
 
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Rejection
+from volstream.base.model.hints import HintSet, Rejection
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from volstream.base.definitions import Volume
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, Rejection, SubtreeHint
-from volstream.base.model.locations import scheme_of
+from volstream.base.model.paths import scheme_of
 from volstream.files.providers import provider_by
 from volstream.files.storage.bucket import BucketPlace
 

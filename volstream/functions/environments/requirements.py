@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from volstream.base.model.locations import without_secrets
+from volstream.base.model.paths import without_secrets
 from volstream.errors import DependencyError
 
 #: Beside the installed packages: each with its version and hashes, and the options of the file.

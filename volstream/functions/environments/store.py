@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from volstream.base.lifecycle.privacy import make_directory
+from volstream.base.privacy import make_directory
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.functions.environment import Environment
 from volstream.functions.environments import archive, requirements

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.model.files import is_utf8
 from volstream.base.model.names import NOT_IN_COLUMNS, folded
+from volstream.base.model.paths import is_utf8
 from volstream.functions.loading.numbers import DECODER, null_if_inexact
 from volstream.functions.loading.options import RESCUED, LoadOptions
 from volstream.functions.loading.texts import USUAL, Notation, cast_or_null, fit_text, of_text

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volstream.base.model.files import is_utf8
 from volstream.base.model.names import NOT_IN_COLUMNS, distinct, folded
+from volstream.base.model.paths import is_utf8
 from volstream.functions.loading.options import RESCUED
 from volstream.functions.schema import RESERVED as RESERVED_IN_RESULTS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volstream.base.model.files import FileInfo, printable
+from volstream.base.model.paths import FileInfo, printable
 from volstream.errors import InvalidValueError
 from volstream.files.storage.base import ObjectStore
 from volstream.functions.file import File

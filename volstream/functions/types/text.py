@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.base.model.documents import scalar_text, to_json
-from volstream.base.model.files import is_utf8
-from volstream.base.model.text import finite
+from volstream.base.model.paths import is_utf8
+from volstream.base.model.text import finite, scalar_text, to_json
 from volstream.functions.types.convert import python_values
 from volstream.functions.types.kinds import is_sequence
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from volstream.base.definitions import Source
 from volstream.base.model.arguments import checked
-from volstream.base.model.groups import groups
+from volstream.base.model.work import groups
 from volstream.errors import InvalidValueError
 from volstream.functions.loading import avro_files
 from volstream.functions.types.text import strict_json

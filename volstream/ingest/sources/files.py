@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 
 from volstream.base.definitions import Connection, FileFormat, LoadKeys, NewColumns, Source
 from volstream.base.definitions.job import load_keys
+from volstream.base.definitions.objects import PROVIDERS
 from volstream.base.definitions.options import read
-from volstream.base.lifecycle.disks import disk_error
-from volstream.base.model.locations import without_secrets
 from volstream.base.model.names import quote
-from volstream.base.model.providers import PROVIDERS
+from volstream.base.model.paths import without_secrets
 from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
+from volstream.base.processes import disk_error
 from volstream.errors import InvalidValueError, StorageError
 from volstream.files.providers import provider_of
 from volstream.files.storage import open_store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volstream.base.model.files import is_utf8
+from volstream.base.model.paths import is_utf8
 from volstream.errors import InvalidValueError
 from volstream.ingest.sources.events import json_text
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from volstream.base.definitions import Source
-from volstream.base.lifecycle.identity import new_owner
 from volstream.base.model.names import Name, quote
+from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_version
 from volstream.errors import AlreadyExistsError, InvalidValueError, ObjectInUseError
 from volstream.sql.text import table_at

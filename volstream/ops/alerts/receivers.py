@@ -21,10 +21,9 @@ from pydantic import SecretStr
 
 from volstream.base import plugins
 from volstream.base.config import Receiver, Settings
-from volstream.base.model.documents import to_json
-from volstream.base.model.text import like, one_line
+from volstream.base.model.text import like, one_line, to_json
 from volstream.base.plugins import Group
-from volstream.base.references import hidden, resolve
+from volstream.base.privacy import hidden, resolve
 from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 
 #: The longest that a delivery takes.

@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.privacy import make_directory
+from volstream.base.privacy import make_directory
 from volstream.catalog import Catalog, copying
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.identity import new_owner
+from volstream.base.processes import new_owner
 from volstream.catalog import Catalog, copying
 from volstream.catalog.leases import RESTORE, lease
 from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError

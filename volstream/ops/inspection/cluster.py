@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from volstream.base.model.checks import Check, CheckState
 from volstream.base.model.text import counted
+from volstream.base.model.work import Check, CheckState
 from volstream.errors import InvalidStateError, VolstreamError
 from volstream.jobs import handshake
 from volstream.jobs.handshake import Answer

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from volstream.base import privacy
 from volstream.base.definitions import (
     Connection,
     DynamicJob,
@@ -22,7 +23,6 @@ from volstream.base.definitions import (
 )
 from volstream.base.definitions.forms import DURATION, SIZE
 from volstream.base.definitions.options import keys
-from volstream.base.lifecycle import hosts
 from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Failure
 from volstream.catalog.conditions import Condition, ConditionKind
@@ -112,8 +112,8 @@ def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> di
 def _events_url(home: Home, volume: Volume) -> str:
     """Returns where senders post events of a volume, with their token."""
     settings = home.settings
-    token = posted.token_of(hosts.token_of(settings), volume)
-    return f"{hosts.address_of(settings, settings.http_port)}/volumes/{quote(str(volume.name))}/events?token={token}"
+    token = posted.token_of(privacy.token_of(settings), volume)
+    return f"{privacy.address_of(settings, settings.http_port)}/volumes/{quote(str(volume.name))}/events?token={token}"
 
 
 def _state(home: Home, stream: Stream) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
-from volstream.base.lifecycle.identity import host_of
-from volstream.base.model.checks import Check, CheckState
-from volstream.base.model.files import FileInfo, printable
+from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.names import Name
+from volstream.base.model.paths import FileInfo, printable
 from volstream.base.model.text import counted
 from volstream.base.model.units import about, format_duration
+from volstream.base.model.work import Check, CheckState
+from volstream.base.processes import host_of
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.streams.volume_source import VolumeSource

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base.definitions import FileJob, Volume
-from volstream.base.model.files import is_utf8, printable
-from volstream.base.model.locations import did_you_mean
 from volstream.base.model.names import Name
+from volstream.base.model.paths import did_you_mean, is_utf8, printable
 from volstream.base.model.work import FailureState, PlanKind
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import DELETE, INSERT, UPDATE, WROTE

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from volstream.base.definitions import DynamicJob, Job, SourceKind
 from volstream.base.model.names import Name
-from volstream.base.model.pictures import media_type
+from volstream.base.model.paths import media_type
 from volstream.errors import NotFoundError, VolstreamError
 from volstream.functions.output import FILE
 from volstream.functions.types.convert import python_values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from volstream.base.model.files import printable
+from volstream.base.model.paths import printable
 from volstream.base.model.text import counted
 
 if TYPE_CHECKING:

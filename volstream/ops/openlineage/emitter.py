@@ -7,10 +7,9 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.supervisor import FailureTracker
 from volstream.base.log import get
 from volstream.base.model.work import Intent
+from volstream.base.threads import Backoff, FailureTracker
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.jobs.home import Home
 from volstream.ops import openlineage

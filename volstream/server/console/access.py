@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from volstream.base.lifecycle.hosts import host_of
+from volstream.base.privacy import host_of
 
 #: Paths that need no token: probes, metrics, and files that are the same in every installation.
 _OPEN = ("/healthz", "/readyz", "/metrics")

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
-from volstream.base.model.documents import to_json
+from volstream.base.model.text import to_json
 from volstream.errors import (
     DependencyError,
     InvalidStateError,

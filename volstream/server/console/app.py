@@ -23,11 +23,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from volstream.api.session import Session
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
-from volstream.base.lifecycle.hosts import known_hosts, token_of
+from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.log import get
-from volstream.base.model.locations import LOOPBACK
+from volstream.base.model.paths import LOOPBACK
 from volstream.base.model.work import AuditEntry
+from volstream.base.privacy import known_hosts, token_of
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError, InvalidValueError, NotFoundError, UserError, VolstreamError
 from volstream.files.volumes import posted

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.supervisor import FailureTracker
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker
 from volstream.catalog.changes import HOME, Changes
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError

@@ -6,9 +6,8 @@ import codecs
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from volstream.base.model.files import printable
 from volstream.base.model.names import Name
-from volstream.base.model.pictures import media_type
+from volstream.base.model.paths import media_type, printable
 from volstream.base.model.units import format_size
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError, VolstreamError

@@ -12,12 +12,10 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from volstream.base.model import counts
-from volstream.base.model.documents import to_json
-from volstream.base.model.files import printable
-from volstream.base.model.pictures import may_be_picture
-from volstream.base.model.text import counted, first_line, one_line, visible
+from volstream.base.model.paths import may_be_picture, printable
+from volstream.base.model.text import counted, first_line, one_line, to_json, visible
 from volstream.base.model.units import about, format_duration, format_size
+from volstream.base.model.work import shown_counts
 from volstream.ops.inspection.tables import OutputFile, Thumbnail
 
 #: Larger files are not fetched for a thumbnail, bytes.
@@ -56,7 +54,7 @@ def _environment() -> Environment:
         "value": value,
         "json": to_json,
         "counted": counted,
-        "counts": lambda sums: counts.shown(sums) or "—",
+        "counts": lambda sums: shown_counts(sums) or "—",
         "stamp": lambda moment: moment.timestamp(),
     }
     environment.globals |= {

@@ -16,9 +16,9 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from volstream.base.lifecycle.descriptors import raise_limit
 from volstream.base.log import get
-from volstream.base.model.locations import LOOPBACK
+from volstream.base.model.paths import LOOPBACK
+from volstream.base.processes import raise_limit
 from volstream.errors import InvalidValueError, PortInUseError
 
 _log = get("console")

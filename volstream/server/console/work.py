@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import ActionState, AuditEntry
+from volstream.base.threads import Stop
 from volstream.catalog.audit import Audit
 from volstream.errors import CatalogError, InvalidStateError
 

@@ -16,12 +16,10 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from volstream.base import faults
 from volstream.base.config import Receiver
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, join_all, run_loop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker, Stop, join_all, run_loop
 from volstream.catalog.leases import ALERTS
 from volstream.errors import VolstreamError
 from volstream.jobs.home import Home

@@ -11,9 +11,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, Stop
 from volstream.errors import DependencyError, EngineLostError, InterruptedByUserError
 from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
 

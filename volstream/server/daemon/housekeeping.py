@@ -14,10 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog import Catalog
 from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES

@@ -14,13 +14,11 @@ from pyarrow import flight
 
 from volstream.api.session import Session
 from volstream.base.config import Settings
-from volstream.base.lifecycle.hosts import certificate_of
-from volstream.base.lifecycle.privacy import check_token, secret_in
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.model.units import format_size
-from volstream.base.references import resolve
+from volstream.base.privacy import certificate_of, check_token, resolve, secret_in
+from volstream.base.threads import Stop
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight

@@ -15,10 +15,8 @@ from zoneinfo import ZoneInfo
 
 from volstream.base.config import Settings
 from volstream.base.definitions import FileJob, Job, JobState, TriggerKind
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog import Catalog
 from volstream.catalog.agenda import Agenda, AgendaEntry
 from volstream.catalog.conditions import ConditionKind

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Connection, Volume
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.steps import Steps
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker, Steps, Stop, run_loop
 from volstream.catalog import Catalog
 from volstream.catalog.database import Version
 from volstream.catalog.definitions import DefinitionCache

@@ -12,10 +12,8 @@ from contextlib import contextmanager, suppress
 
 from volstream.base import log as logs
 from volstream.base.config import Settings
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.identity import new_owner
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
+from volstream.base.processes import new_owner
+from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease

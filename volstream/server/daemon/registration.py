@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable
 
 from volstream.api.statements.registration import register
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.jobs.home import Home
 
 _log = get("metastore")

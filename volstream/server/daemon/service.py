@@ -9,10 +9,9 @@ from typing import Any
 from volstream.api.session import Session
 from volstream.base.config import Settings
 from volstream.base.definitions import Job, SourceKind
-from volstream.base.lifecycle.hosts import address_of, certificate_of
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import Supervisor
 from volstream.base.log import get
+from volstream.base.privacy import address_of, certificate_of
+from volstream.base.threads import Stop, Supervisor
 from volstream.catalog import Catalog
 from volstream.errors import InterruptedByUserError
 from volstream.jobs.residents import Residents

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from volstream.base.lifecycle.identity import new_owner
+from volstream.base.processes import new_owner
 from volstream.catalog.leases import Leases, of_daemons
 
 

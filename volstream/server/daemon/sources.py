@@ -9,10 +9,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from volstream.base.definitions import Source, SourceType
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
+from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.database import Version
 from volstream.catalog.leases import of_source

@@ -8,11 +8,9 @@ from contextlib import suppress
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Source
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, run_loop
 from volstream.base.log import get
 from volstream.base.model.names import Name
+from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog.conditions import ConditionKind
 from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.ingest.local import commit

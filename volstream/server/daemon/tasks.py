@@ -14,12 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, join_all, run_loop
 from volstream.base.log import get
-from volstream.base.model.documents import to_json
+from volstream.base.model.text import to_json
 from volstream.base.model.work import ActionState, AuditEntry
+from volstream.base.threads import Backoff, FailureTracker, Stop, join_all, run_loop
 from volstream.catalog import Catalog
 from volstream.catalog.database import Version
 from volstream.catalog.leases import of_tasks

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from volstream.base.lifecycle.descriptors import raise_limit
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.processes import raise_limit
+from volstream.base.threads import Stop
 
 _log = get("ingest")
 

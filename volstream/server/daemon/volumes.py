@@ -12,12 +12,9 @@ from typing import Any, TypeVar
 
 from volstream.base.config import Settings
 from volstream.base.definitions import Volume
-from volstream.base.lifecycle.steps import Step, Stepped
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, is_transient
 from volstream.base.log import get
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint, KeyHint, SubtreeHint
+from volstream.base.model.hints import Hint, HintSet, KeyHint, SubtreeHint
+from volstream.base.threads import FailureTracker, Step, Stepped, Stop, is_transient
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_volume
@@ -133,7 +130,7 @@ class VolumeWorker(Leased):
         return current is not None
 
     def step(self) -> float | None:
-        """Does what is due: see :class:`~volstream.base.lifecycle.steps.Steps`. A volume that another daemon keeps, or for which
+        """Does what is due: see :class:`~volstream.base.threads.Steps`. A volume that another daemon keeps, or for which
         there is no place, waits to be woken."""
         try:
             return self._step()

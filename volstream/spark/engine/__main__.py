@@ -14,9 +14,9 @@ import time
 from volstream.base import config
 from volstream.base import log as logs
 from volstream.base.config import Settings
-from volstream.base.lifecycle.identity import is_connected
-from volstream.base.lifecycle.privacy import keep_private
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.privacy import keep_private
+from volstream.base.processes import is_connected
+from volstream.base.threads import Stop, stop_on_signals
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
 from volstream.spark.engine.process import Engine
 from volstream.spark.jvm import log_file

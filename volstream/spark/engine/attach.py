@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from volstream.base import processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
-from volstream.base.lifecycle.privacy import make_directory
-from volstream.base.model.locations import LOOPBACK
+from volstream.base.model.paths import LOOPBACK
+from volstream.base.privacy import make_directory
 from volstream.errors import EngineError, InvalidValueError
 from volstream.spark.engine import record
 from volstream.spark.engine.lock import present_owner
@@ -100,7 +100,7 @@ def _host(url: str) -> str | None:
 
 def _serves(address: EngineAddress) -> bool:
     """True if the engine accepts clients. Checks that its JVM has the port, because clients send it the token and trust it."""
-    return not address.ending and address.missing() is None and identity.listens(address.jvm_pid, address.port)
+    return not address.ending and address.missing() is None and processes.listens(address.jvm_pid, address.port)
 
 
 def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:

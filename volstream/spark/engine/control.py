@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from volstream.base import processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
 from volstream.errors import EngineBusyError, InvalidStateError
 from volstream.spark.engine import record
 from volstream.spark.engine.lock import Owner, present_owner
@@ -47,7 +47,7 @@ def engine_status(settings: Settings) -> EngineStatus | None:
     owner = present_owner(settings)
     if owner is None:
         return None
-    up_seconds = identity.seconds_up(owner.pid)
+    up_seconds = processes.seconds_up(owner.pid)
     address = record.read(settings)
     if address is None or address.engine_pid != owner.pid:
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
@@ -96,7 +96,7 @@ def _signal(owner: Owner) -> None:
 
 def _end_orphan(address: EngineAddress | None) -> bool:
     """Ends a JVM whose owner died."""
-    if address is None or not identity.is_alive(address.jvm_pid, address.jvm_started):
+    if address is None or not processes.is_alive(address.jvm_pid, address.jvm_started):
         return False
     try:
         psutil.Process(address.jvm_pid).kill()

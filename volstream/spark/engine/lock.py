@@ -11,9 +11,9 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from volstream.base import processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
-from volstream.base.lifecycle.privacy import make_directory
+from volstream.base.privacy import make_directory
 from volstream.spark.jvm.address import Kind
 
 
@@ -32,11 +32,11 @@ class Owner:
     @classmethod
     def current_process(cls, kind: Kind) -> Owner:
         """Returns this process as an owner."""
-        return cls(os.getpid(), identity.name_of_start(os.getpid()), kind)
+        return cls(os.getpid(), processes.name_of_start(os.getpid()), kind)
 
     def is_alive(self) -> bool:
         """True if the process is still running."""
-        return identity.is_alive(self.pid, self.started)
+        return processes.is_alive(self.pid, self.started)
 
 
 class HomeLock:

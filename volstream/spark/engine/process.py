@@ -9,9 +9,9 @@ import signal
 import time
 from collections.abc import Callable
 
+from volstream.base import processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.errors import EngineBusyError, EngineError, InterruptedByUserError
 from volstream.spark.engine import record
 from volstream.spark.engine.lock import HomeLock, Owner, present_owner
@@ -167,7 +167,7 @@ class Engine:
     def _end_orphan(self) -> None:
         """Ends the JVM of an earlier owner, which must never write at the same time as ours."""
         earlier = record.read(self._settings)
-        if earlier is None or not identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
+        if earlier is None or not processes.is_alive(earlier.jvm_pid, earlier.jvm_started):
             return
         try:
             os.kill(earlier.jvm_pid, signal.SIGKILL)
@@ -177,7 +177,7 @@ class Engine:
             raise _undying(earlier) from error
         deadline = time.monotonic() + _KILLED_SECONDS
         # Not `psutil.wait`: a zombie, which a container may never reap, cannot write either.
-        while identity.is_alive(earlier.jvm_pid, earlier.jvm_started):
+        while processes.is_alive(earlier.jvm_pid, earlier.jvm_started):
             if time.monotonic() >= deadline:
                 raise _undying(earlier)
             if self._stop.wait(_POLL_SECONDS):

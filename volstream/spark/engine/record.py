@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from volstream.base.config import Settings
-from volstream.base.lifecycle.privacy import write_private
+from volstream.base.privacy import write_private
 from volstream.spark.jvm.address import EngineAddress
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from volstream.base.lifecycle import identity
-from volstream.base.model.locations import without_secrets
+from volstream.base import processes
+from volstream.base.model.paths import without_secrets
 
 #: The owner of an engine: the daemon, or a separate process that ends when unused.
 Kind = Literal["daemon", "background"]
@@ -41,9 +41,9 @@ class EngineAddress:
 
     def missing(self) -> str | None:
         """Returns which of the two processes died; None if both are alive."""
-        if not identity.is_alive(self.jvm_pid, self.jvm_started):
+        if not processes.is_alive(self.jvm_pid, self.jvm_started):
             return f"its JVM (pid {self.jvm_pid}) ended"
-        if not identity.is_alive(self.engine_pid, self.engine_started):
+        if not processes.is_alive(self.engine_pid, self.engine_started):
             return f"its process (pid {self.engine_pid}) ended"
         return None
 

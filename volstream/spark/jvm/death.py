@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from volstream.base.lifecycle import identity
+from volstream.base import processes
 from volstream.errors import EngineError
 from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import Address, EngineAddress
@@ -92,13 +92,13 @@ def noted_cause(address: Address) -> str | None:
     if not isinstance(address, EngineAddress) or not address.logs:
         return None
     deadline = time.monotonic() + _NOTE_SECONDS
-    while not identity.is_alive(address.jvm_pid, address.jvm_started):
+    while not processes.is_alive(address.jvm_pid, address.jvm_started):
         present = log_file.jvm_log(Path(address.logs))
         for log in (present, present.with_name(f"{present.name}.1")):  # the next JVM may have started a new log
             match = re.search(f"^{re.escape(_mark(address.jvm_pid))}(.*)$", log_file.last_lines(log), re.MULTILINE)
             if match:
                 return match[1]
-        if time.monotonic() >= deadline or not identity.is_alive(address.engine_pid, address.engine_started):
+        if time.monotonic() >= deadline or not processes.is_alive(address.engine_pid, address.engine_started):
             return None
         # There is nothing to stop here: the caller's operation has failed already.
         time.sleep(_LOOK_SECONDS)

@@ -13,11 +13,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from volstream.base import config
+from volstream.base import config, processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
-from volstream.base.lifecycle.privacy import make_directory, write_private
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.privacy import make_directory, write_private
+from volstream.base.threads import Stop
 from volstream.errors import InterruptedByUserError
 from volstream.spark.jvm import archive, command, connectors, jars, java, log_file
 from volstream.spark.jvm.address import EngineAddress, Kind
@@ -64,7 +63,7 @@ class JvmServer:
             token=self.token,
             kind=kind,
             engine_pid=os.getpid(),
-            engine_started=identity.name_of_start(os.getpid()),
+            engine_started=processes.name_of_start(os.getpid()),
             jvm_pid=self.pid,
             jvm_started=self.started,
             http_port=http_port,
@@ -159,7 +158,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             # Ctrl-C in a terminal is for this process: the JVM has to serve until the current work is done.
             start_new_session=True,
         )
-    return JvmServer(process, identity.name_of_start(process.pid), port, token, files.log)
+    return JvmServer(process, processes.name_of_start(process.pid), port, token, files.log)
 
 
 def _prepare(settings: Settings, files: Files, properties: dict[str, str]) -> None:
@@ -191,7 +190,7 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
                 raise _EndedError(f"its JVM ended with status {server.poll()}")
             if time.monotonic() >= deadline:
                 raise _EndedError("it did not answer in time (engine_start_seconds)")
-            if heartbeat is None and identity.listens(server.pid, server.port):
+            if heartbeat is None and processes.listens(server.pid, server.port):
                 heartbeat = Heartbeat(LocalChannelBuilder(server.port, server.token))
             if heartbeat is not None and heartbeat.send(_ANSWER_SECONDS).served():
                 return

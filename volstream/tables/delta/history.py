@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from volstream.base.lifecycle import faults
+from volstream.base import faults
 from volstream.tables.delta.log import (
     actions,
     checkpoint_files,

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import pyarrow as pa
 from pyarrow import fs
 
-from volstream.base.lifecycle.disks import disk_error, sync
 from volstream.base.model.text import first_line
+from volstream.base.processes import disk_error, sync
 from volstream.errors import DependencyError, InvalidValueError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
 from volstream.files.storage.local import entries_of, held_directory, open_regular, time_of

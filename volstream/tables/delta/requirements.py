@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.schema import Schema
+from deltalake import DeltaTable, Schema
 
 from volstream.tables.delta.columns import CHARACTERS, is_char, length_of
 from volstream.tables.delta.log import is_on

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volstream.base.lifecycle import faults
+from volstream.base import faults
 from volstream.base.model.names import quote
 from volstream.errors import DependencyError
 from volstream.sql.text import table_at

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from volstream.base.lifecycle import faults
+from volstream.base import faults
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.tables.delta.native import DataFile, NativeTable, View
 from volstream.tables.delta.opened import OpenTable

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 from volstream.api.statements.registration import register
 from volstream.base.config import Settings
 from volstream.base.definitions import QueueType
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.catalog.leases import REGISTRATION
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError
 from volstream.jobs.home import Home as OpenHome

@@ -12,8 +12,7 @@ from tests.directories import Directory
 from tests.folders import FileWriter
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume, VolumeSpec
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint
+from volstream.base.model.hints import Hint, HintSet
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.changes.directory import table

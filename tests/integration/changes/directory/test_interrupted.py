@@ -6,8 +6,7 @@ import pytest
 
 from tests.integration.changes.directory.conftest import Keeping
 from tests.ordered import Bucket
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import KeyHint, SubtreeHint
+from volstream.base.model.hints import HintSet, KeyHint, SubtreeHint
 from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.changes.directory.writer import Counts
 from volstream.errors import StorageError

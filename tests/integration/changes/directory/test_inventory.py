@@ -14,11 +14,9 @@ import pytest
 from tests.inventories import Reported, report
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume, VolumeSpec
-from volstream.base.model.files import FileInfo
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import KeyHint
+from volstream.base.model.hints import HintSet, KeyHint
 from volstream.base.model.names import Name
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Selection
 from volstream.catalog import Catalog
 from volstream.changes.directory import inventory as inventories
 from volstream.changes.directory import table

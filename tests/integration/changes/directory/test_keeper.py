@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.changes.directory.conftest import Keeping
 from tests.waiting import eventually
-from volstream.base.model.files import FileInfo
 from volstream.base.model.hints import KeyHint, SubtreeHint
+from volstream.base.model.paths import FileInfo
 from volstream.changes.directory.writer import Counts
 from volstream.errors import StorageError
 from volstream.files.storage import open_store

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.changes.directory import listing as listings
 from volstream.changes.directory import table
 from volstream.changes.directory.listing import _pairs, list_to, listed_in

@@ -13,7 +13,7 @@ import pytest
 from tests.ordered import Bucket
 from tests.storm.power import Power
 from tests.storm.preload import Preload
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection
 from volstream.changes.directory import shards
 from volstream.changes.directory.listing import listed_in
 from volstream.changes.directory.shards import ShardedListing

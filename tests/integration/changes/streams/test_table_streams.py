@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.integration.conftest import Home
-from volstream.base.lifecycle.identity import new_owner
+from volstream.base.processes import new_owner
 from volstream.catalog.leases import of_creation
 from volstream.errors import (
     AlreadyExistsError,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.forked import Forked
 from tests.tails import no_spark
 from volstream.base import config
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.jobs.home import Home
 from volstream.server.daemon.sources import SourceWorkers
 from volstream.server.daemon.tails import Committer

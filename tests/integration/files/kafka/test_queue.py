@@ -15,8 +15,8 @@ from tests.broker import Broker, running
 from tests.integration.files.kafka.conftest import Kept
 from tests.waiting import eventually
 from volstream.api.objects.sql import rows as rows_of
-from volstream.base.model.checks import CheckState
 from volstream.base.model.hints import KeyHint, ObjectHint, SubtreeHint
+from volstream.base.model.work import CheckState
 from volstream.errors import InvalidValueError, QueueError
 from volstream.files.queues.base import Message, QueueSpec
 from volstream.files.queues.kafka import KafkaQueue

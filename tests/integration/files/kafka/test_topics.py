@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 from tests import raw_kafka
 from tests.integration.files.kafka.conftest import Kept
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.catalog.leases import of_commits, of_source
 from volstream.errors import AlreadyExistsError, FencedError, InvalidStateError, InvalidValueError, NotFoundError, TailFullError
 from volstream.files.kafka.client import TopicReader

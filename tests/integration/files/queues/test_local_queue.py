@@ -17,7 +17,7 @@ import pytest
 
 from tests.waiting import eventually
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, SubtreeHint
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection
 from volstream.errors import QueueError
 from volstream.files.queues import watch
 from volstream.files.queues.base import QueueSettings, QueueSpec

@@ -22,8 +22,8 @@ from tests.waiting import eventually
 from volstream.api.objects.sources import RETENTION_POLICY
 from volstream.api.session import Session
 from volstream.base.config import Settings
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.errors import (
     AlreadyExistsError,
     DependencyError,

@@ -26,10 +26,10 @@ from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import FileJob, Function, JobState, Source, SourceType
-from volstream.base.lifecycle.hosts import token_of
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.base.model.work import Target
+from volstream.base.privacy import token_of
+from volstream.base.threads import Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import SqlError

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.server.console.collectors import Empty
 from tests.integration.server.working import working
 from tests.waiting import eventually
-from volstream.base.lifecycle.hosts import token_of
+from volstream.base.privacy import token_of
 from volstream.client import Client
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.jobs.lease import held

@@ -18,8 +18,8 @@ from tests.integration.server.console.collectors import Empty
 from tests.integration.server.working import working
 from tests.waiting import eventually
 from volstream.base.definitions import QueueType
-from volstream.base.lifecycle.hosts import token_of
 from volstream.base.model.work import BatchState
+from volstream.base.privacy import token_of
 from volstream.errors import StreamBusyError
 from volstream.jobs.lease import held
 from volstream.ops.inspection.settings import shown_settings

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from tests.integration.server.console.collectors import Empty
 from volstream.base.definitions import QueueType
-from volstream.base.lifecycle.hosts import token_of
 from volstream.base.model.names import Name
+from volstream.base.privacy import token_of
 from volstream.files.volumes import posted
 from volstream.ops.inspection.details import described
 from volstream.server.console.app import Console

@@ -22,7 +22,7 @@ from tests.integration.server.console.collectors import Empty
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import FileJob, Volume
-from volstream.base.lifecycle.hosts import token_of
+from volstream.base.privacy import token_of
 from volstream.catalog import Catalog
 from volstream.catalog.tables import batches, digest, failures, intents, job_totals, plans, refreshes, streams
 from volstream.changes.directory import table

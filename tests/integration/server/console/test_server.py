@@ -21,8 +21,8 @@ from tests.certificates import certificate
 from tests.integration.server.console.collectors import Empty
 from tests.waiting import eventually
 from volstream.base import config
-from volstream.base.lifecycle.hosts import certificate_of
 from volstream.base.log import get
+from volstream.base.privacy import certificate_of
 from volstream.errors import InvalidValueError, PortInUseError
 from volstream.server.console import server as module
 from volstream.server.console.app import probes

@@ -21,9 +21,9 @@ from tests.waiting import eventually
 from volstream.api.objects.all import Objects
 from volstream.base import config
 from volstream.base.definitions import PAUSED_BY_USER, FileJob, JobState
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.base.model.work import Target
+from volstream.base.threads import Stop
 from volstream.catalog.alerts import AlertCause
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome

@@ -15,10 +15,9 @@ from tests.waiting import eventually
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.definitions import QueueType, Volume, VolumeSpec
-from volstream.base.model.files import FileInfo, Finding
 from volstream.base.model.hints import ObjectHint
 from volstream.base.model.names import Name
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.catalog import Catalog
 from volstream.catalog.leases import of_volume
 from volstream.changes.directory import keeper

@@ -17,8 +17,8 @@ from tests import tails
 from tests.tails import committed
 from tests.waiting import eventually
 from volstream.base.config import Settings
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
+from volstream.base.threads import Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.jobs.home import Home
 from volstream.server.daemon.tails import Committer

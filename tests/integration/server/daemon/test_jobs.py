@@ -24,9 +24,9 @@ from tests.waiting import eventually
 from volstream.api.statements.jobs import StatementRunner
 from volstream.base import config
 from volstream.base.definitions import Job, JobState
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.names import Name
 from volstream.base.model.work import FailureState
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config, log
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.errors import FencedError, StorageError

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily
 
 from volstream.api.session import Session
 from volstream.base.config import Settings
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.cli.main import GROUPS, volstream
 from volstream.server.daemon.alerts import AlertService
 from volstream.server.daemon.ingest import IngestServer

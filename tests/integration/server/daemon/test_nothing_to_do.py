@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import Place, session_on
 from tests.interrupts import meanwhile
 from volstream.base.definitions import JobState
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.errors import InterruptedByUserError, VolstreamError
 from volstream.server.daemon.jobs import Scheduler
 

@@ -12,7 +12,7 @@ from tests.integration.server.working import working
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
-from volstream.base.definitions.volume import DEFAULT_VIRTUAL_CLUSTER
+from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.work import ActionState, AuditEntry
 from volstream.errors import InvalidStateError
 from volstream.server.console.work import TaskBody, Work

@@ -18,10 +18,9 @@ import psutil
 import pytest
 
 from tests.waiting import eventually
-from volstream.base import config
+from volstream.base import config, processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.errors import EngineBusyError, EngineError, EngineLostError, JavaError
 from volstream.spark.engine import record
 from volstream.spark.engine.attach import attach
@@ -81,7 +80,7 @@ def attached(settings: Settings) -> EngineAddress:
 
 
 def jvm_lives(address: EngineAddress) -> bool:
-    return identity.is_alive(address.jvm_pid, address.jvm_started)
+    return processes.is_alive(address.jvm_pid, address.jvm_started)
 
 
 def one(gateway: SparkGateway) -> int:

@@ -12,7 +12,7 @@ from tests.integration.conftest import metastore_problems
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.errors import InvalidStateError, SqlError
 from volstream.spark.engine.process import Engine
 from volstream.spark.session import SparkGateway

@@ -12,7 +12,7 @@ import pytest
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Stop
 from volstream.errors import NotFoundError, SqlError
 from volstream.spark.engine.process import Engine
 from volstream.spark.jvm import jars

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Hint, KeyHint, SubtreeHint
-from volstream.base.model.selection import Selection
+from volstream.base.model.hints import Hint, HintSet, KeyHint, SubtreeHint
+from volstream.base.model.paths import Selection
 
 ALL = Selection(ignores=())
 PATHS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join)

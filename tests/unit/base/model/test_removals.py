@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.base.model.removals import RemovalLimit
+from volstream.base.model.work import RemovalLimit
 from volstream.errors import InvalidValueError
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import Selection
 
 
 @pytest.mark.parametrize("path", [".hidden", "a/.hidden", "a~", "a.tmp", "x/b.part", "b.crdownload", ".git/a", "a/.b/c"])

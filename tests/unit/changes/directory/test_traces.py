@@ -17,10 +17,9 @@ import pytest
 
 from tests.objects import NOW
 from volstream.base.definitions import QueueType, Volume
-from volstream.base.model.files import FileInfo
-from volstream.base.model.hint_set import HintSet
-from volstream.base.model.hints import Rejection
+from volstream.base.model.hints import HintSet, Rejection
 from volstream.base.model.names import Name
+from volstream.base.model.paths import FileInfo
 from volstream.changes.directory import table
 from volstream.changes.directory.confirm import Confirm, Observations
 from volstream.changes.directory.difference import compare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.base.model.checks import CheckState
+from volstream.base.model.work import CheckState
 from volstream.files.providers.google.wiring import Notification, notification_check
 
 TOPIC = "projects/p/topics/t"

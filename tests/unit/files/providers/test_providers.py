@@ -12,9 +12,9 @@ import pytest
 from tests.plugins import pretend_installed
 from volstream.base import config, plugins
 from volstream.base.definitions import ConnectionOptions, ConnectionType, QueueType, VolumeSpec
+from volstream.base.definitions.objects import PROVIDERS
 from volstream.base.definitions.options import read
 from volstream.base.model.names import Name
-from volstream.base.model.providers import PROVIDERS
 from volstream.catalog import Catalog
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers import own, provider_by, provider_of

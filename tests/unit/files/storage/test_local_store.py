@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from volstream.base.model.files import FileInfo, Finding
-from volstream.base.model.selection import Selection
+from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageDeniedError, StorageError
 from volstream.files.storage import local
 from volstream.files.storage.base import HasLocalPaths

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.base.model.locations import did_you_mean, file_uri, local_path, quote_path, without_secrets
+from volstream.base.model.paths import did_you_mean, file_uri, local_path, quote_path, without_secrets
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws.store import S3Store

@@ -19,7 +19,7 @@ import pydantic
 import pydantic.dataclasses
 import pytest
 
-from volstream.base.model.documents import to_json
+from volstream.base.model.text import to_json
 from volstream.errors import InvalidValueError
 from volstream.functions.bounds import Bounds
 from volstream.functions.inferred import Inference

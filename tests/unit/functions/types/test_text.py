@@ -10,7 +10,7 @@ from uuid import UUID
 import pandas as pd
 import pytest
 
-from volstream.base.model.documents import to_json
+from volstream.base.model.text import to_json
 from volstream.functions.types.text import as_json, as_text, strict_json
 
 VALUES: list[tuple[Any, str, str]] = [

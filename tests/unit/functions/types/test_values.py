@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from volstream.base.model.documents import to_json
+from volstream.base.model.text import to_json
 from volstream.functions.types.convert import python_values
 from volstream.functions.types.text import document_values
 

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from volstream.base.model.locations import LOOPBACK
+from volstream.base.model.paths import LOOPBACK
 from volstream.server.console.access import Access
 from volstream.server.console.answers import refusal
 

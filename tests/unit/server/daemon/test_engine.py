@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.waiting import eventually
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
+from volstream.base.threads import Backoff, Stop
 from volstream.errors import EngineError, EngineLostError, InterruptedByUserError, InvalidValueError, JavaError, VolstreamError
 from volstream.server.daemon.engine import EmbeddedEngine, RemoteEngine
 from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress

@@ -14,8 +14,8 @@ import pytest
 from tests import objects
 from tests.waiting import eventually
 from volstream.base import config
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.model.work import PlanState
+from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from volstream.base import config
-from volstream.base.lifecycle import identity
+from volstream.base import config, processes
 from volstream.errors import EngineError, InvalidValueError
 from volstream.spark.engine import record
 from volstream.spark.engine.attach import attach, remote_address, start
@@ -62,7 +61,7 @@ def test_an_engine_whose_port_belongs_to_another_process_is_not_attached_to(tmp_
             record.write(settings, address)
             assert attach(settings) == address
             with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
-                started = identity.name_of_start(jvm.pid)
+                started = processes.name_of_start(jvm.pid)
                 record.write(settings, dataclasses.replace(address, jvm_pid=jvm.pid, jvm_started=started))
                 with pytest.raises(EngineError, match="did not start in time"):
                     attach(settings)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from volstream.base import config
+from volstream.base import config, processes
 from volstream.base.config import Settings
-from volstream.base.lifecycle import identity
 from volstream.errors import InvalidStateError
 from volstream.spark.engine import record
 from volstream.spark.engine.attach import attach
@@ -81,7 +80,7 @@ def test_the_engine_of_a_daemon_is_not_stopped_without_it(settings: Settings) ->
 
 def test_stopping_ends_a_jvm_whose_owner_is_gone(settings: Settings) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as orphan:
-        record.write(settings, address(orphan.pid, identity.name_of_start(orphan.pid)))
+        record.write(settings, address(orphan.pid, processes.name_of_start(orphan.pid)))
         assert stop_engine(settings) is True
         assert orphan.wait(10) == -9
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from volstream.base.lifecycle import identity
+from volstream.base import processes
 from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
 from volstream.spark.jvm.death import cause_of, note, noted_cause
@@ -42,7 +42,7 @@ def test_the_status_and_the_logs_reveal_the_cause(tmp_path: Path, status: int, j
 
 def test_a_client_finds_the_cause_recorded_by_the_owner_even_if_the_next_jvm_runs(tmp_path: Path) -> None:
     me = os.getpid()
-    address = EngineAddress(1, "t", "daemon", me, identity.name_of_start(me), 2**22 - 1, "", logs=str(tmp_path))
+    address = EngineAddress(1, "t", "daemon", me, processes.name_of_start(me), 2**22 - 1, "", logs=str(tmp_path))
     log_file.jvm_log(tmp_path).write_text("last words\n")
     note(tmp_path, address.jvm_pid, "it was killed by signal 9 (SIGKILL)")
     assert noted_cause(address) == "it was killed by signal 9 (SIGKILL)"
@@ -52,6 +52,6 @@ def test_a_client_finds_the_cause_recorded_by_the_owner_even_if_the_next_jvm_run
 
 def test_no_cause_is_given_for_a_running_orphaned_or_remote_jvm(tmp_path: Path) -> None:
     me = os.getpid()
-    lives = EngineAddress(1, "t", "daemon", me, identity.name_of_start(me), me, identity.name_of_start(me), logs=str(tmp_path))
+    lives = EngineAddress(1, "t", "daemon", me, processes.name_of_start(me), me, processes.name_of_start(me), logs=str(tmp_path))
     gone = dataclasses.replace(lives, jvm_pid=2**22 - 1, engine_pid=2**22 - 1)
     assert [noted_cause(one) for one in (lives, gone, RemoteAddress("sc://x:1"))] == [None, None, None]

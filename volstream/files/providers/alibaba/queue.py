@@ -23,7 +23,7 @@ from mns.mns_http import RequestInternal
 from mns.mns_request import BatchReceiveMessageRequest, GetQueueAttributesRequest, GetQueueAttributesResponse
 from mns.mns_xml_handler import BatchRecvMessageDecoder
 
-from volstream.base.model.locations import without_secrets
+from volstream.base.model.paths import without_secrets
 from volstream.errors import InvalidValueError, QueueError, StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.alibaba import credentials, events

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC
 from typing import Any
 
-from volstream.base.model.files import printable
+from volstream.base.model.paths import printable
 from volstream.errors import StorageError
 from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials, is_own

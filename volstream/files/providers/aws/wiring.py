@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from volstream.base.model.checks import Check, CheckState
+from volstream.base.model.work import Check, CheckState
 from volstream.errors import DependencyError
 from volstream.files.providers.access import Access
 from volstream.files.providers.aws.credentials import client, errors

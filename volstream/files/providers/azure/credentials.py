@@ -34,7 +34,7 @@ from azure.storage.blob import (
 from requests.adapters import HTTPAdapter
 
 from volstream.base import config
-from volstream.base.model.locations import LOOPBACK
+from volstream.base.model.paths import LOOPBACK
 from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import DOMAINS

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.model.locations import without_secrets
+from volstream.base.model.paths import without_secrets
+from volstream.base.threads import Backoff
 from volstream.errors import InvalidValueError, QueueError
 from volstream.files.providers.access import Access
 from volstream.files.providers.azure import credentials, events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volstream.base.model.checks import Check, CheckState
+from volstream.base.model.work import Check, CheckState
 from volstream.files.providers.access import Access
 from volstream.files.storage.bucket import BucketPlace
 

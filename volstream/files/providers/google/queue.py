@@ -20,7 +20,7 @@ from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from volstream.base.model.locations import without_secrets
+from volstream.base.model.paths import without_secrets
 from volstream.errors import InvalidValueError, QueueError
 from volstream.files.providers.access import Access
 from volstream.files.providers.google import credentials, events

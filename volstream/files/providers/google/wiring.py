@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from volstream.base.model.checks import Check, CheckState
+from volstream.base.model.work import Check, CheckState
 from volstream.errors import DependencyError
 from volstream.files.providers.access import Access
 from volstream.files.providers.google import credentials

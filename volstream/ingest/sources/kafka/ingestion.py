@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from volstream.base import faults
 from volstream.base.definitions import Source
-from volstream.base.lifecycle import faults
-from volstream.base.lifecycle.closeable import Closeable
+from volstream.base.threads import Closeable
 from volstream.errors import InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import commit, writer_of
 from volstream.ingest.sources.kafka.rows import new_messages, rows

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from volstream.base.definitions import Source
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.identity import new_owner
-from volstream.base.lifecycle.stop import Stop
 from volstream.base.log import get
+from volstream.base.processes import new_owner
+from volstream.base.threads import Backoff, Stop
 from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.leases import lease, of_source
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of

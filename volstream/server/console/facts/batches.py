@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from volstream.base.definitions import Job, SourceKind
-from volstream.base.lifecycle.identity import host_of
 from volstream.base.model.work import Batch, Plan, PlanKind
+from volstream.base.processes import host_of
 from volstream.catalog.failures import ANY
 from volstream.catalog.reports import Attempt
 from volstream.changes.directory import browse

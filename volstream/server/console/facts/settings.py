@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from volstream.base.model.checks import Check
+from volstream.base.model.work import Check
 from volstream.ops.inspection.settings import ShownSetting, shown_settings
 from volstream.server.console.facts import PageRequest
 

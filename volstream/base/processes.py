@@ -1,8 +1,10 @@
-"""Process names by which the same host can determine whether the process is still alive."""
+"""This process and others: names by which their lives can be told, descriptors, disks, and points at which tests kill."""
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import socket
 import sys
 import time
@@ -11,6 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import psutil
+
+from volstream.errors import DiskError
+
+# Process names by which the same host can determine whether the process is still alive.
 
 
 def new_owner() -> str:
@@ -96,3 +102,68 @@ def _boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
     except OSError:
         return ""
+
+
+# How many files and connections a process may have open.
+
+#: A server's own need is small; those who connect to it take the rest for a moment.
+_DESCRIPTORS = 16_384
+
+
+def raise_limit() -> None:
+    """Lets this process open as many files and connections as a server may need, up to the system's hard limit. Idempotent."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    maximum = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, maximum), hard))
+
+
+# Disks: errors of those that accept no more data, full or read-only, and what makes files survive a power cut.
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+#: Texts of these errors in messages of libraries that omit the number.
+_FULL_TEXTS = (*map(os.strerror, _FULL), "ENOSPC", "disk is full")
+_SEALED_TEXTS = (os.strerror(errno.EROFS), "EROFS")
+
+
+def disk_error(error: BaseException | str, what: str) -> DiskError | None:
+    """Returns the error for a full or read-only disk if ``error`` or its text indicates one; otherwise None.
+
+    Args:
+        what: name of what could not be written.
+    """
+    number, text = getattr(error, "errno", None), str(error)
+    if number in _FULL or any(fragment in text for fragment in _FULL_TEXTS):
+        return DiskError(f"No space left on the disk of {what}.", "Free space, then try again.")
+    if number == errno.EROFS or any(fragment in text for fragment in _SEALED_TEXTS):
+        return read_only_error(what)
+    return None
+
+
+def read_only_error(what: str) -> DiskError:
+    """Returns the error for a read-only disk, to which ``what`` could not be written."""
+    return DiskError(f"The disk of {what} is read-only.", "See the system's log, and mount it writable.")
+
+
+def is_read_only(path: Path) -> bool:
+    """True if an existing file or folder is on a read-only disk."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def user_name() -> str:
+    """Returns the name of the user whose rights this process has, or the number if it has no name."""
+    import pwd  # late: it is for Unix alone
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def sync(path: str) -> None:
+    """Makes a file's content, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.base.lifecycle.backoff import Backoff
+from volstream.base.threads import Backoff
 
 
 def test_delays_double_up_to_the_cap() -> None:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from volstream.base.lifecycle.backoff import Backoff
-from volstream.base.lifecycle.stop import Stop
-from volstream.base.lifecycle.supervisor import FailureTracker, Supervisor, ThreadFailure, is_transient, run_loop
+from volstream.base.threads import Backoff, FailureTracker, Stop, Supervisor, ThreadFailure, is_transient, run_loop
 from volstream.errors import QueueError, UserError
 
 FAST = Backoff(first_seconds=0.001, cap_seconds=0.002)

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from volstream.base.lifecycle.identity import is_alive, is_gone, listens, name_of_start, new_owner
+from volstream.base.processes import is_alive, is_gone, listens, name_of_start, new_owner
 
 
 def test_this_process_is_alive() -> None:
@@ -31,7 +31,7 @@ def test_two_owners_of_one_process_differ() -> None:
 
 
 def test_an_ended_process_is_gone() -> None:
-    code = "from volstream.base.lifecycle.identity import new_owner; print(new_owner())"
+    code = "from volstream.base.processes import new_owner; print(new_owner())"
     owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True).stdout
     assert is_gone(owner.strip())
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.threads import Stop, stop_on_signals
 
 
 def test_a_stop_stays_set_and_ends_every_wait() -> None:
@@ -36,7 +36,7 @@ def test_the_first_signal_sets_the_stop_and_the_handlers_are_restored() -> None:
 def test_the_second_signal_ends_the_process_at_once() -> None:
     code = """
 import os, signal, sys
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.threads import Stop, stop_on_signals
 stop = Stop()
 with stop_on_signals(stop, second=lambda: print("second", flush=True)):
     os.kill(os.getpid(), signal.SIGINT)
@@ -51,7 +51,7 @@ with stop_on_signals(stop, second=lambda: print("second", flush=True)):
 def test_signals_are_handled_while_the_main_thread_is_blocked() -> None:
     code = """
 import hashlib, os, signal, threading
-from volstream.base.lifecycle.stop import Stop, stop_on_signals
+from volstream.base.threads import Stop, stop_on_signals
 stop = Stop()
 def ask():
     os.kill(os.getpid(), signal.SIGTERM)

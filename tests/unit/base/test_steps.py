@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.waiting import eventually
-from volstream.base.lifecycle.steps import Steps
+from volstream.base.threads import Steps
 
 
 @pytest.fixture

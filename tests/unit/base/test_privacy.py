@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from volstream.base import config
-from volstream.base.lifecycle.privacy import keep_private, make_directory
-from volstream.base.model.checks import CheckState
+from volstream.base.model.work import CheckState
+from volstream.base.privacy import keep_private, make_directory
 from volstream.catalog import Catalog
 from volstream.cli.main import run
 from volstream.ops.inspection.doctor import home_check
