@@ -10,20 +10,17 @@ from sqlalchemy import select
 from volstream.base.definitions import Job, SourceKind, StatementJob, Stream, Volume
 from volstream.base.model.names import Name
 from volstream.catalog import definitions, tables
-from volstream.catalog.alerts import Alerts
+from volstream.catalog.alerts import Alerts, Conditions
 from volstream.catalog.audit import Audit
-from volstream.catalog.codes import Codes
-from volstream.catalog.conditions import Conditions
 from volstream.catalog.consumptions import Consumptions
 from volstream.catalog.database import Database
-from volstream.catalog.definitions import Definitions
+from volstream.catalog.definitions import Definitions, Locations
 from volstream.catalog.failures import Failures
-from volstream.catalog.history import History
 from volstream.catalog.leases import Leases
-from volstream.catalog.locations import Locations
 from volstream.catalog.outputs import Outputs
 from volstream.catalog.refreshes import Refreshes
-from volstream.catalog.reports import Reports
+from volstream.catalog.reports import Codes, Reports
+from volstream.catalog.upkeep import History
 
 
 class Catalog:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, bindparam, exists, func, select
 
+from volstream.base.definitions import Job
 from volstream.base.model.names import Name
-from volstream.base.model.work import BatchState
-from volstream.catalog.conditions import ConditionKind
-from volstream.catalog.database import Database, Version
+from volstream.base.model.work import BatchState, PlanState, groups
+from volstream.catalog.alerts import ConditionKind
+from volstream.catalog.database import MAX_BOUND, Database, Version
+from volstream.catalog.definitions import DefinitionCache, Definitions
+from volstream.catalog.failures import earliest_try, times
 from volstream.catalog.tables import (
     audit,
     batches,
@@ -18,6 +22,7 @@ from volstream.catalog.tables import (
     failures,
     job_totals,
     jobs,
+    plans,
     rejected,
     sources,
     streams,
@@ -92,3 +97,123 @@ def _by_first(rows: Sequence[Any]) -> dict[Any, list[Any]]:
     for row in rows:
         groups.setdefault(row[0], []).append(row)
     return groups
+
+
+# Finds jobs that may have work, whichever process gave it to them: one query for all, run only after a commit.
+
+
+class AgendaEntry(NamedTuple):
+    """What decides whether a job has work.
+
+    Attributes:
+        offset, initial: of its stream.
+        source_id, newest: its volume, and the number of the newest refresh; None: it reads no volume, or this is dropped.
+        has_plan: a plan is open.
+        next_try: when a failed file is due; None: none is.
+        has_condition: something is said to be wrong with the job.
+    """
+
+    id: str
+    revision: int
+    offset: int | None
+    initial: bool | None
+    source_id: str | None
+    newest: int | None
+    has_plan: bool
+    next_try: datetime | None
+    has_condition: bool
+
+    @property
+    def has_news(self) -> bool:
+        """True if the volume was refreshed since the stream was read."""
+        return self.newest is not None and self.newest > (self.offset or 0)
+
+    def may_have_work(self, now: datetime) -> bool:
+        """True if there may be work. Does not see rows of files that left the volume unnoticed."""
+        return (
+            self.newest is None
+            or self.has_news
+            or bool(self.initial and self.offset is not None)
+            or self.has_plan
+            or self.is_due(now)
+        )
+
+    def is_due(self, now: datetime) -> bool:
+        """True if a failed file is to be tried again."""
+        return self.next_try is not None and self.next_try <= now
+
+
+class Agenda:
+    """The jobs of a catalog, and which of them may have new work. For use by one thread.
+
+    Attributes:
+        jobs: by id, as of the last look at all.
+        entries: by the jobs' ids, as of the last look at each.
+    """
+
+    def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
+        self.jobs: Mapping[str, Job] = {}
+        self.entries: dict[str, AgendaEntry] = {}
+        self._database = database
+        self._copies = DefinitionCache(definitions)
+        self._of_volumes: Mapping[str, set[str]] = {}
+        self._version: Version | None = None
+
+    def changed(self) -> Set[str]:
+        """Looks at all jobs, if there was a commit. Returns the ids of those that may have new work. Raises CatalogError."""
+        version = self._database.version()
+        if version == self._version:
+            return set()
+        rows = self._database.rows(_ENTRIES, **times(datetime.now(UTC)))
+        found = {entry.id: entry for entry in map(AgendaEntry._make, rows)}
+        self._copies.follow({entry.id: entry.revision for entry in found.values()})
+        self.jobs = self._copies.all
+        before, self.entries = self.entries, found
+        self._version = version
+        self._of_volumes = {}
+        for entry in self.entries.values():
+            if entry.source_id is not None:
+                self._of_volumes.setdefault(entry.source_id, set()).add(entry.id)
+        return {identity for identity, entry in self.entries.items() if before.get(identity) != entry}
+
+    def look(self, ids: Set[str]) -> None:
+        """Looks at some jobs. Raises CatalogError."""
+        for some in groups(ids, MAX_BOUND):
+            found = map(AgendaEntry._make, self._database.rows(_SOME_ENTRIES, some=some, **times(datetime.now(UTC))))
+            self.entries |= {entry.id: entry for entry in found}
+
+    def in_turn(self, since: Mapping[str, float]) -> Sequence[Job]:
+        """Returns jobs in the order in which they are to run: those of high priority first, then those that have waited longest.
+
+        Args:
+            since: when each began to wait, by id.
+        """
+        known = [(-self.jobs[job_id].priority, at, job_id) for job_id, at in since.items() if job_id in self.jobs]
+        return [self.jobs[job_id] for _, _, job_id in sorted(known)]
+
+    def is_outdated(self, job_id: str) -> bool:
+        """Returns whether a job in ``jobs`` was changed since it was read, as far as is known."""
+        entry = self.entries.get(job_id)
+        return entry is not None and entry.revision != self._copies.revisions.get(job_id)
+
+    def of_volumes(self, ids: Set[str]) -> Set[str]:
+        """Returns the ids of the jobs that read some volumes."""
+        return {job_id for volume_id in ids for job_id in self._of_volumes.get(volume_id, ())}
+
+
+_ENTRIES = (
+    select(
+        jobs.c.id,
+        jobs.c.revision,
+        streams.c.offset,
+        streams.c.initial,
+        volumes.c.id.label("source_id"),
+        volumes.c.refresh_count.label("newest"),
+        exists().where(plans.c.stream_id == jobs.c.stream_id, plans.c.state == PlanState.OPEN).label("has_plan"),
+        earliest_try(jobs.c.id).scalar_subquery().label("next_try"),
+        exists().where(conditions.c.about == ConditionKind.JOB, conditions.c.subject == jobs.c.id).label("has_condition"),
+    )
+    .outerjoin(streams, streams.c.id == jobs.c.stream_id)
+    .outerjoin(volumes, volumes.c.id == streams.c.source_id)
+)
+_SOME_ENTRIES = _ENTRIES.where(jobs.c.id.in_(bindparam("some", expanding=True)))

@@ -37,8 +37,7 @@ from volstream.catalog.database import Database
 from volstream.catalog.definitions import CHANGE_JOB, LOCK_JOB, check_current
 from volstream.catalog.failures import activate, drop_pending, make_due
 from volstream.catalog.reports import TOTALS, UNFINISHED, counted_by
-from volstream.catalog.rows import from_row, to_row
-from volstream.catalog.tables import batches, intents, job_counts, job_totals, jobs, plans, streams
+from volstream.catalog.tables import batches, from_row, intents, job_counts, job_totals, jobs, plans, streams, to_row
 from volstream.errors import FencedError, InvalidStateError, StreamBusyError
 
 T = TypeVar("T")

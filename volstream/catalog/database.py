@@ -36,8 +36,7 @@ from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from volstream.base import faults
 from volstream.base.privacy import make_directory
 from volstream.base.processes import disk_error, is_read_only, read_only_error
-from volstream.catalog.rows import from_row
-from volstream.catalog.tables import identity, metadata
+from volstream.catalog.tables import from_row, identity, metadata
 from volstream.errors import CatalogDiskError, CatalogError, InvalidValueError
 
 T = TypeVar("T")

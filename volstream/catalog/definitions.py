@@ -13,9 +13,10 @@ from sqlalchemy import Select, Table, bindparam, delete, select, update
 from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
 from volstream.base.model.names import Name, similar
 from volstream.base.model.work import groups
-from volstream.catalog import conditions, tables
+from volstream.catalog import alerts, tables
+from volstream.catalog.alerts import ConditionKind, note
 from volstream.catalog.database import MAX_BOUND, Database, ReadSnapshot
-from volstream.catalog.rows import from_row, to_row
+from volstream.catalog.tables import from_row, tails, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, JobChangedError, NotFoundError
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
@@ -289,4 +290,39 @@ def note_ended(database: Database, job: Job, outcome: str | None, failed: str | 
     with database.transaction() as transaction:
         values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
         transaction.execute(CHANGE_JOB, {"this": job.id, **values})
-        conditions.note(transaction, conditions.ConditionKind.JOB, job.id, failed)
+        alerts.note(transaction, alerts.ConditionKind.JOB, job.id, failed)
+
+
+# Where tables are, by name: those outside of the warehouse, those for which rows arrive one by one, those in a metastore.
+
+
+class Locations:
+    """Rows of ``links``, ``tails`` or ``registrations``.
+
+    ``where`` is the metastore, for ``registrations``. Links are not in the warehouse: writers there must not choose where jobs
+    write.
+    """
+
+    def __init__(self, database: Database, table: Table) -> None:
+        self._database = database
+        self._table = table
+
+    def list(self, **where: str) -> Mapping[Name, str]:
+        """Returns the locations of the tables, by name."""
+        query = select(self._table).filter_by(**where).order_by("name")
+        return {Name.parse(row.name): row.location for row in self._database.rows(query)}
+
+    def put(self, name: Name, location: str, **where: str) -> None:
+        """Records where a table is."""
+        key = {"name": str(name), **where}
+        other = delete(self._table).filter_by(**key).where(self._table.c.location != location)
+        with self._database.transaction() as transaction:
+            transaction.execute(other)
+            self._database.add_missing(transaction, self._table, [*key], [{**key, "location": location}])
+
+    def remove(self, name: Name, **where: str) -> None:
+        """Removes a table's record, if there is one."""
+        with self._database.transaction() as transaction:
+            transaction.execute(delete(self._table).filter_by(name=str(name), **where))
+            if self._table is tails:
+                note(transaction, ConditionKind.TABLE, str(name), None)

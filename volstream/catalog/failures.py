@@ -15,8 +15,7 @@ from volstream.base.definitions import Job
 from volstream.base.model.work import ACTIVE, CLOCK_SKEW, WAITING, Failure, FailureKind, FailureState, groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.definitions import check_current
-from volstream.catalog.rows import to_row
-from volstream.catalog.tables import digest, failures, intents, writable
+from volstream.catalog.tables import digest, failures, intents, to_row, writable
 from volstream.errors import FencedError
 
 #: States of failures that are retried automatically.

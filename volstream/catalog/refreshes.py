@@ -15,8 +15,18 @@ from volstream.base.definitions import SourceKind, StreamMode
 from volstream.base.model.hints import Rejection, unusable
 from volstream.base.model.work import Completeness, PlanState, Refresh
 from volstream.catalog.database import Database
-from volstream.catalog.rows import from_row
-from volstream.catalog.tables import digest, key_checks, plans, reconciles, refreshes, rejected, streams, volume_totals, volumes
+from volstream.catalog.tables import (
+    digest,
+    from_row,
+    key_checks,
+    plans,
+    reconciles,
+    refreshes,
+    rejected,
+    streams,
+    volume_totals,
+    volumes,
+)
 
 #: Number of full listings kept on record per volume.
 _KEPT = 100

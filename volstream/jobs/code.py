@@ -17,7 +17,7 @@ from volstream.base.definitions import FileJob, Write
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_age
 from volstream.catalog import Catalog
-from volstream.catalog.codes import BatchCode, CodeVersion
+from volstream.catalog.reports import BatchCode, CodeVersion
 from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.stores import LEDGER

@@ -17,7 +17,7 @@ from volstream.base.model.names import Name
 from volstream.base.processes import host_of, new_owner
 from volstream.base.threads import Stop
 from volstream.catalog import Catalog, leases
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import (
     CatalogError,

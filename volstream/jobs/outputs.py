@@ -52,7 +52,7 @@ from volstream.base.model.text import counted, first_line
 from volstream.base.model.work import Batch, Intent, Plan
 from volstream.base.threads import map_at_once
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.outputs import Output, OutputState
 from volstream.errors import StorageError, StreamBusyError, VolstreamError
 from volstream.files.storage.base import HasLocalPaths, ObjectStore, TakesOutputs

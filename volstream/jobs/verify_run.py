@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from volstream.base.model.work import PlanKind
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import InvalidStateError, StreamStaleError
 from volstream.jobs.failing import recover
 from volstream.jobs.running import Planned, Run

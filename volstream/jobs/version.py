@@ -11,7 +11,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import FileJob
 from volstream.base.processes import user_name
 from volstream.catalog import Catalog
-from volstream.catalog.codes import CodeVersion
+from volstream.catalog.reports import CodeVersion
 from volstream.functions.environments.store import EnvironmentStore
 from volstream.functions.loading.options import INFERRED
 from volstream.functions.pickled import PickledSource, code_of

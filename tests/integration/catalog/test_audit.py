@@ -9,8 +9,8 @@ import pytest
 from tests import objects
 from volstream.base.model.work import ActionState, Refresh
 from volstream.catalog import Catalog
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.changes import HOME, TASKS, Changes
-from volstream.catalog.conditions import ConditionKind
 from volstream.catalog.definitions import note_begun
 from volstream.errors import NotFoundError
 

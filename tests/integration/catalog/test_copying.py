@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from tests import objects
 from volstream.base.model.work import ActionState, Target
-from volstream.catalog import Catalog, copying, tables
+from volstream.catalog import Catalog, tables, upkeep
 from volstream.catalog.consumptions import BatchOutcome
 
 
@@ -50,9 +50,9 @@ def _rows(catalog: Catalog) -> dict[str, list[tuple[object, ...]]]:
 
 def _copied(source: Catalog, target: Catalog) -> None:
     with source.database.snapshot() as rows, target.database.transaction() as transaction:
-        assert copying.is_empty(transaction)
-        copying.copy(rows, transaction)
-        assert not copying.is_empty(transaction)
+        assert upkeep.is_empty(transaction)
+        upkeep.copy(rows, transaction)
+        assert not upkeep.is_empty(transaction)
 
 
 def test_all_rows_except_leases_are_copied_from_either_database(catalog: Catalog, other: Catalog) -> None:

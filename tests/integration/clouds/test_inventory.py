@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.model.paths import FileInfo, Selection
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import lease, of_volume
 from volstream.changes.directory import table
 from volstream.changes.directory.keeper import DirectoryKeeper

@@ -19,7 +19,7 @@ from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import FileJob, OnMove
 from volstream.base.model.names import Name
-from volstream.catalog.codes import CodeVersion
+from volstream.catalog.reports import CodeVersion
 from volstream.errors import VolstreamError
 from volstream.jobs.code import prune, stale_paths
 from volstream.jobs.stores import LEDGER

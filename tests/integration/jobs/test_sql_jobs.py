@@ -9,7 +9,7 @@ import pytest
 from tests.integration.conftest import Home, Place, session_on
 from tests.waiting import eventually
 from volstream.base.definitions import JobState, Trigger, TriggerKind
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import (
     AlreadyExistsError,
     FencedError,

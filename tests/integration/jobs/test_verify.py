@@ -18,7 +18,7 @@ from tests.integration.conftest import Place
 from tests.waiting import eventually
 from volstream.base.definitions import FileJob, OnMove
 from volstream.base.threads import Stop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import InvalidStateError, StorageError, StreamStaleError
 from volstream.jobs.home import Home
 from volstream.jobs.running import Run

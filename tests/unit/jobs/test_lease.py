@@ -10,7 +10,7 @@ import pytest
 from tests import objects
 from volstream.base.definitions import FileJob
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import EngineLostError, FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.jobs.lease import NOTHING, clear, held, lease, runs_of
 from volstream.ops.inspection.runs import outcome

@@ -16,7 +16,7 @@ from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.model.text import counted, first_line
 from volstream.base.processes import new_owner
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import REGISTRATION, lease
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError, VolstreamError
 from volstream.spark.errors import as_sql_errors

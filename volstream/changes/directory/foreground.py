@@ -14,7 +14,7 @@ from volstream.base.model.paths import printable, why_no_row
 from volstream.base.processes import new_owner
 from volstream.base.threads import Stop
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import lease, of_volume
 from volstream.changes.directory.inventory import check_newer, open_inventory
 from volstream.changes.directory.keeper import DirectoryKeeper

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from volstream.base.config import Settings
 from volstream.base.privacy import make_directory
-from volstream.catalog import Catalog, copying
+from volstream.catalog import Catalog, upkeep
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError
@@ -76,7 +76,7 @@ def _fill(catalog: Catalog, settings: Settings, folder: Path, progress: Callable
         copied = Catalog(f"sqlite:///{folder / CATALOG}")
         stack.callback(copied.close)
         with copied.database.transaction() as transaction:
-            counts = copying.copy(rows, transaction)
+            counts = upkeep.copy(rows, transaction)
     tables: dict[str, int] = {}
     for location, newest, owner in sources:
         name = location.removeprefix(f"{warehouse}/")

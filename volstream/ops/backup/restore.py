@@ -12,7 +12,7 @@ from typing import Any
 
 from volstream.base.config import Settings
 from volstream.base.processes import new_owner
-from volstream.catalog import Catalog, copying
+from volstream.catalog import Catalog, upkeep
 from volstream.catalog.leases import RESTORE, lease
 from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.ops.backup.make import CATALOG, WAREHOUSE
@@ -67,8 +67,8 @@ def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, pr
                 copy_folder(f"{folder.resolve()}/{WAREHOUSE}", warehouse)
                 progress("catalog")
                 with catalog.database.transaction() as transaction:
-                    _check_rows(catalog, copying.is_empty(transaction))
-                    copying.copy(rows, transaction, _Moved(manifest.warehouse, warehouse))
+                    _check_rows(catalog, upkeep.is_empty(transaction))
+                    upkeep.copy(rows, transaction, _Moved(manifest.warehouse, warehouse))
             except BaseException:
                 for name in folders.inside(warehouse):
                     if name not in _LEFTOVERS:
@@ -90,7 +90,7 @@ def _check_kinds(folder: Path) -> None:
 
 def _check_empty(catalog: Catalog, settings: Settings) -> None:
     with catalog.database.reading() as transaction:
-        _check_rows(catalog, copying.is_empty(transaction))
+        _check_rows(catalog, upkeep.is_empty(transaction))
     present = [name for name in folders.inside(settings.warehouse_path) if name not in _LEFTOVERS]
     if present:
         raise InvalidStateError(

@@ -25,7 +25,7 @@ from volstream.base.definitions.forms import DURATION, SIZE
 from volstream.base.definitions.options import keys
 from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Failure
-from volstream.catalog.conditions import Condition, ConditionKind
+from volstream.catalog.alerts import Condition, ConditionKind
 from volstream.errors import VolstreamError
 from volstream.files.volumes import posted
 from volstream.files.volumes.access import policies

@@ -23,7 +23,7 @@ from volstream.base.model.text import counted
 from volstream.base.model.units import about, format_duration
 from volstream.base.model.work import Check, CheckState
 from volstream.base.processes import host_of
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError

@@ -10,7 +10,7 @@ from volstream.base.definitions import FileJob, Function, Job, JobState, Stream,
 from volstream.base.model.names import Name
 from volstream.base.model.text import counted
 from volstream.base.model.work import FAILING, FailureState
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.pickled import missing_code

@@ -18,8 +18,8 @@ from volstream.base.definitions import FileJob, Job, JobState, TriggerKind
 from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog import Catalog
-from volstream.catalog.agenda import Agenda, AgendaEntry
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
+from volstream.catalog.changes import Agenda, AgendaEntry
 from volstream.errors import (
     CatalogError,
     EngineLostError,

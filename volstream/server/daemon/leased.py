@@ -15,7 +15,7 @@ from volstream.base.config import Settings
 from volstream.base.processes import new_owner
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import lease
 from volstream.errors import CatalogError, FencedError
 

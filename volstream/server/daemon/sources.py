@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from volstream.base.definitions import Source, SourceType
 from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.database import Version
 from volstream.catalog.leases import of_source
 from volstream.errors import TailFullError

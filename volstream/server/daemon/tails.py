@@ -11,7 +11,7 @@ from volstream.base.definitions import Source
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.ingest.local import commit
 from volstream.ingest.sources.retention import expire

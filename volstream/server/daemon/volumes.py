@@ -16,7 +16,7 @@ from volstream.base.log import get
 from volstream.base.model.hints import Hint, HintSet, KeyHint, SubtreeHint
 from volstream.base.threads import FailureTracker, Step, Stepped, Stop, is_transient
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import Listing

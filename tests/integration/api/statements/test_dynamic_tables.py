@@ -13,7 +13,7 @@ import pytest
 from tests.integration.conftest import COUNT, Home, Place
 from volstream.base.definitions import QueueType, Trigger, TriggerKind
 from volstream.base.model.names import Name
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import (
     AlreadyExistsError,
     InvalidStateError,

@@ -14,7 +14,7 @@ from tests.broker import Broker, broker
 from volstream.api.session import Session
 from volstream.base.config import Settings
 from volstream.base.model.names import Name
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import folders
 from volstream.tables.delta.places import open_table

@@ -13,7 +13,7 @@ from tests.integration.files.kafka.conftest import Kept, no_engine
 from tests.waiting import eventually
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.ingest.ending import end
 from volstream.jobs.home import Home

@@ -30,7 +30,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.work import Target
 from volstream.base.privacy import token_of
 from volstream.base.threads import Stop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import SqlError
 from volstream.jobs.lease import held, lease

@@ -24,8 +24,7 @@ from volstream.base.definitions import PAUSED_BY_USER, FileJob, JobState
 from volstream.base.model.names import Name
 from volstream.base.model.work import Target
 from volstream.base.threads import Stop
-from volstream.catalog.alerts import AlertCause
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import AlertCause, ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import InvalidValueError

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from volstream.base.config import Settings
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.jobs.home import Home
 from volstream.server.daemon.tails import Committer
 from volstream.tables.tails.writer import Flush, TailWriter

@@ -28,7 +28,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.work import FailureState
 from volstream.base.threads import Stop
 from volstream.catalog import Catalog
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.definitions import note_begun
 from volstream.catalog.tables import digest, failures
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError

@@ -13,7 +13,7 @@ from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config, log
 from volstream.base.threads import Stop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.errors import FencedError, StorageError
 from volstream.jobs.home import Home

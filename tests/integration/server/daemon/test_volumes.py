@@ -19,7 +19,7 @@ from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume
 from volstream.catalog import tables
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError, WatchLimitError

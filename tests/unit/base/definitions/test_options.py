@@ -23,7 +23,7 @@ from volstream.base import definitions
 from volstream.base.definitions import FileJobOptions, FileJobSpec, FunctionOptions, OnMove, VolumeSpec, Write, forms
 from volstream.base.definitions.options import Key, Option, keys, read, to_alter, to_create
 from volstream.base.model.arguments import checked, takes
-from volstream.catalog import rows, tables
+from volstream.catalog import tables
 from volstream.cli.main import volstream
 from volstream.cli.options import described
 from volstream.errors import InvalidValueError
@@ -153,4 +153,4 @@ def test_two_schedules_are_refused() -> None:
 
 @pytest.mark.parametrize("made", [objects.volume(), objects.stream(), objects.job(objects.stream(), alert=("a",))])
 def test_a_row_is_read_back_as_the_object_of_which_it_is(made: Any) -> None:
-    assert rows.from_row(type(made), rows.to_row(made)) == made
+    assert tables.from_row(type(made), tables.to_row(made)) == made

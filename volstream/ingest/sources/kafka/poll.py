@@ -8,7 +8,7 @@ from volstream.base.definitions import Source
 from volstream.base.log import get
 from volstream.base.processes import new_owner
 from volstream.base.threads import Backoff, Stop
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import lease, of_source
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
 from volstream.ingest.local import commit

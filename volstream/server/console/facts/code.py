@@ -8,7 +8,7 @@ from difflib import unified_diff
 from typing import Any
 
 from volstream.base.definitions import FileJob
-from volstream.catalog.codes import CodeVersion
+from volstream.catalog.reports import CodeVersion
 from volstream.errors import NotFoundError, VolstreamError
 from volstream.jobs.version import version_of
 from volstream.ops.inspection.details import described_code

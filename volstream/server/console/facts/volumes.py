@@ -9,7 +9,7 @@ from typing import Any
 
 from volstream.base.definitions import Volume
 from volstream.base.model.work import AuditEntry, Completeness, Refresh
-from volstream.catalog.conditions import ConditionKind
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.refreshes import RejectedMessage
 from volstream.changes.directory import browse
 from volstream.changes.directory.snapshot import Snapshot

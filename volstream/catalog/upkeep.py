@@ -1,17 +1,34 @@
-"""Deletes the history of work that ended long ago. Keeps open work and whatever a stream still reads from; all-time totals are
-stored separately."""
+"""Deletes the history of work that ended long ago, and copies the rows of a catalog into another one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import BigInteger, Connection, Table, delete, func, insert, select, text
 
 from volstream.base.model.work import PlanState
-from volstream.catalog import codes
+from volstream.catalog import reports
 from volstream.catalog.database import Database
 from volstream.catalog.refreshes import Refreshes
-from volstream.catalog.tables import audit, batches, intents, plans, refreshes, volumes
+from volstream.catalog.tables import (
+    alerts,
+    audit,
+    batches,
+    conditions,
+    identity,
+    intents,
+    leases,
+    metadata,
+    plans,
+    refreshes,
+    registrations,
+    volumes,
+)
+
+# Deletes the history of work that ended long ago. Keeps open work and whatever a stream still reads from; all-time totals are
+# stored separately.
 
 #: Rows or plans deleted per transaction, which other writers wait for.
 _CHUNK = 500
@@ -50,7 +67,7 @@ class History:
             ids = transaction.execute(query).scalars().all()
             mine = select(batches.c.id).where(batches.c.plan_id.in_(ids)).limit(_CHUNK)
             some = transaction.execute(mine).scalars().all()
-            codes.keep(transaction, some)
+            reports.keep(transaction, some)
             transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
             transaction.execute(delete(batches).where(batches.c.id.in_(some)))
             remaining = select(batches.c.id).where(batches.c.plan_id == plans.c.id)
@@ -65,3 +82,51 @@ class History:
                 return 0
             some = refreshes.c.number.between(first, min(until, first + 10 * _CHUNK))
             return transaction.execute(delete(refreshes).where(mine, some, refreshes.c.committed_on < before)).rowcount
+
+
+# Copies the rows of a catalog into another one, possibly on a different kind of database.
+
+#: Rows in memory at a time.
+_COPIED_ROWS = 1000
+
+#: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers would get twice;
+#: and the identity and registrations, because a copy is a separate catalog: entries in a metastore stay its original's. Of the
+#: audit only what has ended, or a copy would do the tasks, too.
+_COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity, registrations)]
+
+Row = Mapping[str, Any]
+
+
+def copy(source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row) -> dict[str, int]:
+    """Copies all rows, except those named above, into an empty catalog; returns the number of rows by table.
+
+    Args:
+        changed: maps a table's name and a row to the row to write.
+    """
+    counts: dict[str, int] = {}
+    for table in _COPIED:
+        counts[table.name] = 0
+        query = select(table).where(audit.c.ended_on.is_not(None)) if table is audit else select(table)
+        result = source.execute(query.execution_options(yield_per=_COPIED_ROWS))
+        for part in result.mappings().partitions():
+            rows = [dict(changed(table.name, {column.key: row[column] for column in table.c})) for row in part]
+            target.execute(insert(table), rows)
+            counts[table.name] += len(rows)
+        _continue_numbers(target, table)
+    return counts
+
+
+def is_empty(catalog: Connection) -> bool:
+    """True if a catalog has no rows that would conflict with :func:`copy`."""
+    return not any(catalog.execute(select(table).limit(1)).first() for table in _COPIED)
+
+
+def _continue_numbers(target: Connection, table: Table) -> None:
+    """Makes PostgreSQL number new rows after the copied ones, which keep their numbers; SQLite always does."""
+    column = table.autoincrement_column
+    if target.dialect.name != "postgresql" or column is None or not isinstance(column.type, BigInteger):
+        return
+    last = target.execute(select(func.max(column))).scalar()
+    if last is not None:
+        sequence = {"table": table.name, "column": column.name, "last": last}
+        target.execute(text("SELECT setval(pg_get_serial_sequence(:table, :column), :last)"), sequence)
