@@ -23,8 +23,7 @@ from rich.table import Table
 from volstream.api.session import Session
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct, history, upkeep
-from volstream.tables.delta.marker import Marker
-from volstream.tables.delta.ownership import UPKEEP
+from volstream.tables.delta.ownership import UPKEEP, Marker
 from volstream.tables.delta.places import open_table
 
 COMMITS = 100_000

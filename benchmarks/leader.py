@@ -42,7 +42,7 @@ from volstream.jobs.results import ResultTables
 from volstream.jobs.staged import Staged
 from volstream.jobs.staging import REPLY, replied
 from volstream.spark.frames import batches
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 NEW, OVERWRITTEN = "new files", "overwritten files"
 
@@ -197,7 +197,7 @@ def _work_of(session: Any, open_plan: Plan, batch: Batch, without: Any = ()) -> 
     del session, without
     path = pc.field("relative_path")
     within = path <= batch.until_path if batch.after_path is None else (path <= batch.until_path) & (path > batch.after_path)
-    return folders.dataset(open_plan.location).to_table(filter=within & (pc.field("action") != plan.REMOVE))
+    return places.dataset(open_plan.location).to_table(filter=within & (pc.field("action") != plan.REMOVE))
 
 
 def _outcomes(files: pa.Table, schema: pa.Schema) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from benchmarks.contenders import function_named
 from benchmarks.processes import command, daemon
 from benchmarks.scenarios import WrongRowsError
 from volstream.api.session import Session
-from volstream.tables.delta.rows import queried
+from volstream.tables.delta.lookup import queried_rows
 
 NUMBERS = (10, 100, 400, 1000)
 
@@ -213,7 +213,7 @@ def _measure(folder: Path, number: int, place: Folders, endpoint: str | None = N
         work = _processor([process, *process.children(recursive=True)]) - used
     command(home, "engine", "stop", "--now")
     for log, count in counts.items():
-        paths = queried(str(log.table), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
+        paths = queried_rows(str(log.table), "SELECT _file_path FROM rows")["_file_path"].to_pylist()
         if len(paths) != count + 1 or len({*paths}) != len(paths):
             raise WrongRowsError(f"{log.table.name} has {len(paths)} rows instead of {count + 1}.")
     each = 1000 / number

@@ -48,8 +48,8 @@ from volstream.jobs.stager import target_of_rows
 from volstream.jobs.staging import replied
 from volstream.spark.engine import record
 from volstream.sql.text import table_at
-from volstream.tables.delta import direct, folders
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta import direct, places
+from volstream.tables.delta.ownership import Marker
 
 #: Refreshes between checks whether the directory needs upkeep, like a busy daemon's.
 _LOOK = 50
@@ -79,7 +79,7 @@ class Results:
         job = session.home.catalog.jobs.get(Name.parse(name))
         assert isinstance(job, FileJob), "created with a function"
         self._job = replace(ResultTables(session.home).prepare(job), clean=False)
-        self._location = folders.table_location(session.home.warehouse, job.into)
+        self._location = places.table_location(session.home.warehouse, job.into)
         stream = session.home.catalog.streams.by_id(job.stream_id)
         covered = None if stream is None else session.home.reader.pin(stream)
         assert covered is not None, "the volume was listed"

@@ -17,7 +17,7 @@ from volstream.changes.changelog import process
 from volstream.changes.changelog.base import Deduplication
 from volstream.changes.changelog.tracked import SnapshotDifference
 from volstream.sql.text import literal, table_at
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
 
 #: Number of rows that a commit changes: three fifths are updated, the others deleted and inserted.
@@ -43,7 +43,7 @@ class Table:
         session.sql(f"CREATE TABLE copy{size} (id BIGINT, name STRING, price DOUBLE)").collect()
 
     def location(self, name: str) -> str:
-        return folders.table_location(self.session.home.warehouse, Name.parse(name))
+        return places.table_location(self.session.home.warehouse, Name.parse(name))
 
     def change(self) -> None:
         """Commits 100 changes to each table; the streams then hold only these."""

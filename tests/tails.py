@@ -12,10 +12,9 @@ from deltalake import QueryBuilder
 
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct
-from volstream.tables.delta.columns import PRIMARY_KEY
 from volstream.tables.delta.places import open_table
-from volstream.tables.tails.snapshot import TailedTable
-from volstream.tables.tails.table import DELETE
+from volstream.tables.delta.schema import PRIMARY_KEY
+from volstream.tables.tails.tail import DELETE, TailedTable
 
 #: Where a writer or a committer can be killed.
 POINTS = ("tail.written", "tail.appended", "tail.planned", "tail.moved", "tail.trimmed")

@@ -31,7 +31,7 @@ from volstream.spark.engine.attach import attach
 from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.session import SparkGateway
 from volstream.sql.tokens import split
-from volstream.tables.delta.rows import queried
+from volstream.tables.delta.lookup import queried_rows
 
 __all__ = ["isolated", "run", "shell", "store"]
 
@@ -124,7 +124,7 @@ class Place(FileWriter):
     def table(self, columns: str = "_file_path, n") -> list[Any]:
         """The rows of the result table, sorted. Spark reads only what deltalake cannot: it takes a second for a table."""
         try:
-            found = queried(self.location, f"SELECT {columns} FROM rows").to_pylist()
+            found = queried_rows(self.location, f"SELECT {columns} FROM rows").to_pylist()
         except DependencyError:
             found = self.rows(f"SELECT {columns} FROM {self.at}")
         return sorted(tuple(row.values()) for row in found)

@@ -31,7 +31,7 @@ from volstream.ops.inspection.file_history import tell
 from volstream.server.console.queries import Queries
 from volstream.server.daemon.ingest import IngestServer
 from volstream.spark.session import SparkGateway
-from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.writer import commit_tail
 
 pytestmark = pytest.mark.timeout(240)
 

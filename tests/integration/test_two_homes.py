@@ -11,7 +11,7 @@ from volstream.base import config
 from volstream.base.definitions import QueueType
 from volstream.base.model.names import Name
 from volstream.errors import InvalidStateError
-from volstream.tables.delta.folders import table_location
+from volstream.tables.delta.places import table_location
 
 
 def _session(tmp_path: Path, home: str, catalog: str = "") -> Session:

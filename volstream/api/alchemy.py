@@ -26,9 +26,9 @@ from volstream.errors import VolstreamError
 from volstream.ops.inspection.tables import missing
 from volstream.sql.parameters import literal_of
 from volstream.sql.text import literal
-from volstream.tables.delta import folders
-from volstream.tables.delta.columns import Schema
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
+from volstream.tables.delta.schema import Schema
 
 #: By the names that Spark has for them.
 _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
@@ -240,7 +240,7 @@ class VolstreamDialect(default.DefaultDialect):
     def _schema(self, connection: Connection, table_name: str, schema: str | None) -> Schema:
         home, name = _opened(connection).session.home, self._name(schema, table_name)
         try:
-            found = schema_at(folders.table_location(home.warehouse, name))
+            found = schema_at(places.table_location(home.warehouse, name))
         except VolstreamError as error:
             raise NoSuchTableError(str(error)) from error
         if found is None:

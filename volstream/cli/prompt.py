@@ -22,7 +22,7 @@ from volstream.cli.output import Output
 from volstream.errors import SqlError, VolstreamError
 from volstream.sql import grammar
 from volstream.sql.tokens import split, tokenize
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -166,7 +166,7 @@ class SqlCompleter(Completer):
 def object_names(session: Session) -> Sequence[str]:
     """Returns names of tables and of the catalog's objects, as SQL accepts them. Does not use Spark."""
     tables = f"{session.home.warehouse}/tables"
-    names = [Name(schema, table) for schema in folders.inside(tables) for table in folders.inside(f"{tables}/{schema}")]
+    names = [Name(schema, table) for schema in places.inside(tables) for table in places.inside(f"{tables}/{schema}")]
     for collection in (session.streams, session.volumes, session.jobs, session.connections):
         names += [definition.name for definition in collection.list()]
     return [str(name) for name in names]

@@ -19,7 +19,7 @@ from volstream.compat.table import Table
 from volstream.errors import NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.parameters import in_schema, with_parameters
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 
 #: Settings of a hosted account, which a home does not have.
@@ -91,7 +91,7 @@ class Session(Closeable):
     def use_schema(self, name: str) -> None:
         """Sets the schema for names without one. Raises NotFoundError if there is no such schema."""
         schema = Name.parse(name).name
-        if schema != DEFAULT_SCHEMA and schema not in folders.inside(f"{self.native.home.warehouse}/tables"):
+        if schema != DEFAULT_SCHEMA and schema not in places.inside(f"{self.native.home.warehouse}/tables"):
             raise NotFoundError(f"There is no schema {schema}.", f"First: CREATE SCHEMA {schema}.")
         self._schema = schema
 

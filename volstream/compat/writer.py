@@ -14,7 +14,7 @@ from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import type_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import check_writable
 from volstream.tables.delta.places import is_table
@@ -90,7 +90,7 @@ class Writer:
             consume(self._home, self._leaves, self._frame, location, lambda frame: self._save(location, frame), create)
         except BaseException:
             if created and is_unused(self._home.catalog, location, {leaf.stream_id for leaf in self._leaves}):
-                folders.remove(location)
+                places.remove(location)
             raise
 
     def _save(self, location: str, frame: SparkFrame) -> None:
@@ -112,7 +112,7 @@ class Writer:
             raise AlreadyExistsError(f"{target} is a stream: it cannot be written.", "Write to its source.")
         location = metastore.locate(self._home, target)
         check_writable(self._home.catalog, target, location, self._home.warehouse)
-        schemas = folders.inside(f"{self._home.warehouse}/tables")
+        schemas = places.inside(f"{self._home.warehouse}/tables")
         if target.schema not in (DEFAULT_SCHEMA, *schemas) and not is_table(location):
             raise NotFoundError(f"There is no schema {target.schema}.", f"First: CREATE SCHEMA {target.schema}.")
         return location

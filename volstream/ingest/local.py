@@ -16,11 +16,10 @@ from volstream.base.tracing import span
 from volstream.catalog import Catalog
 from volstream.catalog.leases import lease, of_columns, of_commits
 from volstream.errors import DependencyError, NotFoundError, ObjectInUseError, TailFullError, VolstreamError, in_brief
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.ownership import check_writable
-from volstream.tables.tails import table
-from volstream.tables.tails.commit import commit_tail
-from volstream.tables.tails.writer import Flush, TailWriter
+from volstream.tables.tails.tail import tail_exists
+from volstream.tables.tails.writer import Flush, TailWriter, commit_tail
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -128,11 +127,11 @@ class LocalTables:
             ObjectInUseError: its columns are being changed.
             InvalidStateError, StorageError, DependencyError: see :class:`volstream.tables.tails.writer.TailWriter`.
         """
-        location = folders.table_location(self._home.warehouse, name)
+        location = places.table_location(self._home.warehouse, name)
         try:
             writer = writer_of(self._home, name, location)
         except NotFoundError:
-            near = folders.like_one(self._home.warehouse, name)
+            near = places.like_one(self._home.warehouse, name)
             raise NotFoundError(f"There is no table {name}.", f"{near}First: CREATE TABLE {name} (...).") from None
         check_writable(self._home.catalog, name, location, self._home.warehouse)
         at_once = self._home.settings.commit_seconds == 0
@@ -186,9 +185,9 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
 
     Raises:
-        VolstreamError: as :func:`volstream.tables.tails.commit.commit_tail`.
+        VolstreamError: as :func:`volstream.tables.tails.writer.commit_tail`.
     """
-    if not table.exists(location):
+    if not tail_exists(location):
         return 0
     purpose = f"committing rows of {name}"
     held = lease(catalog.leases, of_commits(location), new_owner(), purpose, _LEASE_SECONDS)

@@ -14,7 +14,7 @@ from volstream.functions.bounds import size_of
 from volstream.functions.types import convert
 from volstream.ingest.options import RowOperator
 from volstream.ingest.values import TailColumn
-from volstream.tables.tails.table import OPERATION
+from volstream.tables.tails.tail import OPERATION
 
 #: In place of a value that was not set.
 UNSET = object()
@@ -25,7 +25,7 @@ class StreamColumns:
 
     Args:
         table: its name, for messages.
-        columns: as of :func:`volstream.tables.tails.table.columns_of`.
+        columns: as of :func:`volstream.tables.tails.tail.columns_of`.
         key: names of the primary key's columns.
         truncate: cut texts that are too long.
         on_cut: called with the number of values that were cut; default 1.

@@ -22,7 +22,7 @@ from volstream.base.threads import Closeable, Stop, is_transient
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, TailFullError, UserError, in_brief
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.rows import Row, StreamColumns
-from volstream.tables.tails.table import KEY
+from volstream.tables.tails.tail import KEY
 from volstream.tables.tails.writer import Flush
 
 _log = get("ingest")

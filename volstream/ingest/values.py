@@ -40,8 +40,8 @@ from volstream.base.model.text import plain, shortened
 from volstream.errors import InvalidValueError
 from volstream.functions.types.convert import EXACT, check_moment
 from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name_of
-from volstream.tables.delta.columns import is_char, length_of
-from volstream.tables.tails.table import CHARACTERS
+from volstream.tables.delta.schema import is_char, length_of
+from volstream.tables.tails.tail import CHARACTERS
 
 #: Returns the value as it is stored. Raises ValueError with the reason.
 Converter = Callable[[Any], Any]
@@ -64,7 +64,7 @@ class TailColumn:
 
     @classmethod
     def of(cls, field: pa.Field) -> TailColumn:
-        """Returns the column of a field of :func:`volstream.tables.tails.table.columns_of`."""
+        """Returns the column of a field of :func:`volstream.tables.tails.tail.columns_of`."""
         declared = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
         return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared))
 

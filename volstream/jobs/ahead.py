@@ -17,7 +17,7 @@ from volstream.jobs.lease import LOOK_SECONDS
 from volstream.jobs.needs import most_workers
 from volstream.jobs.services import JobServices
 from volstream.jobs.stager import StagedBatch, Stager, Staging
-from volstream.tables.delta import direct, folders
+from volstream.tables.delta import direct, places
 
 #: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
 LONG_WAIT_SECONDS = 1.0
@@ -53,7 +53,7 @@ class LookAhead:
             except (FencedError, JobChangedError):
                 raise
             except VolstreamError:  # the batch's own attempt says why
-                folders.discard(f"{self._services.staging}/{batch.id}")
+                places.discard(f"{self._services.staging}/{batch.id}")
         return self._ended(open_plan, self._stager.begin(open_plan, batch, attempt), look)
 
     def forget(self) -> None:
@@ -61,7 +61,7 @@ class LookAhead:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.end()
-            folders.discard(f"{self._services.staging}/{ahead.batch.id}")
+            places.discard(f"{self._services.staging}/{ahead.batch.id}")
 
     def begin(self, open_plan: Plan, batch: Batch, seconds: float, *, beside: bool = False) -> None:
         """Begins to run the function on the next batch, unless that was done, or is not possible.

@@ -35,8 +35,8 @@ from volstream.jobs.results import changes_of, write_by_spark
 from volstream.jobs.services import JobServices
 from volstream.jobs.stager import StagedBatch, Stager, about
 from volstream.jobs.stores import LEDGER
-from volstream.tables.delta import direct, folders
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta import direct, places
+from volstream.tables.delta.ownership import Marker
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -172,7 +172,7 @@ class BatchExecutor:
             self._outputs.finish(batch)
         if self.job.takes_files:
             finish(self._services.catalog, self._services.settings, str(self.job.into))
-        folders.discard(f"{self._services.staging}/{batch.id}")
+        places.discard(f"{self._services.staging}/{batch.id}")
         counted = {name: getattr(outcome, name) for name in ("failed", "overtaken", "later", "held", "rows")}
         removals = batch.removals if self.job.write is Write.UPSERT else 0  # a log keeps all rows
         self._progress.add(

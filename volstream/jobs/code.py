@@ -22,10 +22,10 @@ from volstream.functions.schema import key_column
 from volstream.jobs import ledger
 from volstream.jobs.stores import LEDGER
 from volstream.jobs.version import may_have_older, version_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
+from volstream.tables.delta.lookup import queried_rows, standard_literal, standard_name
 from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import is_table, mapped, open_table
-from volstream.tables.delta.rows import queried, standard_literal, standard_name
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -87,7 +87,7 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
         DependencyError: the table cannot be read.
         FunctionLoadError: as :func:`version_of`.
     """
-    location = folders.table_location(home.warehouse, job.into)
+    location = places.table_location(home.warehouse, job.into)
     table_version = newest_version(location)
     if table_version is None or job.write is Write.APPEND:
         return None
@@ -174,7 +174,7 @@ def _count(catalog: Catalog, warehouse: str, job: FileJob) -> Mapping[int | None
 
 def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
     """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
-    yield folders.table_location(warehouse, job.into), key_column(job), "_batch_id"
+    yield places.table_location(warehouse, job.into), key_column(job), "_batch_id"
     without_rows = LEDGER.of(warehouse, job.id)
     if is_table(without_rows):
         yield without_rows, ledger.KEY, "batch"
@@ -183,7 +183,7 @@ def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
 def _batches(place: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:
     """Returns the number of files of each batch with rows in a version of a table; None: the newest."""
     query = f"SELECT {standard_name(batch)} AS b, count(DISTINCT {standard_name(key)}) AS n FROM rows GROUP BY 1"
-    rows = queried(place, query, version)
+    rows = queried_rows(place, query, version)
     return {str(b): int(n) for b, n in zip(rows["b"].to_pylist(), rows["n"].to_pylist(), strict=True) if b is not None}
 
 
@@ -193,5 +193,5 @@ def _rows(place: str, key: str, batch: str, of: set[str]) -> Iterator[tuple[str,
         return
     file, made_by = standard_name(key), standard_name(batch)
     where = f"{made_by} IN ({', '.join(map(standard_literal, sorted(of)))})"
-    rows = queried(place, f"SELECT DISTINCT {file} AS k, {made_by} AS b FROM rows WHERE {where}")
+    rows = queried_rows(place, f"SELECT DISTINCT {file} AS k, {made_by} AS b FROM rows WHERE {where}")
     yield from zip(rows["k"].to_pylist(), rows["b"].to_pylist(), strict=True)

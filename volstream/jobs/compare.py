@@ -42,7 +42,7 @@ from volstream.jobs.stager import stage, target_of_rows, work_on
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql.text import literal, one_of, quote_columns, table_at
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import columns_at
 from volstream.tables.delta.places import reached
 
@@ -127,7 +127,7 @@ class _Run:
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
         work = dataclasses.replace(work_on(self._services.settings, other, source, self._store), measures=True)
-        with self._services.session() as session, folders.staged(self._services.warehouse, "compare") as location:
+        with self._services.session() as session, places.staged(self._services.warehouse, "compare") as location:
             planned, target = plan.work_of_rows(session, self._files), target_of_rows(other, location, "")
             staged = stage(self._services, location, target, planned, work, other, len(self._paths))
             if (broken := staged.broken()) is not None:

@@ -62,7 +62,7 @@ from volstream.jobs.load import loads
 from volstream.jobs.output_checks import check_outputs
 from volstream.jobs.schedule import check_cron
 from volstream.jobs.target import check_target
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import is_remote, is_table
 
 #: Prefix of the reason for pausing a job whose function fails before it receives a file.
@@ -138,7 +138,7 @@ def create_job(
             columns = from_ddl(function["returns"])
             _check_columns(warehouse, spec.into, columns)
             if spec.function != LOADER:
-                check_target(catalog, spec.into, folders.table_location(warehouse, spec.into), columns.names)
+                check_target(catalog, spec.into, places.table_location(warehouse, spec.into), columns.names)
             common |= {name: getattr(spec, name) for name in ("outputs_to", "outputs_prefix")}
             job = FileJob(**common, **function)
             _check_expected(job)
@@ -407,10 +407,10 @@ def _keeps_table(job: JobSpec | Job) -> bool:
 
 def _check_schema(warehouse: str, table: Name) -> None:
     """Raises NotFoundError if the table's schema does not exist; not checked in object stores, which have no folders."""
-    linked = folders.table_location(warehouse, table) != folders.own_location(warehouse, table)
+    linked = places.table_location(warehouse, table) != places.own_location(warehouse, table)
     if table.schema == DEFAULT_SCHEMA or linked or is_remote(warehouse):
         return
-    if table.schema not in folders.inside(f"{warehouse}/tables"):
+    if table.schema not in places.inside(f"{warehouse}/tables"):
         raise NotFoundError(
             f"There is no schema {table.schema} for the table {table}.", f'Run: volstream sql "CREATE SCHEMA {table.schema}".'
         )
@@ -418,7 +418,7 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
     """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
-    if not is_table(folders.table_location(warehouse, table)):
+    if not is_table(places.table_location(warehouse, table)):
         check_names(columns)
 
 

@@ -16,7 +16,7 @@ from volstream.jobs import probe
 from volstream.spark.errors import condition_of
 from volstream.spark.guard import is_guarding
 from volstream.spark.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
-from volstream.tables.delta.options import options_of
+from volstream.tables.delta.warehouse import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -16,7 +16,7 @@ from volstream.base.threads import Closeable
 from volstream.catalog import Catalog
 from volstream.errors import EngineEndedError, EngineError, InvalidStateError, InvalidValueError
 from volstream.sql.text import literal
-from volstream.tables.delta import options, owners
+from volstream.tables.delta.warehouse import register_options, warehouse_belongs_to
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -44,9 +44,9 @@ class Home(Closeable):
 
     def __init__(self, settings: Settings, connect: Callable[[], SparkGateway] | None = None) -> None:
         self.settings = settings
-        options.register(settings.warehouse_path, settings.warehouse_storage)
+        register_options(settings.warehouse_path, settings.warehouse_storage)
         self._catalog, self._closed = Catalog(settings.database_url), False
-        owners.belongs_to(self.warehouse, self._catalog.identity, str(settings.home), self._catalog.links.list)
+        warehouse_belongs_to(self.warehouse, self._catalog.identity, str(settings.home), self._catalog.links.list)
         self._connect = connect or self._to_engine
         self._gateway: SparkGateway | None = None
         self._connecting = threading.Lock()

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import Marker
-from volstream.tables.delta.ownership import UPKEEP
+from volstream.tables.delta.ownership import UPKEEP, Marker
 from volstream.tables.delta.places import can_create, is_table
 
 if TYPE_CHECKING:

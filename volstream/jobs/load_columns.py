@@ -32,7 +32,7 @@ from volstream.functions.worker import Work
 from volstream.jobs.load import loads
 from volstream.jobs.sample import sample_of
 from volstream.jobs.services import JobServices
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 
 _log = get("jobs")
@@ -127,7 +127,7 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
 
 def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
     """Returns a table's columns, except those into which no file's values go, by lower-case name."""
-    schema = schema_at(folders.table_location(services.warehouse, table))
+    schema = schema_at(places.table_location(services.warehouse, table))
     columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
         if schema is not None and folded(name) not in RESERVED:

@@ -24,7 +24,7 @@ from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
 from volstream.sql.text import literal, table_at
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import filesystem_of, is_remote
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def least_by_hash(planned: DataFrame, maximum: int) -> pa.Table:
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
     """Writes the files of a plan, given in order of their paths."""
-    with folders.written(location, _SCHEMA, write_page_index=True) as writer:
+    with places.written(location, _SCHEMA, write_page_index=True) as writer:
         for rows in planned:
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
     filesystem, path = filesystem_of(location)
@@ -234,7 +234,7 @@ def few_of(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table 
     """Returns the rows of a plan's files that belong to a batch, except removals and some paths; None: they are many."""
     if batch.files > _FEW_FILES:
         return None
-    rows = folders.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
+    rows = places.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
     return rows.filter(pc.invert(pc.is_in(rows["relative_path"], value_set=pa.array([*without], pa.string()))))
 
 
@@ -295,7 +295,7 @@ class Moved:
 def moved(location: str, batch: Batch) -> Sequence[Moved]:
     """Returns the moved files of a batch whose rows may follow; all in memory."""
     columns = ["old_path", "old_version", "relative_path", "version_id", "etag", "commit_version"]
-    rows = folders.dataset(location, _SCHEMA).to_table(columns, _bounds(batch) & (pc.field("action") == MOVE))
+    rows = places.dataset(location, _SCHEMA).to_table(columns, _bounds(batch) & (pc.field("action") == MOVE))
     return [
         Moved(old, old_version, path, etag if version is None else version, commit)
         for old, old_version, path, version, etag, commit in zip(*(rows[name].to_pylist() for name in columns), strict=True)
@@ -325,7 +325,7 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
     if not batch.moves:
         return None
     first = last = None
-    for rows in folders.dataset(location).to_batches(columns=["old_path"], filter=_bounds(batch)):
+    for rows in places.dataset(location).to_batches(columns=["old_path"], filter=_bounds(batch)):
         extremes = pc.min_max(rows["old_path"])
         if extremes["min"].is_valid:
             first = min(first or extremes["min"].as_py(), extremes["min"].as_py(), key=str.encode)
@@ -338,7 +338,7 @@ def origins(location: str, batch: Batch) -> tuple[str, str] | None:
 def files_in_sets(location: str, keys: Sequence[str]) -> Sequence[str]:
     """Returns the paths of the files in some of a plan's sets."""
     condition = pc.field("relative_path").isin(pa.array(keys, pa.string()))
-    members = folders.dataset(location, _SCHEMA).to_table(columns=["members"], filter=condition)["members"]
+    members = places.dataset(location, _SCHEMA).to_table(columns=["members"], filter=condition)["members"]
     return [member["relative_path"] for files in members.to_pylist() for member in files or ()]
 
 
@@ -395,6 +395,6 @@ def _bounds(batch: Batch) -> Any:
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
     """Returns the values of a plan's column in the rows that meet a condition; there must be few."""
-    values = folders.dataset(location).scanner([column], filter=condition).to_table()[column]
+    values = places.dataset(location).scanner([column], filter=condition).to_table()[column]
     paths: list[str] = values.drop_null().to_pylist()
     return paths

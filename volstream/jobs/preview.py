@@ -10,7 +10,7 @@ from volstream.base.definitions import FileJob, Stream
 from volstream.base.model.work import Load, PlanKind
 from volstream.jobs import sizing
 from volstream.jobs.services import JobServices
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 #: Maximum number of due failures that are counted.
 _MAX_RETRIES = 10_000
@@ -60,5 +60,5 @@ def _changes(services: JobServices, job: FileJob, stream: Stream) -> Load:
     if covered is None or covered.empty:
         return Load()
     plan, batches = services.planner.of_range(services.session, job, covered)
-    folders.discard(plan.location)
+    places.discard(plan.location)
     return Load.of(batches)

@@ -11,15 +11,15 @@ from importlib.util import find_spec
 
 from volstream.base.processes import user_name
 from volstream.files.providers import provider_by
-from volstream.tables.delta.options import register
 from volstream.tables.delta.places import try_writing
+from volstream.tables.delta.warehouse import register_options
 
 
 def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], schemes: Sequence[str]) -> str:
     """Runs in a worker; returns its answer as JSON."""
     host, user, problems = socket.gethostname(), user_name(), list[str]()
     if options:
-        register(warehouse, options)
+        register_options(warehouse, options)
     try:
         try_writing(warehouse)
     except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from volstream.base.model.work import Plan, PlanKind
 from volstream.jobs.running import Run
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 
 class ReplayRun(Run):
@@ -42,4 +42,4 @@ class ReplayRun(Run):
 
     def _drop(self, open_plan: Plan) -> None:
         self.services.catalog.consumptions.drop_plan(open_plan)
-        folders.discard(open_plan.location)
+        places.discard(open_plan.location)

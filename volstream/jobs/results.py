@@ -28,13 +28,12 @@ from volstream.jobs.target import check_target
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.sql.text import table_at, type_of
-from volstream.tables.delta import direct, folders, foreign, upkeep
-from volstream.tables.delta.columns import types_of
-from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, remove_files
+from volstream.tables.delta import direct, places, upkeep
+from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, may_change_rows, remove_files
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.opened import OpenTable, newest_version
-from volstream.tables.delta.ownership import UPKEEP, is_open, owner_of
+from volstream.tables.delta.ownership import OWNER, UPKEEP, is_open, owner_of
+from volstream.tables.delta.schema import types_of
 from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class ResultTables:
     def location_of(self, job: Job) -> str:
         """Returns the location of a job's table, which stays the same while this lives."""
         if job.into not in self._locations:
-            self._locations[job.into] = folders.table_location(self._warehouse, job.into)
+            self._locations[job.into] = places.table_location(self._warehouse, job.into)
         return self._locations[job.into]
 
     def exists(self, job: FileJob) -> bool:
@@ -141,7 +140,7 @@ class ResultTables:
         """
         location = damage.location
         if location in [store.of(self._warehouse, job.id) for store in STORES]:
-            folders.remove(location)
+            places.remove(location)
         elif damage.files and job.takes_files:
             raise InvalidStateError(
                 f"The table {job.into} has rows of files that have left the volume, but {damage}.",
@@ -150,12 +149,12 @@ class ResultTables:
         elif damage.files:
             remove_files(location, damage.files, (key_column(job), "_batch_id"))
         elif not drop_checkpoints(location):
-            if job.write is Write.APPEND or location != folders.own_location(self._warehouse, job.into):
+            if job.write is Write.APPEND or location != places.own_location(self._warehouse, job.into):
                 raise InvalidStateError(
                     f"The table {job.into} may have rows that its job cannot produce again, but {damage}.",
                     f"Restore the log from a backup, or delete {location} and run: volstream verify {job.name} --fix",
                 )
-            folders.remove(f"{location}/_delta_log", within=location)
+            places.remove(f"{location}/_delta_log", within=location)
 
     def compact(self, job: FileJob, commits: int, stop: Stop) -> None:
         """Puts small files of the table together, if there are many, and begins with no more after a second. A failure is logged.
@@ -197,7 +196,7 @@ class ResultTables:
         proven = -1 if owner.verified_version is None else owner.verified_version
 
         def may_go(number: int, actions: Sequence[Mapping[str, Any]]) -> bool:
-            return number <= proven or not foreign.may_change(actions, own)
+            return number <= proven or not may_change_rows(actions, own)
 
         def note(first: int, begin: int) -> None:
             if first <= proven + 1 < begin:

@@ -28,7 +28,7 @@ from volstream.jobs.progress import Observer
 from volstream.jobs.services import JobServices
 from volstream.jobs.sizing import Limits
 from volstream.jobs.version import version_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 _log = get("jobs")
 
@@ -141,7 +141,7 @@ class Run:
     def open(self, open_plan: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
         """Opens a plan and processes its batches; discards it and returns False if it has none."""
         if not batches:
-            folders.discard(open_plan.location)
+            places.discard(open_plan.location)
             return False
         self.services.catalog.consumptions.open((open_plan, batches, stream), job=self.job)
         # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
@@ -182,7 +182,7 @@ class Run:
                 else:
                     batch = None if only.id in self._committed else only
                 if batch is None:
-                    folders.discard(open_plan.location)
+                    places.discard(open_plan.location)
                     return
                 if too_fast:
                     too_fast = False

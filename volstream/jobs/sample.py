@@ -15,7 +15,7 @@ from volstream.errors import InvalidStateError
 from volstream.jobs.home import Home
 from volstream.jobs.services import JobServices
 from volstream.spark.frames import relation
-from volstream.tables.delta import direct, folders
+from volstream.tables.delta import direct, places
 from volstream.tables.delta.opened import columns_at
 
 #: Number of files from which a sample is chosen.
@@ -46,7 +46,7 @@ def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> N
     leave = isinstance(replaced, FileJob) and replaced.takes_files  # a landing zone: loaded files have left
     if spec.write is not Write.APPEND or spec.volume is None or spec.group_by is not None or leave:
         return
-    location = folders.table_location(home.warehouse, spec.into)
+    location = places.table_location(home.warehouse, spec.into)
     volume = home.catalog.volumes.get(spec.volume)
     if not {"_file_path", "_file_version"} <= columns_at(location).keys() or _listed(home, volume) is None:
         return

@@ -16,8 +16,8 @@ from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.tasks import given_up
-from volstream.tables.delta import folders
-from volstream.tables.delta.options import options_of
+from volstream.tables.delta import places
+from volstream.tables.delta.warehouse import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
@@ -33,7 +33,7 @@ class JobServices:
         self.gateway = home.gateway
         self.settings = home.settings
         self.warehouse = home.warehouse
-        self.staging = f"{home.warehouse}/{folders.STAGING}"
+        self.staging = f"{home.warehouse}/{places.STAGING}"
         self.delta = home.delta
         self.reader = home.reader
         self.consumer = home.consumer

@@ -20,7 +20,7 @@ from volstream.functions.output import StagedOutput
 from volstream.functions.schema import to_ddl
 from volstream.jobs.staging import RECORDS, REPLY, RowsTarget, Task, WrittenFile
 from volstream.spark.frames import batches, mapped, relation
-from volstream.tables.delta import datafile, folders
+from volstream.tables.delta import datafile, places
 from volstream.tables.delta.datafile import FinishedFile
 
 if TYPE_CHECKING:
@@ -295,11 +295,11 @@ class _Records:
             from pyarrow import dataset as ds  # imports pandas
 
             return ds.dataset(pa.concat_tables([RECORDS.empty_table(), *self._held]))
-        return folders.dataset(self._location, RECORDS)
+        return places.dataset(self._location, RECORDS)
 
     def _spill(self) -> None:
         if self._writer is None:
-            self._writer = self._file.enter_context(folders.written(self._location, RECORDS))
+            self._writer = self._file.enter_context(places.written(self._location, RECORDS))
         for held in self._held:
             self._writer.write_table(held, row_group_size=_RECORDS)
         self._held, self._bytes = [], 0

@@ -45,7 +45,7 @@ from volstream.jobs.staging import RowsTarget
 from volstream.jobs.stores import LOGS
 from volstream.spark.frames import relation
 from volstream.spark.tasks import idle_slots, tagged
-from volstream.tables.delta.options import options_of
+from volstream.tables.delta.warehouse import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.worker import Work
-from volstream.tables.delta import options
+from volstream.tables.delta.warehouse import register_options
 
 if TYPE_CHECKING:
     from volstream.tables.delta.datafile import NewFile
@@ -154,7 +154,7 @@ class _Rows:
         if self._file is None:
             folder = self._target.folder
             if self._target.options:
-                options.register(folder, dict(self._target.options))
+                register_options(folder, dict(self._target.options))
             make_folder(folder)
             self._file = datafile.of_rows(folder, self._target.schema, self._target.key)
         rows = pa.concat_tables(self._held)

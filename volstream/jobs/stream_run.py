@@ -9,7 +9,7 @@ from volstream.base.definitions import Stream, Write
 from volstream.base.model.work import PlanKind
 from volstream.jobs import plan
 from volstream.jobs.running import Run
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 #: Maximum number of files per plan of retries: small, so that a bad file delays few others.
 _RETRY_FILES = 1000
@@ -50,7 +50,7 @@ class StreamRun(Run):
         if self.job.write is Write.UPSERT and self.services.results.exists(self.job):
             self.make_table()
             covered.source.make_durable(covered.table_id, covered.to_version)
-            table = folders.table_location(self.services.warehouse, self.job.into)
+            table = places.table_location(self.services.warehouse, self.job.into)
             with self.planning(PlanKind.STRAYS) as noted:
                 open_plan, batches = noted(self.services.planner.of_strays(self.services.session, self.job, covered, table))
             self.open(open_plan, batches, stream)

@@ -8,10 +8,9 @@ from volstream.base.definitions import SourceKind
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError
-from volstream.tables.delta.columns import Schema
-from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.opened import OpenTable
-from volstream.tables.delta.ownership import INCIDENTAL, WRITERS, is_open
+from volstream.tables.delta.ownership import INCIDENTAL, OWNER, WRITERS, is_open
+from volstream.tables.delta.schema import Schema
 
 
 def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable[str]) -> None:

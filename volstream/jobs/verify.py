@@ -29,9 +29,8 @@ from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.guard import computing
 from volstream.sql.text import literal, table_at
-from volstream.tables.delta import folders, foreign
-from volstream.tables.delta.damage import Bounds, Damage
-from volstream.tables.delta.foreign import ForeignCommit, History
+from volstream.tables.delta import places
+from volstream.tables.delta.damage import Bounds, Damage, ForeignCommit, History, foreign_changes
 from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import is_table
 from volstream.tables.delta.writer import compile_if_large
@@ -174,7 +173,7 @@ def compared(
     if version is not None:
         known = job.verified_version
         since = -1 if known is None or known > version else known
-        history = foreign.changes(location, key, since, version, OwnCommits(services.catalog, job), f"{folder}/touched")
+        history = foreign_changes(location, key, since, version, OwnCommits(services.catalog, job), f"{folder}/touched")
     gone = history.first > since + 1
     if gone and isinstance(now := services.catalog.jobs.by_id(job.id), FileJob):
         gone = now.verified_version is None or now.verified_version < history.first - 1  # or a run saw what it forgot
@@ -219,7 +218,7 @@ def compared(
             f"FROM (SELECT count(*) AS rows, count_if({key} IS NULL) AS pathless FROM {recorded}) r"
         ).toArrow()
     compared_files, rows, pathless, waiting = (numbers[name][0].as_py() for name in numbers.column_names)
-    found = folders.dataset(f"{folder}/problems", pa.schema([("path", pa.string()), ("problem", pa.string())]))
+    found = places.dataset(f"{folder}/problems", pa.schema([("path", pa.string()), ("problem", pa.string())]))
     kinds = found.to_table(columns=["problem"]).group_by("problem").aggregate([("problem", "count")])
     wrong = dict(zip(map(str, kinds["problem"].to_pylist()), kinds["problem_count"].to_pylist(), strict=True))
     unproven, failing = wrong.pop(_UNPROVEN, 0), wrong.pop(_FAILING, 0)

@@ -12,7 +12,7 @@ from volstream.jobs.failing import recover
 from volstream.jobs.running import Planned, Run
 from volstream.jobs.verify import Verification, compared
 from volstream.jobs.verify_outputs import compared_outputs
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.damage import Damage
 from volstream.tables.delta.places import is_table
 
@@ -66,7 +66,7 @@ class VerifyRun(Run):
         if outputs:
             made = compared_outputs(self.services.catalog, self.services.settings, self.job)
         planned: Planned | None = None
-        with self.services.session() as session, folders.staged(self.services.warehouse, "verify") as folder:
+        with self.services.session() as session, places.staged(self.services.warehouse, "verify") as folder:
             comparison = compared(
                 self.services, session, self.job, covered, unfinished, folder, made, recreated=kind is PlanKind.STREAM
             )

@@ -24,8 +24,9 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.writer import DirectoryWriter
 from volstream.errors import FencedError, InvalidStateError, StorageError
-from volstream.tables.delta import options, places
+from volstream.tables.delta import places
 from volstream.tables.delta.native import NativeTable, TableSpec
+from volstream.tables.delta.warehouse import register_options
 
 _SPEC = """
 import json, sys
@@ -99,7 +100,7 @@ def _home_in(cloud: Cloud, region: str, folder: Path) -> Home:
 def home(s3: Cloud, tmp_path: Path) -> Iterator[Home]:
     made = _home_in(s3, "eu-west-1", tmp_path)
     yield made
-    options.register(made.warehouse, {})
+    register_options(made.warehouse, {})
 
 
 def _shown(session: Session) -> dict[str, int]:
@@ -136,7 +137,7 @@ def test_a_directory_is_listed_refreshed_compacted_trimmed_and_swept(home: Home)
 
 
 def test_a_table_gets_a_checkpoint_and_is_opened_from_it(home: Home) -> None:
-    options.register(home.warehouse, home.options)
+    register_options(home.warehouse, home.options)
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     writer = NativeTable(spec)
     for number in range(12):
@@ -185,7 +186,7 @@ print(fenced)
 """
     )
     location = f"{home.warehouse}/t"
-    options.register(location, home.options)
+    register_options(location, home.options)
     spec = TableSpec(location, pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     NativeTable(spec).open()
     fenced = race(code, [location, json.dumps(home.options)])
@@ -195,7 +196,7 @@ print(fenced)
 
 
 def test_a_writer_that_read_before_another_writers_commit_is_fenced(home: Home) -> None:
-    options.register(home.warehouse, home.options)
+    register_options(home.warehouse, home.options)
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     slow, fast = NativeTable(spec), NativeTable(spec)
     read = slow.open()
@@ -208,7 +209,7 @@ def test_a_writer_that_read_before_another_writers_commit_is_fenced(home: Home) 
 @pytest.mark.long
 def test_an_unreachable_store_is_a_transient_error(home: Home) -> None:
     nowhere = home.options | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
-    options.register(home.warehouse, nowhere | {"AWS_MAX_RETRIES": "0", "AWS_RETRY_TIMEOUT": "1s"})
+    register_options(home.warehouse, nowhere | {"AWS_MAX_RETRIES": "0", "AWS_RETRY_TIMEOUT": "1s"})
     spec = TableSpec(f"{home.warehouse}/t", pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
     with pytest.raises(StorageError):
         spec.view()

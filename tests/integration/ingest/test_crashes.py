@@ -13,7 +13,7 @@ from tests import tails
 from tests.integration.ingest.writer import Writer
 from tests.tails import POINTS, committed, everything, no_spark
 from tests.waiting import eventually
-from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.writer import commit_tail
 
 
 def check(location: str, arrived: set[str], sent: set[str]) -> None:

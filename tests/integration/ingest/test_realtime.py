@@ -21,7 +21,7 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptionsBuilder, RowOperator, RowsNotSentError
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta.log import DeltaLog
-from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.writer import commit_tail
 
 SYNC = RealtimeOptionsBuilder().with_flush_mode(FlushMode.AUTO_FLUSH_SYNC)
 

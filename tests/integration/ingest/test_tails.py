@@ -22,11 +22,9 @@ from tests.waiting import eventually
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import LocalTable
 from volstream.tables.delta import durable
-from volstream.tables.tails import table, writer
-from volstream.tables.tails.commit import commit_tail
-from volstream.tables.tails.snapshot import TailedTable
-from volstream.tables.tails.table import DELETE, INSERT, UPSERT
-from volstream.tables.tails.writer import Flush, MovePlanner, TailWriter
+from volstream.tables.tails import writer
+from volstream.tables.tails.tail import DELETE, INSERT, UPSERT, TailedTable, existing_tail
+from volstream.tables.tails.writer import Flush, MovePlanner, TailWriter, commit_tail
 
 
 def batch(sequence: int, *ids: str, stream: str = "s", operation: str = INSERT) -> Flush:
@@ -206,7 +204,7 @@ def test_what_has_arrived_is_moved_in_parts_that_fit_into_memory(location: str, 
     [
         "volstream.tables.tails.writer.MovePlanner._commit",
         "volstream.tables.delta.direct.commit",
-        "volstream.tables.tails.commit._TailCommit.run",
+        "volstream.tables.tails.writer._TailCommit.run",
         "volstream.tables.tails.writer.MovePlanner.trim",
     ],
 )
@@ -320,7 +318,7 @@ def test_no_row_is_lost_that_arrives_while_the_columns_of_a_tail_are_replaced(lo
         pytest.raises(InvalidStateError, match="rows that arrived before are not committed yet"),
     ):
         TailWriter(location)
-    found = table.existing(location)
+    found = existing_tail(location)
     assert found is not None
     view = found[0].view()
     assert view is not None
@@ -394,7 +392,7 @@ def test_a_column_that_is_added_during_a_move_is_in_the_next_one(location: str) 
     tail.append([batch(1, "a1")])
     MovePlanner(location).plan()  # and the process dies
     tail.append([batch(2, "a2")])
-    with meanwhile("return", "volstream.tables.tails.commit._TailCommit.run", add):
+    with meanwhile("return", "volstream.tables.tails.writer._TailCommit.run", add):
         commit_tail(location, no_spark)
     commit_tail(location, no_spark)
     assert [(row["id"], row["m"]) for row in committed(location)] == [("a1", None), ("a2", None), ("b", "precious")]

@@ -9,8 +9,7 @@ from tests.forked import Forked
 from tests.tails import no_spark
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeStream
 from volstream.ingest.local import LocalTable
-from volstream.tables.tails.commit import commit_tail
-from volstream.tables.tails.writer import TailWriter
+from volstream.tables.tails.writer import TailWriter, commit_tail
 
 
 class Writer(Forked):

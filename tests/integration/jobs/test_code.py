@@ -28,9 +28,9 @@ from volstream.ops.backup.restore import restore
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import tell
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
+from volstream.tables.delta.lookup import queried_rows
 from volstream.tables.delta.places import is_table
-from volstream.tables.delta.rows import queried
 
 #: Each row says what made it: a number in the code, an argument, a package of the environment, and how many columns it filled. How
 #: many there are is read from a file, so that a new column is no edit of the code.
@@ -108,7 +108,7 @@ def check(session: Session, made: Made, empty: dict[str, int]) -> None:
     found = session.jobs.code("j")
     assert found is not None
     values = {version.number: value_of(version) for version in found.versions}
-    table = queried(folders.table_location(session.home.warehouse, Name.parse("t")), "SELECT * FROM rows")
+    table = queried_rows(places.table_location(session.home.warehouse, Name.parse("t")), "SELECT * FROM rows")
     filled = [name for name in table.column_names if re.fullmatch(r"m\d", name)]
     made_by = empty | {
         row[made.key]: row["n"] + 100_000 * sum(row[name] is not None for name in filled) for row in table.to_pylist()
@@ -217,7 +217,7 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(
                 process(turned)
             home, job = place.session.home, place.session.jobs.get("j")
             kept = LEDGER.of(home.warehouse, job.id)
-            entries = queried(kept, "SELECT * FROM rows").to_pylist() if is_table(kept) else []
+            entries = queried_rows(kept, "SELECT * FROM rows").to_pylist() if is_table(kept) else []
             values = {version.number: value_of(version) for version in home.catalog.codes.versions(job.id)}
             batches = home.catalog.codes.of_batches(str(entry["batch"]) for entry in entries)
             for entry in entries:

@@ -27,9 +27,9 @@ from volstream.functions.trial import try_function
 from volstream.jobs.progress import Progress
 from volstream.jobs.staged import Staged
 from volstream.jobs.stager import target_of_rows, work_on
-from volstream.tables.delta.folders import table_location
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.places import table_location
 from volstream.tables.delta.writer import DeltaWriter
 
 FAILING = "def f(file):\n    raise ValueError('no good')\n"

@@ -21,7 +21,7 @@ from volstream.changes.streams.consume import Consumer
 from volstream.errors import FencedError, InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.progress import Progress
 from volstream.ops.inspection.runs import backlog
-from volstream.tables.delta.folders import table_location
+from volstream.tables.delta.places import table_location
 from volstream.tables.delta.writer import DeltaWriter
 
 SLOW = """

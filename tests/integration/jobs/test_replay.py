@@ -10,7 +10,7 @@ from volstream.base.threads import Stop
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.jobs.preview import Preview
 from volstream.jobs.progress import Progress
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"
 
@@ -174,7 +174,7 @@ def test_a_dry_run_shows_what_a_run_would_do_and_changes_nothing(place: Place) -
     assert told == place.session.jobs.preview("j")
     job = place.session.jobs.get("j")
     assert place.session.home.catalog.consumptions.open_plan(job.stream_id) is None
-    assert not folders.inside(f"{place.session.home.warehouse}/_plans")
+    assert not places.inside(f"{place.session.home.warehouse}/_plans")
     assert place.table() == [("a", 1), ("b", 2), ("c", 3)]
     report = place.run()
     assert (report.progress.done_files, report.progress.removals) == (2, 1)

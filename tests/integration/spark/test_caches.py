@@ -12,7 +12,7 @@ import pytest
 from tests.integration.conftest import Home
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
 
 
 @pytest.mark.parametrize("query", ["SELECT * FROM t$", "SELECT count(*) FROM t$ WHERE id IN (SELECT id FROM u$)"])

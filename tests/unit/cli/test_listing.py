@@ -16,8 +16,8 @@ from volstream.cli.failures import by_cause
 from volstream.ops.inspection import details
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.folders import own_location
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
+from volstream.tables.delta.places import own_location
 
 __all__ = ["shell"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from volstream.errors import InvalidValueError
 from volstream.ingest.values import TailColumn
-from volstream.tables.tails.table import CHARACTERS
+from volstream.tables.tails.tail import CHARACTERS
 
 Point = namedtuple("Point", "x y")
 

@@ -26,7 +26,7 @@ from volstream.jobs import cutting, plan
 from volstream.jobs.cutting import PlanRow
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE
 from volstream.jobs.sizing import Limits
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 ROWS = st.lists(
     st.builds(
@@ -182,11 +182,11 @@ def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) ->
     (location / "part-00000.parquet").write_bytes(b"PAR1 and then the power was cut")
     assert not plan.exists(str(location))
     (location / "part-00000.parquet").unlink()
-    assert folders.inside(str(tmp_path / "plans")) == ["p"]
-    folders.remove(str(location))
-    folders.remove(str(location))
+    assert places.inside(str(tmp_path / "plans")) == ["p"]
+    places.remove(str(location))
+    places.remove(str(location))
     assert not plan.exists(str(location))
-    assert folders.inside(str(tmp_path / "nowhere")) == []
+    assert places.inside(str(tmp_path / "nowhere")) == []
 
 
 def net(*rows: tuple[str, str, bool, bool]) -> pa.Table:

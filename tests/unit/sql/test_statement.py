@@ -9,7 +9,7 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.sql.changes import Bound, changes_of, time_of
 from volstream.sql.statement import SparkStatement
 from volstream.sql.tokens import split
-from volstream.tables.delta.folders import named_by
+from volstream.tables.delta.places import named_by
 
 
 def found(statement: str) -> list[str]:

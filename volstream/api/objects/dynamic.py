@@ -55,7 +55,7 @@ class DynamicTables(Collection[DynamicJob]):
         from volstream.api.statements import dynamic
         from volstream.jobs.definitions import create_job
         from volstream.jobs.lease import held
-        from volstream.tables.delta import folders
+        from volstream.tables.delta import places
         from volstream.tables.delta.places import is_table
 
         values = read(DynamicTableOptions, options)
@@ -74,7 +74,7 @@ class DynamicTables(Collection[DynamicJob]):
         elif (
             existing is not None
             or catalog.streams.find(table) is not None
-            or is_table(folders.table_location(self._home.warehouse, table))
+            or is_table(places.table_location(self._home.warehouse, table))
         ):
             raise AlreadyExistsError(f"There is already a table, stream or job {table}.", "Choose another name.")
         job_id = str(uuid.uuid4())

@@ -20,11 +20,10 @@ from volstream.ingest.sources.appender import Appender
 from volstream.ingest.sources.items import ITEM, columns_of, key_text, stored
 from volstream.jobs.home import Home
 from volstream.sql.text import literal
-from volstream.tables.delta import folders
-from volstream.tables.tails.commit import commit_tail
+from volstream.tables.delta import places
 from volstream.tables.tails.lookup import Lookup
-from volstream.tables.tails.table import DELETE, OPERATION, UPSERT
-from volstream.tables.tails.writer import TailWriter
+from volstream.tables.tails.tail import DELETE, OPERATION, UPSERT
+from volstream.tables.tails.writer import TailWriter, commit_tail
 
 #: Items of one flush at most.
 _TOGETHER = 10_000
@@ -48,7 +47,7 @@ class ItemTable:
         self._home = home
         self._source_name = source.name
         self._key = str(source.primary_key)
-        self._location = folders.table_location(home.warehouse, source.name)
+        self._location = places.table_location(home.warehouse, source.name)
         self._appender = appender
         self._functions = functions
         self._dynamic_tables = dynamic_tables

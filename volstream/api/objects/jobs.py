@@ -292,7 +292,7 @@ class Jobs(Collection[Job]):
         from volstream.jobs.definitions import drop_job
         from volstream.jobs.outputs import remove_outputs_of
         from volstream.jobs.stores import STORES
-        from volstream.tables.delta import folders
+        from volstream.tables.delta import places
 
         if not force:
             self._free(name)
@@ -300,7 +300,7 @@ class Jobs(Collection[Job]):
         dropped = drop_job(self._home.catalog, Name.parse(name), if_exists=if_exists, force=force)
         if job is not None:
             for store in STORES:
-                folders.discard(store.of(self._home.warehouse, job.id))
+                places.discard(store.of(self._home.warehouse, job.id))
             if remove_outputs:
                 remove_outputs_of(self._home.catalog, self._home.settings, job)
         return dropped

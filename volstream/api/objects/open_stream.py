@@ -17,7 +17,7 @@ from volstream.spark.frames import bound_to
 from volstream.spark.views import Views
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import parquet_at, table_at
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import columns_at
 from volstream.tables.delta.ownership import check_writable
 from volstream.tables.delta.writer import with_retries
@@ -101,7 +101,7 @@ class StreamBatch:
         if self._taken is None:
             return 0
         # A view of a DataFrame of changes would lose their range: the stream's own rows are read by SQL, others are staged.
-        with folders.staged(self._home.warehouse, "merge") as staged:
+        with places.staged(self._home.warehouse, "merge") as staged:
 
             def statement(spark: SparkSession) -> None:
                 source = self._query(Views(spark)) if df is None else f"SELECT * FROM {parquet_at(staged)}"
@@ -139,7 +139,7 @@ class StreamBatch:
         location = metastore.locate(self._home, Name.parse(name))
         columns = columns_at(location)
         if not columns:
-            near = folders.like_one(self._home.warehouse, Name.parse(name))
+            near = places.like_one(self._home.warehouse, Name.parse(name))
             raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")
         check_writable(self._home.catalog, Name.parse(name), location, self._home.warehouse)
         return location, list(columns)

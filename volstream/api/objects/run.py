@@ -25,7 +25,7 @@ from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValue
 from volstream.jobs.conditions import matching
 from volstream.jobs.target import is_of_job
 from volstream.sql.text import literal
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
 
 def _check_table(objects: Objects, into: Name) -> None:
     """Raises InvalidStateError if there is a table that no job made."""
-    schema = schema_at(folders.table_location(objects.home.warehouse, into))
+    schema = schema_at(places.table_location(objects.home.warehouse, into))
     if schema is not None and not is_of_job(schema):
         raise InvalidStateError(
             f"The table {into} exists, and no job made it.",

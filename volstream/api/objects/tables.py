@@ -65,11 +65,11 @@ class Tables:
 
     def __getitem__(self, name: str) -> Table:
         from volstream.ops.inspection.tables import missing
-        from volstream.tables.delta import folders
+        from volstream.tables.delta import places
         from volstream.tables.delta.places import is_table
 
         parsed = Name.parse(name)
-        if not is_table(folders.table_location(self._home.warehouse, parsed)):
+        if not is_table(places.table_location(self._home.warehouse, parsed)):
             raise missing(self._home, parsed)
         return Table(self, parsed)
 

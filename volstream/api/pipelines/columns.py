@@ -9,7 +9,7 @@ from typing import Any
 from volstream.errors import InvalidValueError
 from volstream.sql.text import slices, tree_of
 from volstream.sql.tokens import tokenize
-from volstream.tables.delta.columns import Schema, definition_of
+from volstream.tables.delta.schema import Schema, definition_of
 
 
 @dataclass(frozen=True)

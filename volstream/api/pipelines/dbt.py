@@ -11,9 +11,9 @@ from volstream.base.definitions import Job
 from volstream.base.model.names import Name
 from volstream.functions.schema import PROVENANCE
 from volstream.ops.inspection.tables import table_names
-from volstream.tables.delta import folders
-from volstream.tables.delta.columns import Schema
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
+from volstream.tables.delta.schema import Schema
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -51,7 +51,7 @@ def to_dbt(home: Home) -> tuple[str, int]:
     for schema, names in groupby(table_names(home), key=lambda name: name.schema):
         tables: list[str] = []
         for name in names:
-            location = folders.table_location(home.warehouse, name)
+            location = places.table_location(home.warehouse, name)
             columns = schema_at(location)
             if columns is not None:
                 tables += _table(name, location, columns, jobs.get(name))

@@ -24,7 +24,7 @@ from volstream.base.model.names import Name
 from volstream.jobs.home import Home
 
 if TYPE_CHECKING:
-    from volstream.tables.delta.columns import Schema
+    from volstream.tables.delta.schema import Schema
 
 
 def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Definition]:
@@ -139,7 +139,7 @@ def _load(job: FileJob) -> LoadKeys:
 def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) -> Iterator[Definition]:
     if wanted is not None and not wanted:
         return
-    from volstream.tables.delta import folders
+    from volstream.tables.delta import places
     from volstream.tables.delta.opened import schema_at
 
     kept_elsewhere = {job.name for job in jobs if isinstance(job, DynamicJob)}
@@ -149,7 +149,7 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
         if isinstance(job, FileJob):
             writers.setdefault(job.into, []).append(job)
     for name in _names(home) if wanted is None else wanted:
-        schema = None if name in kept_elsewhere else schema_at(folders.table_location(home.warehouse, name))
+        schema = None if name in kept_elsewhere else schema_at(places.table_location(home.warehouse, name))
         if schema is None:
             continue
         added = _added(writers.get(name, ()))
@@ -158,9 +158,9 @@ def _tables(home: Home, jobs: Sequence[Job], wanted: Collection[Name] | None) ->
 
 
 def _names(home: Home) -> Sequence[Name]:
-    from volstream.tables.delta import folders
+    from volstream.tables.delta import places
 
-    return sorted({*folders.own_tables(home.warehouse), *home.catalog.links.list()})
+    return sorted({*places.own_tables(home.warehouse), *home.catalog.links.list()})
 
 
 def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _is_result(schema: Schema, added: Collection[str]) -> bool:
 def _table(schema: Schema) -> dict[str, Any]:
     from volstream.api.pipelines.columns import columns_text
     from volstream.changes.streams.source import tracked
-    from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+    from volstream.tables.delta.commits import PROPERTIES as TRACKING
 
     properties = {
         key: value

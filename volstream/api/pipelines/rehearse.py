@@ -173,12 +173,12 @@ def _copy_table(home: Home, scratch: Home, name: Name) -> None:
 def _empty_table(home: Home, name: Name, columns: Any, key: Any, *, tracked: bool) -> None:
     import pyarrow as pa
 
-    from volstream.tables.delta import direct, folders
-    from volstream.tables.delta.columns import PRIMARY_KEY
+    from volstream.tables.delta import direct, places
+    from volstream.tables.delta.schema import PRIMARY_KEY
 
     properties = {PRIMARY_KEY: json.dumps([*key])} if key else {}
     schema = pa.schema([pa.field(column, pa.string()) for column in columns])
-    direct.create(folders.own_location(home.warehouse, name), schema, properties, tracked=tracked)
+    direct.create(places.own_location(home.warehouse, name), schema, properties, tracked=tracked)
 
 
 def _explained(error: VolstreamError, definition: Definition, plan: PipelinePlan) -> VolstreamError:

@@ -14,11 +14,9 @@ from volstream.errors import InvalidStateError, ObjectInUseError
 from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql.scanning import Reference
-from volstream.tables.delta import folders
-from volstream.tables.tails import table
-from volstream.tables.tails.commit import commit_tail
-from volstream.tables.tails.snapshot import TailedTable
-from volstream.tables.tails.writer import TailWriter
+from volstream.tables.delta import places
+from volstream.tables.tails.tail import TailedTable, tail_exists
+from volstream.tables.tails.writer import TailWriter, commit_tail
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -47,7 +45,7 @@ def query(views: Views, statement: SparkStatement, reference: Reference, locatio
     Raises:
         DependencyError: the table or its tail cannot be read.
     """
-    if not table.exists(location) or not _reads(statement, reference):
+    if not tail_exists(location) or not _reads(statement, reference):
         return None
     tailed = TailedTable.open(location)
     if tailed is None or not tailed.has_unmoved:
@@ -88,8 +86,8 @@ def settled(home: Home, statement: SparkStatement) -> Iterator[None]:
         InvalidStateError, VolstreamError: as :func:`commit_before`; or the streams cannot be ended.
     """
     name = next(iter(_changed(statement)), None) if _changes_columns(statement) else None
-    location = "" if name is None else folders.table_location(home.warehouse, name)
-    if not location or not table.exists(location):
+    location = "" if name is None else places.table_location(home.warehouse, name)
+    if not location or not tail_exists(location):
         commit_before(home, statement)
         yield
         return
@@ -109,7 +107,7 @@ def _changes_columns(statement: SparkStatement) -> bool:
 
 
 def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
-    location = folders.table_location(home.warehouse, name)
+    location = places.table_location(home.warehouse, name)
     tailed = TailedTable.open(location)
     if tailed is not None and tailed.has_unmoved and (tailed.key or not only_with_key):
         commit_tail(location, lambda: home.gateway)

@@ -37,7 +37,7 @@ from volstream.sql.scanning import Reference
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, parquet_at, quote_column
 from volstream.sql.tokens import Edit
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import is_folder, is_table
 from volstream.tables.delta.writer import compile_if_large
 
@@ -120,7 +120,7 @@ class Binding:
                 yield travel.start, travel.end, f"VERSION AS OF {self._version_at(reference.name, location, travel.time)}"
         elif facts.is_fact(reference.name):
             written = facts.write(self._home, reference.name)
-            self.views.on_release(partial(folders.remove, written))
+            self.views.on_release(partial(places.remove, written))
             replacement = self.views.of(f"SELECT * FROM {parquet_at(written)}")
         else:
             self._check_spelling(statement, reference)
@@ -134,10 +134,10 @@ class Binding:
         if not statement.must_exist:
             return
         streams = (stream.name for stream in self._home.catalog.streams.list())
-        near = folders.like_one(self._home.warehouse, reference.name, streams)
+        near = places.like_one(self._home.warehouse, reference.name, streams)
         name = reference.name
         job = self._home.catalog.maker_of(name)
-        if job is not None and not is_table(folders.table_location(self._home.warehouse, name)):
+        if job is not None and not is_table(places.table_location(self._home.warehouse, name)):
             creates = f"The job {job.name} creates it with its first batch."
             raise SqlError(f"The table {name} does not exist yet.", creates)
         if near and not self.spark.catalog.tableExists(statement.text[reference.start : reference.end]):
@@ -147,7 +147,7 @@ class Binding:
         """Creates a view of changes. Spark's own would also show the metadata of rows, and does not support directories."""
         options = changes.options
         if not reference.directory:
-            compile_if_large(self.spark, folders.table_location(self._home.warehouse, reference.name))
+            compile_if_large(self.spark, places.table_location(self._home.warehouse, reference.name))
         text = query(
             self._home.catalog,
             self._home.warehouse,
@@ -223,12 +223,12 @@ class Binding:
         Raises:
             SqlError: Spark's catalog is a metastore that has another table of this name.
         """
-        location = folders.table_location(self._home.warehouse, name)
+        location = places.table_location(self._home.warehouse, name)
         if is_table(location):
             if is_taken(self._home, self.spark, name, location):
                 raise SqlError(f"The metastore has another table {name}.", "Drop its entry in the metastore first.")
             attaching = f"CREATE TABLE IF NOT EXISTS {name.qualified} USING DELTA LOCATION {literal(location)}"
-            self._run_in(name.schema, attaching, owns=location == folders.own_location(self._home.warehouse, name))
+            self._run_in(name.schema, attaching, owns=location == places.own_location(self._home.warehouse, name))
             self.tables.add(name)
             return location
         if name.schema != DEFAULT_SCHEMA and is_folder(f"{self._tables}/{name.schema}"):
@@ -239,7 +239,7 @@ class Binding:
         """Registers all tables of a schema in Spark, except those whose names it does not take."""
         from pyspark.errors import AnalysisException
 
-        for name in folders.inside(f"{self._tables}/{schema}"):
+        for name in places.inside(f"{self._tables}/{schema}"):
             # With SqlError, another table of the metastore is shown under the name.
             with suppress(SqlError, AnalysisException):
                 self.attach(Name(schema, name))

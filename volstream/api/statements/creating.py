@@ -10,7 +10,7 @@ from volstream.base.model.names import Name
 from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_creation
 from volstream.errors import ObjectInUseError
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import is_folder, is_table
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def creating(home: Home, name: Name) -> Iterator[None]:
     Raises:
         ObjectInUseError: another process is creating the table.
     """
-    location = folders.own_location(home.warehouse, name)
-    if folders.table_location(home.warehouse, name) != location or is_table(location):
+    location = places.own_location(home.warehouse, name)
+    if places.table_location(home.warehouse, name) != location or is_table(location):
         yield
         return
     purpose = f"CREATE TABLE {name}"
@@ -33,11 +33,11 @@ def creating(home: Home, name: Name) -> Iterator[None]:
         if other is not None:
             raise ObjectInUseError(f"The table {name} is being created by another session.", "Try again later.")
         if is_folder(f"{location}/_delta_log") and not is_table(location):
-            folders.remove(location)
+            places.remove(location)
         existed = is_folder(location)
         try:
             yield
         except BaseException:
             if not existed and not is_table(location):
-                folders.remove(location)
+                places.remove(location)
             raise

@@ -26,11 +26,10 @@ from volstream.sql.scanning import Reference
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
 from volstream.sql.tokens import Edit
-from volstream.tables.delta import folders
-from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta import places
+from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import OpenTable, columns_at, schema_at
-from volstream.tables.delta.ownership import owner_of
-from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+from volstream.tables.delta.ownership import OWNER, owner_of
 from volstream.tables.delta.writer import with_retries
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def _check_columns(spark: SparkSession, table: Name, text: str) -> None:
 def make_table(home: Home, job: DynamicJob) -> None:
     """Creates the job's table with the columns of its query, without rows. Raises SqlError."""
     properties = {**TRACKING, "delta.enableDeletionVectors": "true", OWNER: job.id}
-    location = folders.table_location(home.warehouse, job.into)
+    location = places.table_location(home.warehouse, job.into)
     with as_sql_errors(), home.gateway.fresh() as spark:
         text = Binding(home, spark, None).bind(SparkStatement(job.query)).text
         _check_columns(spark, job.name, text)
@@ -83,11 +82,11 @@ def _is_incomparable(kind: DataType) -> bool:
 
 def drop_table(home: Home, name: Name) -> None:
     """Drops the table with its rows. Does nothing if it does not exist."""
-    location = folders.table_location(home.warehouse, name)
+    location = places.table_location(home.warehouse, name)
     with map_spark_errors(), home.gateway.fresh() as spark:
         if not metastore.is_taken(home, spark, name, location):
             spark.sql(f"DROP TABLE IF EXISTS {name.qualified}").collect()
-    folders.remove(location)
+    places.remove(location)
 
 
 def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
@@ -100,7 +99,7 @@ def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
         JobChangedError: the job was dropped.
         FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
     """
-    location = folders.table_location(home.warehouse, job.into)
+    location = places.table_location(home.warehouse, job.into)
     table = OpenTable.newest(location)
     if table is None or table.properties.get(OWNER) != job.id:
         raise InvalidStateError(
@@ -194,9 +193,9 @@ class _Refresh:
         else:
             difference = incremental.difference(location, result, columns)
         # Staged, because a MERGE reads its source more than once; without differences the MERGE is skipped.
-        with folders.staged(self._home.warehouse, "dynamic") as spilled:
+        with places.staged(self._home.warehouse, "dynamic") as spilled:
             spark.sql(difference).write.parquet(spilled)
-            if folders.dataset(spilled).count_rows():
+            if places.dataset(spilled).count_rows():
                 changed = parquet_at(spilled)
                 merge = (
                     incremental.merge_by_content(location, changed, columns)

@@ -18,7 +18,7 @@ from volstream.errors import DependencyError
 from volstream.functions.types.kinds import BY_PYTHON
 from volstream.ops.inspection.tables import table_names
 from volstream.sql.scanning import SESSION_CATALOG
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def is_fact(name: Name) -> bool:
 
 def write(home: Home, name: Name) -> str:
     """Writes a relation's rows to a folder of Parquet files; returns its location."""
-    location = f"{home.warehouse}/{folders.STAGING}/facts-{uuid.uuid4().hex}"
+    location = f"{home.warehouse}/{places.STAGING}/facts-{uuid.uuid4().hex}"
     standard = name.schema == STANDARD
     types = _STANDARD[name.name] if standard else facts.types(name.name)
     rows: Iterable[Iterable[Mapping[str, Any]]]
     rows = _of_tables(home, name.name) if standard else facts.rows(home.catalog.database, name.name)
     schema = pa.schema([(column, BY_PYTHON[kind]) for column, kind in types.items()])
-    with folders.written(location, schema) as file:
+    with places.written(location, schema) as file:
         for some in rows:
             file.write_table(pa.Table.from_pylist(list(some), schema=schema))
     return location
@@ -65,7 +65,7 @@ def _of_tables(home: Home, relation: str) -> Iterator[Sequence[Mapping[str, Any]
             continue
         found = None
         with suppress(DependencyError):
-            found = schema_at(folders.table_location(home.warehouse, table))
+            found = schema_at(places.table_location(home.warehouse, table))
         if found is not None:
             yield [
                 {

@@ -20,7 +20,7 @@ from volstream.spark.frames import relation
 from volstream.spark.views import Views
 from volstream.sql.scanning import parts_at
 from volstream.sql.text import quote_column, type_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.log import retention
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import check_writable, owner_of
@@ -165,13 +165,13 @@ def check_vacuum(home: Home, statement: SparkStatement) -> None:
     if position >= len(tokens):
         return
     if tokens[position].token_type is TokenType.STRING:
-        name = folders.named_by(home.warehouse, tokens[position].text)
+        name = places.named_by(home.warehouse, tokens[position].text)
     else:
         named = statement.reference_at(position)
         name = None if named is None else named.name
     if name is None:
         return
-    location = folders.table_location(home.warehouse, name)
+    location = places.table_location(home.warehouse, name)
     schema = schema_at(location)
     if schema is None:
         return

@@ -16,7 +16,7 @@ from volstream.errors import SqlError
 from volstream.spark.errors import condition_of, map_spark_errors
 from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Entry:
 
 def locate(home: Home, name: Name) -> str:
     """Returns the table's actual or future location. Asks Spark if the warehouse lacks the table and Spark has a metastore."""
-    location = folders.table_location(home.warehouse, name)
+    location = places.table_location(home.warehouse, name)
     if is_table(location) or not is_configured(home.settings):
         return location
     from pyspark.errors import AnalysisException
@@ -57,7 +57,7 @@ def locate(home: Home, name: Name) -> str:
     if detail["format"] != "delta":
         return location
     home.catalog.links.put(name, _path(detail["location"]))
-    return folders.table_location(home.warehouse, name)
+    return places.table_location(home.warehouse, name)
 
 
 def entry_of(spark: SparkSession, metastore: str, name: Name) -> Entry | None:

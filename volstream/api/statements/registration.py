@@ -22,7 +22,7 @@ from volstream.errors import DependencyError, EngineError, InvalidStateError, Sq
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.scanning import SESSION_CATALOG
 from volstream.sql.text import literal, quote_column
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.log import actions
 from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import is_table, reached
@@ -82,7 +82,7 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
     """Returns the tables that are not registered, or all to check, and those registered that are gone, with their locations."""
     registered, warehouse = home.catalog.registrations.list(metastore=metastore), home.warehouse
     with reached(warehouse):
-        present = {name: folders.own_location(warehouse, name) for name in folders.own_tables(warehouse)}
+        present = {name: places.own_location(warehouse, name) for name in places.own_tables(warehouse)}
         new = {
             name: location
             for name, location in present.items()
@@ -90,7 +90,7 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
         }
         gone = {name: location for name, location in registered.items() if present.get(name) != location}
         if gone:
-            folders.check_there(warehouse)
+            places.check_there(warehouse)
     return new, gone
 
 
@@ -147,7 +147,7 @@ def _add(home: Home, metastore: str, spark: SparkSession, name: Name, location: 
         spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog}.{name.qualified} {place}").collect()
         if _is_empty(location):  # dropped just now: Delta made an empty one in its place
             spark.sql(f"DROP TABLE IF EXISTS {catalog}.{name.qualified}").collect()
-            folders.remove(location)
+            places.remove(location)
             return
         _log.info("table_registered", metastore=metastore, table=str(name))
         entry = entry_of(spark, metastore, name)

@@ -42,14 +42,14 @@ from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, table_at
-from volstream.tables.delta import folders
-from volstream.tables.delta.columns import PRIMARY_KEY, Schema
+from volstream.tables.delta import places
 from volstream.tables.delta.log import DeltaLog, last_checkpoint
 from volstream.tables.delta.opened import OpenTable, columns_at, schema_at
 from volstream.tables.delta.ownership import check_writable, owner_of
 from volstream.tables.delta.places import is_table
+from volstream.tables.delta.schema import PRIMARY_KEY, Schema
 from volstream.tables.delta.writer import with_retries
-from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.tails.tail import TailedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,7 +110,7 @@ def target_of(home: Home, dml: SparkStatement) -> tuple[Name, str]:
 def check_exists(home: Home, name: Name, location: str) -> None:
     """Raises SqlError if there is no Delta table at the location."""
     if not is_table(location):
-        near = folders.like_one(home.warehouse, name)
+        near = places.like_one(home.warehouse, name)
         raise SqlError(f"There is no Delta table {name} to write.", f"{near}First: CREATE TABLE {name} (...).")
 
 
@@ -132,7 +132,7 @@ class SparkStatements:
             SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
         """
         if not statement.is_query:  # what is known of a table is known by its name
-            statement = statement.by_names(partial(folders.named_by, self._home.warehouse))
+            statement = statement.by_names(partial(places.named_by, self._home.warehouse))
         words = statement.words
         statement.check_no_identifier()
         if words[0] == "USE" and words[-1].strip("'") != DEFAULT_SCHEMA.upper():
@@ -222,7 +222,7 @@ class SparkStatements:
             shorthand = SHORTHANDS.get(key.lower())
             properties |= {key: value} if shorthand is None else shorthand(value)
         check_tracking_stays(self._home, statement.target, properties)
-        schema = schema_at(folders.table_location(self._home.warehouse, statement.target))
+        schema = schema_at(places.table_location(self._home.warehouse, statement.target))
         if "primary_key" in statement.options:
             properties[PRIMARY_KEY] = _key_of(statement.target, schema, statement.options["primary_key"])
         if schema is None and any(key.lower() == "change_tracking" for key in said):
@@ -301,7 +301,7 @@ class SparkStatements:
 
     def _identify_key(self, spark: SparkSession, table: Name) -> None:
         """Has the PRIMARY KEY of a new table name its columns by what stays when they are renamed, which Delta chose."""
-        location = folders.table_location(self._home.warehouse, table)
+        location = places.table_location(self._home.warehouse, table)
         schema = schema_at(location)
         if schema is None or not schema.primary_key:
             return
@@ -342,7 +342,7 @@ class SparkStatements:
         return gateway.fresh() if watch is not None else gateway.copied(self._home.spark)
 
     def _columns_of_target(self, statement: SparkStatement) -> list[str]:
-        locations = (folders.table_location(self._home.warehouse, target.name) for target in statement.targets[:1])
+        locations = (places.table_location(self._home.warehouse, target.name) for target in statement.targets[:1])
         return [column for location in locations for column in columns_at(location)]
 
     def _created(self, statement: SparkStatement) -> Name | None:
@@ -357,7 +357,7 @@ class SparkStatements:
                 raise AlreadyExistsError(f"There is already a stream {reference.name}.", "Choose another name.")
             check_table(reference.name)
             for before, after in pairwise(statement.tokens):
-                inside = before.word == "LOCATION" and folders.named_by(self._home.warehouse, after.text)
+                inside = before.word == "LOCATION" and places.named_by(self._home.warehouse, after.text)
                 if inside and inside != reference.name:
                     raise InvalidStateError(f"There is the place of the table {inside}.", "Name another LOCATION, or none.")
             return reference.name
@@ -379,15 +379,15 @@ class SparkStatements:
     def _drop(self, spark: SparkSession, statement: SparkStatement, text: str) -> DataFrame:
         """Drops a table with its data. Spark treats attached tables as external, and would keep the files."""
         name = statement.named
-        location = folders.table_location(self._home.warehouse, name)
+        location = places.table_location(self._home.warehouse, name)
         self._end_owner(name, owner_of(self._home.catalog, location))
         return self._drop_table(spark, name, text)
 
     def _damaged(self, name: Name) -> Name | None:
         """Returns the name if it is a table of the warehouse whose log, or whose tail's log, cannot be read."""
-        location = folders.table_location(self._home.warehouse, name)
+        location = places.table_location(self._home.warehouse, name)
         try:
-            if location == folders.own_location(self._home.warehouse, name):
+            if location == places.own_location(self._home.warehouse, name):
                 table = OpenTable.newest(location)
                 if table is not None:
                     _ = table.rows
@@ -402,14 +402,14 @@ class SparkStatements:
     def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
         """Drops a damaged table: removes its files first, because Spark reads the log of a table that it drops."""
         self._end_owner(name, self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name))
-        folders.remove(folders.own_location(self._home.warehouse, name))
+        places.remove(places.own_location(self._home.warehouse, name))
         return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
 
     def _check_schema(self, schema: str) -> None:
         """Raises InvalidStateError if a schema to be dropped has tables that jobs or sources fill, or streams read."""
         catalog, warehouse = self._home.catalog, self._home.warehouse
-        for table in (Name(schema, one) for one in folders.inside(f"{warehouse}/tables/{schema}")):
-            job = owner_of(catalog, folders.table_location(warehouse, table))
+        for table in (Name(schema, one) for one in places.inside(f"{warehouse}/tables/{schema}")):
+            job = owner_of(catalog, places.table_location(warehouse, table))
             if job is not None or catalog.sources.find(table) or catalog.streams.list(source_id=str(table)):
                 who = f"job {job.name}" if job is not None else "a source or a stream"
                 raise InvalidStateError(f"The schema {schema} has the table {table}, which {who} uses.", "Drop it first.")
@@ -425,11 +425,11 @@ class SparkStatements:
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse
-        own = folders.own_location(warehouse, name)
-        if folders.table_location(warehouse, name) != own:  # a linked table: its metastore owns the files
+        own = places.own_location(warehouse, name)
+        if places.table_location(warehouse, name) != own:  # a linked table: its metastore owns the files
             self._home.catalog.links.remove(name)
         else:
-            folders.remove(own)
+            places.remove(own)
         return result
 
 

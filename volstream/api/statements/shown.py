@@ -11,10 +11,10 @@ from volstream.base.model.names import Name
 from volstream.base.model.units import format_duration
 from volstream.ops.inspection.tables import missing
 from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
-from volstream.tables.delta.columns import CHARACTERS, PRIMARY_KEY, definition_of
-from volstream.tables.delta.marker import OWNER
+from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import schema_at
-from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+from volstream.tables.delta.ownership import OWNER
+from volstream.tables.delta.schema import CHARACTERS, PRIMARY_KEY, definition_of
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home

@@ -19,7 +19,7 @@ from volstream.changes.changelog.base import (
     struct_of,
 )
 from volstream.sql.text import literal, table_at
-from volstream.tables.delta.excerpt import KIND, TIME, VERSION, excerpt
+from volstream.tables.delta.writer import KIND, TIME, VERSION, excerpt
 
 
 @dataclass(frozen=True)

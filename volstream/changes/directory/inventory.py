@@ -26,7 +26,7 @@ from volstream.files.storage.base import KeyOrdered, ObjectStore
 from volstream.files.storage.bucket import BucketPlace
 from volstream.files.storage.inventory import MANIFEST, MAX_MANIFEST, Manifest, ReportedObject, download, objects
 from volstream.files.volumes.access import access_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 #: Rows sorted at once, and rows of each sorted file in memory while they are merged. The files of a report overlap, so all of
 #: them are merged at once: 200 for 10^8 objects.
@@ -141,14 +141,14 @@ def list_report(
         StorageError: a file of the report is damaged or missing, or the store did not answer.
         InterruptedByUserError: stopped.
     """
-    folders.remove(folder)
+    places.remove(folder)
     listing = Listing(as_of=inventory.manifest.taken_on)
     place = BucketPlace.of(location)
     covered = _Covered(place.root)
     entries = _looked_at(covered.noted(_objects(inventory)), inventory.manifest, place, store, selection, listing)
     spool(f"{folder}/listed", entries, store, listing, stopped, _RUN_ROWS, _GROUP_ROWS)
     if not covered.reaches:
-        folders.remove(folder)
+        places.remove(folder)
         raise NotFoundError(
             f"The report has no object at {location}.",
             "Its inventory may have a filter that excludes it, or all objects are newer: list the volume.",

@@ -33,7 +33,7 @@ from volstream.changes.directory.writer import Counts, DirectoryWriter
 from volstream.errors import InvalidValueError, NotFoundError, StorageDeniedError, StorageError
 from volstream.files.storage.base import PROBE, Checkable, HasLocalPaths, KeyOrdered, ObjectStore
 from volstream.files.volumes.access import store_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 _log = get("directory")
 
@@ -289,7 +289,7 @@ class DirectoryKeeper:
             raise
         commit = self._writer.commit(snapshot, changes, cause)
         if prefixes:
-            folders.remove(folder)
+            places.remove(folder)
             note_findings(self._catalog, self.volume.id, listing)
             self._catalog.refreshes.ask_check(self.volume.id, listing.unsettled)
         note_failed(self._catalog, self.volume.id, {**confirm.failed, **failed})

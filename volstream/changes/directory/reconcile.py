@@ -35,7 +35,7 @@ from volstream.changes.directory.writer import Counts, DirectoryWriter, RefreshC
 from volstream.errors import StorageError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
 from volstream.files.volumes.access import job_emptying
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 _log = get("directory")
 
@@ -112,7 +112,7 @@ def list_subtrees(
         InterruptedByUserError: the listing was stopped.
     """
     if not (resume and isinstance(store, KeyOrdered)):
-        folders.remove(folder)
+        places.remove(folder)
     if not isinstance(store, KeyOrdered):
         return list_to(f"{folder}/listed", store, prefixes, selection, settle_seconds=settle_seconds, wait=wait, stopped=stopped)
     listing = Listing()
@@ -185,7 +185,7 @@ def reconcile(
                 changes.add(removed)
         commit = writer.commit(snapshot, changes, cause)
         note_failed(catalog, writer.volume.id, confirm.failed)
-    folders.remove(folder)
+    places.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
     done = ReconcileResult.of(listing, counts, late, commit, held)
     _note(writer, catalog, listing, done, cause if commit is None else commit.cause)

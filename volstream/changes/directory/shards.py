@@ -23,7 +23,7 @@ from volstream.changes.directory import table
 from volstream.changes.directory.listing import Listing
 from volstream.errors import InterruptedByUserError
 from volstream.files.storage.base import KeyOrdered, ObjectStore
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import files, filesystem_of, make_durable, make_folder, remove_file, replace_file
 
 #: Number of concurrent requests for pages.
@@ -186,7 +186,7 @@ class ShardedListing:
             state = _State(listing, [Shard(**shard) for shard in kept["shards"]])
             self._forget_others(state)
             return state
-        folders.remove(self._location)
+        places.remove(self._location)
         make_folder(f"{self._location}/listed")
         return None
 

@@ -25,7 +25,7 @@ from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import DELETE, INSERT, UPDATE
 from volstream.errors import NotFoundError
 from volstream.files.volumes.access import store_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 #: Files named in a report.
 _EXAMPLES = 20
@@ -77,7 +77,7 @@ def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -
     """
     store = store_of(volume, catalog, settings)
     wrong, examples, late = Counter[Difference](), list[tuple[str, Difference]](), 0
-    with folders.staged(settings.warehouse_path, "verify") as folder:
+    with places.staged(settings.warehouse_path, "verify") as folder:
         listing = list_subtrees(
             folder, store, [""], volume.selection, settle_seconds=settings.settle_seconds, wait=stop.wait, stopped=stop.__bool__
         )

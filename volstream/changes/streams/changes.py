@@ -14,9 +14,9 @@ from volstream.changes.streams.definitions import check_tracked, identifying
 from volstream.changes.streams.source import TableSource, tracked
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.tables.delta import folders
-from volstream.tables.delta.columns import Schema
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
+from volstream.tables.delta.schema import Schema
 
 
 def query(
@@ -47,7 +47,7 @@ def query(
             raise InvalidValueError("The rows of a directory are files, identified by path: no other identity is possible.")
         source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
     else:
-        source, what = TableSource(of, folders.table_location(warehouse, of), warehouse), f"table {of}"
+        source, what = TableSource(of, places.table_location(warehouse, of), warehouse), f"table {of}"
     head = source.head()
     if head is None:
         raise NotFoundError(f"There is no {what}.")

@@ -20,8 +20,8 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import FencedError, InvalidStateError, StorageError, TargetLostError
 from volstream.tables.delta import durable
 from volstream.tables.delta.log import Commit, DeltaLog
-from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:

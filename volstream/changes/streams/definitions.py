@@ -15,10 +15,10 @@ from volstream.changes.streams.source import ChangeSource, TableSource, source_o
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.files.volumes.access import job_emptying_shared
-from volstream.tables.delta import folders
-from volstream.tables.delta.columns import Schema
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import OpenTable, schema_at
 from volstream.tables.delta.places import is_table
+from volstream.tables.delta.schema import Schema
 
 #: Columns that a stream adds to its source's.
 CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
@@ -40,7 +40,7 @@ def create_stream(
     existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
         return existing
-    if is_table(folders.table_location(warehouse, spec.name)):
+    if is_table(places.table_location(warehouse, spec.name)):
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)
     volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
@@ -87,12 +87,12 @@ def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
 
 
 def _on_table(warehouse: str, spec: StreamSpec, name: Name) -> Stream:
-    location = folders.table_location(warehouse, name)
+    location = places.table_location(warehouse, name)
     table = OpenTable.newest(location)
     if table is None:
         raise NotFoundError(
             f"There is no table {name}.",
-            f"{folders.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
+            f"{places.like_one(warehouse, name)}Streams are on tables of the home's warehouse and on volumes.",
         )
     schema = table.schema
     check_tracked(name, schema)

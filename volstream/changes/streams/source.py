@@ -24,15 +24,14 @@ from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChang
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import DependencyError, InvalidValueError, StreamSchemaChangedError
 from volstream.sql.text import table_at
-from volstream.tables.delta import durable, folders
-from volstream.tables.delta.columns import PRIMARY_KEY, Schema
+from volstream.tables.delta import durable, places
+from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.history import RETENTION
 from volstream.tables.delta.log import Commit, DeltaLog, is_on, retention
-from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.opened import OpenTable, has_newer, newest_version, schema_at
-from volstream.tables.delta.ownership import INCIDENTAL, UPKEEP, WRITERS
+from volstream.tables.delta.ownership import INCIDENTAL, OWNER, UPKEEP, WRITERS
 from volstream.tables.delta.places import is_table
-from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+from volstream.tables.delta.schema import PRIMARY_KEY, Schema
 from volstream.tables.delta.writer import is_large
 
 #: The properties that a stream on a table requires.
@@ -403,7 +402,7 @@ def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume |
     """Returns the source of a stream; ``volume``, if it has just been read."""
     if stream.source_kind is SourceKind.VOLUME:
         return VolumeSource(catalog, warehouse, stream.source_id, volume)
-    location = folders.table_location(warehouse, stream.source_name)
+    location = places.table_location(warehouse, stream.source_name)
     return TableSource(stream.source_name, location, warehouse, tuple(stream.identity_ids or stream.identity))
 
 

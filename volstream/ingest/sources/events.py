@@ -18,7 +18,7 @@ from volstream.functions.loading import avro_files
 from volstream.functions.types.text import strict_json
 from volstream.ingest.sources.appender import Appender
 from volstream.ingest.sources.tables import EVENT_COLUMNS
-from volstream.tables.tails.table import INSERT, OPERATION
+from volstream.tables.tails.tail import INSERT, OPERATION
 
 FORMATS = ("json", "bytes", "avro")
 

@@ -49,10 +49,10 @@ from volstream.ingest.sources.tables import KEPT
 from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.views import Views
 from volstream.sql.text import table_at
-from volstream.tables.delta import folders
-from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta import places
+from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import schema_at
-from volstream.tables.delta.tracking import PROPERTIES as TRACKING
+from volstream.tables.delta.schema import PRIMARY_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -128,13 +128,13 @@ def add(home: Home, source: Source, version: int | None, upload: Upload) -> None
         AlreadyExistsError: the table has that version, with other rows.
         VolstreamError: reading or writing failed. Nothing is left behind.
     """
-    location = folders.table_location(home.warehouse, source.name)
+    location = places.table_location(home.warehouse, source.name)
     with _staged(home, upload) as path, versions.alone(home, source.name), map_spark_errors(), home.gateway.fresh() as spark:
         rows = spark.read.parquet(path)
         source = replace(source, primary_key=_checked_key(rows, upload, str(source.primary_key)))
 
         def write(number: int) -> None:
-            _fit(home, location, folders.dataset(path).schema, source)
+            _fit(home, location, places.dataset(path).schema, source)
             versions.overwrite(home, location, number, lambda session: session.read.parquet(path))
 
         with _first(home, source):
@@ -163,14 +163,14 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
     Raises:
         InvalidValueError: the file cannot be read, or has values that its columns cannot hold.
     """
-    with folders.staged(home.warehouse, "upload") as folder:
+    with places.staged(home.warehouse, "upload") as folder:
         with tempfile.TemporaryDirectory(prefix="volstream-upload-") as scratch:
             # A name of its own: those that begin with _ have no rows elsewhere, and long ones cannot be a file's here.
             name = "rows" + "".join(Path(upload.name).suffixes[-2:])[-40:]
             with _opened(home, upload) as source, open(f"{scratch}/{name}", "wb") as copy:
                 _copy(source, copy, upload, home.settings.upload_max_bytes)
             _write(upload, scratch, name, home.settings.function_memory)
-            folders.put(f"{scratch}/{_OUTPUT}", folder)
+            places.put(f"{scratch}/{_OUTPUT}", folder)
         yield folder
 
 

@@ -9,7 +9,7 @@ from volstream.base.definitions import Source
 from volstream.ingest.sources.tables import EVENT_COLUMNS
 from volstream.spark.errors import map_spark_errors
 from volstream.sql.text import literal, table_at
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.writer import with_retries
 
@@ -25,7 +25,7 @@ def expire(home: Home, source: Source) -> bool:
     Raises:
         VolstreamError: they cannot be deleted now.
     """
-    location = folders.table_location(home.warehouse, source.name)
+    location = places.table_location(home.warehouse, source.name)
     if source.retention_policy is None:
         return False
     limit = datetime.now(UTC) - timedelta(seconds=source.retention_policy)

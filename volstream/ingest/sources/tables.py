@@ -14,9 +14,9 @@ from volstream.base.definitions import Source, SourceType
 from volstream.base.model.names import Name, check_table
 from volstream.errors import AlreadyExistsError, InvalidStateError
 from volstream.ingest.ending import end
-from volstream.tables.delta import direct, folders
-from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta import direct, places
 from volstream.tables.delta.places import can_create, is_table
+from volstream.tables.delta.schema import PRIMARY_KEY
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -66,13 +66,13 @@ def drop(home: Home, source: Source) -> None:
         ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
     end(home.catalog, source)
-    folders.remove(folders.table_location(home.warehouse, source.name))
+    places.remove(places.table_location(home.warehouse, source.name))
 
 
 def check_free(home: Home, name: Name) -> None:
     """Raises AlreadyExistsError if a table or a stream has the name; InvalidValueError if no table can have it."""
     check_table(name)
-    if home.catalog.streams.find(name) is not None or is_table(folders.table_location(home.warehouse, name)):
+    if home.catalog.streams.find(name) is not None or is_table(places.table_location(home.warehouse, name)):
         raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
 
 
@@ -90,7 +90,7 @@ def create(home: Home, source: Source, columns: pa.Schema) -> None:
             "Keep sources in a home whose warehouse is a folder or in S3.",
         )
     check_free(home, source.name)
-    location = folders.table_location(home.warehouse, source.name)
+    location = places.table_location(home.warehouse, source.name)
     with home.catalog.database.transaction() as transaction:
         home.catalog.sources.add(transaction, source)
         key = {} if source.primary_key is None else {PRIMARY_KEY: json.dumps([source.primary_key])}

@@ -16,11 +16,12 @@ from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_version
 from volstream.errors import AlreadyExistsError, InvalidValueError, ObjectInUseError
 from volstream.sql.text import table_at
-from volstream.tables.delta import direct, folders, rows
+from volstream.tables.delta import direct, places
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.lookup import read_rows
 from volstream.tables.delta.opened import columns_at, newest_version
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.places import is_table
 from volstream.tables.tails.lookup import Lookup
 
@@ -50,7 +51,7 @@ def alone(home: Home, name: Name) -> Iterator[None]:
 
 def _note_lost(home: Home, name: Name) -> None:
     """Records versions whose makers died between the commit and :func:`note`."""
-    source, location = home.catalog.sources.find(name), folders.table_location(home.warehouse, name)
+    source, location = home.catalog.sources.find(name), places.table_location(home.warehouse, name)
     if source is None or not source.immutable or not is_table(location):
         return
     noted = source.options.get("versions", {})
@@ -100,16 +101,16 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
         VolstreamError: it cannot be written.
     """
     check_keys(items, str(source.primary_key))
-    location = folders.table_location(home.warehouse, source.name)
+    location = places.table_location(home.warehouse, source.name)
 
     def has(existing: int | None) -> bool:
         by_key = [(str(source.primary_key), "ascending")]
-        return existing is not None and (rows.read(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key))
+        return existing is not None and (read_rows(location, existing, items.schema).sort_by(by_key) == items.sort_by(by_key))
 
     def write(number: int) -> None:
         if not direct.commit(location, _marker(number), RowChanges([items], items.schema, "", None, overwrite=True)):
-            with folders.staged(home.warehouse, "version") as staged:
-                with folders.written(staged, items.schema) as file:
+            with places.staged(home.warehouse, "version") as staged:
+                with places.written(staged, items.schema) as file:
                     file.write_table(items)
                 overwrite(home, location, number, lambda session: session.read.parquet(staged), items.num_rows)
 
@@ -205,7 +206,7 @@ class VersionReader:
     def _looked_up(self, source_id: str, key: str, delta: int) -> Lookup:
         """Returns the rows of a Delta version, by key; of a table of the same name there is one per ``source_id``."""
         del source_id
-        return Lookup(folders.table_location(self._home.warehouse, self._name), (key,), delta)
+        return Lookup(places.table_location(self._home.warehouse, self._name), (key,), delta)
 
 
 def note(home: Home, source: Source, version: int, delta: int | None = None) -> None:
@@ -214,7 +215,7 @@ def note(home: Home, source: Source, version: int, delta: int | None = None) -> 
     versions = source.options.get("versions", {})
     if str(version) not in versions:
         if delta is None:
-            delta = newest_version(folders.table_location(home.warehouse, source.name))
+            delta = newest_version(places.table_location(home.warehouse, source.name))
         options = {**source.options, "versions": {**versions, str(version): delta}}
         home.catalog.sources.change(source, options=options, immutable=True)
 

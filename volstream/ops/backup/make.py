@@ -25,10 +25,10 @@ from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.jobs.stores import STORES
 from volstream.ops.backup.manifest import Manifest
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.copying import copy_folder, copy_table
 from volstream.tables.delta.opened import newest_version
-from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.tails.tail import TailedTable
 
 #: The catalog file of a backup, whatever database the home uses.
 CATALOG = "catalog.db"
@@ -139,9 +139,9 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
         if snapshot is not None:
             for view in (snapshot.base, snapshot.tail):
                 yield view.spec.location, view.version, owner
-    for name in folders.own_tables(warehouse):
+    for name in places.own_tables(warehouse):
         owner = _Owner(f"The table {name}", f"volstream sql 'DROP TABLE {name}'")
-        location = folders.own_location(warehouse, name)
+        location = places.own_location(warehouse, name)
         with owner.explaining():
             both = TailedTable.open(location)
             newest = newest_version(location) if both is None else both.version

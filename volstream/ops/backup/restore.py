@@ -17,11 +17,11 @@ from volstream.catalog.leases import RESTORE, lease
 from volstream.errors import InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.ops.backup.make import CATALOG, WAREHOUSE
 from volstream.ops.backup.manifest import Manifest
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.copying import copy_folder
 
 #: Folders that a warehouse may have before a restore: leftovers of processes, and what names the home's catalog.
-_LEFTOVERS = (folders.STAGING, "_listings", folders.CATALOG)
+_LEFTOVERS = (places.STAGING, "_listings", places.CATALOG)
 
 #: How folders with a copy of a backup's catalog begin.
 SCRATCH = "volstream-restore-"
@@ -70,9 +70,9 @@ def _fill(catalog: Catalog, warehouse: str, folder: Path, manifest: Manifest, pr
                     _check_rows(catalog, upkeep.is_empty(transaction))
                     upkeep.copy(rows, transaction, _Moved(manifest.warehouse, warehouse))
             except BaseException:
-                for name in folders.inside(warehouse):
+                for name in places.inside(warehouse):
                     if name not in _LEFTOVERS:
-                        folders.remove(f"{warehouse}/{name}")
+                        places.remove(f"{warehouse}/{name}")
                 raise
 
 
@@ -91,7 +91,7 @@ def _check_kinds(folder: Path) -> None:
 def _check_empty(catalog: Catalog, settings: Settings) -> None:
     with catalog.database.reading() as transaction:
         _check_rows(catalog, upkeep.is_empty(transaction))
-    present = [name for name in folders.inside(settings.warehouse_path) if name not in _LEFTOVERS]
+    present = [name for name in places.inside(settings.warehouse_path) if name not in _LEFTOVERS]
     if present:
         raise InvalidStateError(
             f"The warehouse {settings.warehouse_path} already has {', '.join(sorted(present))}.",

@@ -175,19 +175,19 @@ def volume_of(home: Home, job: Job) -> str | None:
 
 def arrived_rows(home: Home, name: Name) -> int:
     """Returns about how many rows have arrived for a table and are not committed. Raises DependencyError."""
-    from volstream.tables.delta import folders  # late, here and below: most commands need no tables
-    from volstream.tables.tails.snapshot import TailedTable
+    from volstream.tables.delta import places  # late, here and below: most commands need no tables
+    from volstream.tables.tails.tail import TailedTable
 
-    tailed = TailedTable.open(folders.table_location(home.warehouse, name))
+    tailed = TailedTable.open(places.table_location(home.warehouse, name))
     return 0 if tailed is None else sum(file.rows for file in tailed.tail.files(tailed.moved))
 
 
 def _rows(home: Home, source: Source) -> dict[str, Any]:
     """Returns how many rows a source's table has, and how many more have arrived."""
-    from volstream.tables.delta import folders
+    from volstream.tables.delta import places
     from volstream.tables.delta.opened import OpenTable
 
-    location = folders.table_location(home.warehouse, source.name)
+    location = places.table_location(home.warehouse, source.name)
     table = OpenTable.newest(location)
     readers = [str(stream.name) for stream in home.catalog.streams.list(source_id=str(source.name))]
     return {

@@ -24,7 +24,8 @@ from volstream.files.volumes.definitions import jobs_on
 from volstream.functions.schema import key_column
 from volstream.jobs import sets
 from volstream.jobs.advice import where_printed
-from volstream.tables.delta import folders, rows
+from volstream.tables.delta import places
+from volstream.tables.delta.lookup import read_rows
 from volstream.tables.delta.opened import newest_version
 
 if TYPE_CHECKING:
@@ -232,13 +233,13 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
 
 def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
     """Returns the current rows of a file, or of its set, in the job's table, by batch and version of the file."""
-    location = folders.table_location(home.warehouse, job.into)
+    location = places.table_location(home.warehouse, job.into)
     version = newest_version(location)
     if version is None:
         return []
     column = key_column(job)
     columns = _ROWS.set(0, pa.field(column, pa.string()))
-    current = rows.read(location, version, columns, (column, key), home.gateway.session)
+    current = read_rows(location, version, columns, (column, key), home.gateway.session)
     counted = current.group_by(["_batch_id", "_file_version"]).aggregate([("_processed_at", "max"), (column, "count")])
     found = counted.to_pylist()
     codes = home.catalog.codes.of_batches(row["_batch_id"] for row in found if row["_batch_id"] is not None)

@@ -18,10 +18,10 @@ from volstream.errors import NotFoundError, VolstreamError
 from volstream.functions.output import FILE
 from volstream.functions.types.convert import python_values
 from volstream.ops.inspection.details import arrived_rows, volume_of
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.log import DeltaLog
+from volstream.tables.delta.lookup import sample_rows
 from volstream.tables.delta.opened import OpenTable
-from volstream.tables.delta.rows import sample
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -138,7 +138,7 @@ def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True, l
             str(name),
             str(jobs[name].name) if name in jobs else None,
             _filled_by(jobs.get(name)) or (f"source, {sources[name].kind}" if name in sources else None),
-            **(_extent(DeltaLog(folders.table_location(home.warehouse, name))) if extents else {}),
+            **(_extent(DeltaLog(places.table_location(home.warehouse, name))) if extents else {}),
         )
         for name in [name for name in table_names(home) if like in name][:limit]
     ]
@@ -161,7 +161,7 @@ def missing(home: Home, name: Name) -> NotFoundError:
     job = home.catalog.maker_of(name)
     if job is not None:
         return NotFoundError(f"The table {name} does not exist yet.", f"The job {job.name} creates it with its first batch.")
-    return NotFoundError(f"There is no table {name}.", folders.like_one(home.warehouse, name).rstrip())
+    return NotFoundError(f"There is no table {name}.", places.like_one(home.warehouse, name).rstrip())
 
 
 def _job_into(home: Home, name: Name) -> Job | None:
@@ -176,7 +176,7 @@ def described_table(home: Home, text: str) -> DescribedTable:
         DependencyError: its log cannot be read.
     """
     name = Name.parse(text)
-    location = folders.table_location(home.warehouse, name)
+    location = places.table_location(home.warehouse, name)
     log, job, table = DeltaLog(location), _job_into(home, name), OpenTable.newest(location)
     if table is None:
         raise missing(home, name)
@@ -220,7 +220,7 @@ def sample_of(home: Home, location: str, version: int, equals: tuple[str, str] |
         equals: a column and the text that it must have.
     """
     try:
-        rows = sample(location, version, _ROWS, equals, home.gateway.session)
+        rows = sample_rows(location, version, _ROWS, equals, home.gateway.session)
     except VolstreamError as error:
         return Sample([], [], error.message)
     return Sample(rows.column_names, _cut(rows))
@@ -282,4 +282,4 @@ def _filled_by(job: Job | None) -> str | None:
 
 
 def _found(home: Home) -> list[Name]:
-    return [*islice(folders.own_tables(home.warehouse), _MAX_TABLES), *home.catalog.links.list()]
+    return [*islice(places.own_tables(home.warehouse), _MAX_TABLES), *home.catalog.links.list()]

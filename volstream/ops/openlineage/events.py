@@ -22,7 +22,7 @@ from volstream.functions.pickled import source_of
 from volstream.jobs.home import Home
 from volstream.jobs.load import loads
 from volstream.ops.openlineage.datasets import input_of, output_of, range_facets, table_facets
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import reached
 
 #: Identifies what made an event.
@@ -95,7 +95,7 @@ class Events:
                 if volume is not None:
                     yield input_of(volume.location, facets, batch, of_files=True)
                 continue
-            location, name = folders.table_location(self._home.warehouse, stream.source_name), str(stream.source_name)
+            location, name = places.table_location(self._home.warehouse, stream.source_name), str(stream.source_name)
             facets |= table_facets(location, self._namespace, name)
             yield input_of(location, facets, batch, of_files=False)
 

@@ -24,9 +24,9 @@ from volstream.jobs import logs, outputs
 from volstream.jobs.stores import LOGS, STORES
 from volstream.ops.backup.restore import SCRATCH
 from volstream.spark.jvm import log_file
-from volstream.tables.delta import folders
-from volstream.tables.delta.excerpt import HOUR
+from volstream.tables.delta import places
 from volstream.tables.delta.places import reached
+from volstream.tables.delta.writer import HOUR
 
 _log = get("housekeeping")
 
@@ -95,21 +95,21 @@ def clean(catalog: Catalog, warehouse: str) -> None:
     jobs = {job.id for job in catalog.jobs.list()}
     kept = {
         "_plans": plans,
-        folders.STAGING: set[str](),
+        places.STAGING: set[str](),
         "_listings": {*volumes, *(f"{volume}-beside" for volume in volumes)},
         **{store.folder: jobs for store in STORES},
     }
     unneeded = [
         f"{warehouse}/{kind}/{name}"
         for kind, needed in kept.items()
-        if not folders.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead to anything
-        for name in folders.inside(f"{warehouse}/{kind}")
+        if not places.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead to anything
+        for name in places.inside(f"{warehouse}/{kind}")
         if name not in needed
     ]
     now = datetime.now(UTC)
-    gone = [location for location in unneeded if now - (_hour_of(location) or folders.last_written(location)) > _LEFT]
+    gone = [location for location in unneeded if now - (_hour_of(location) or places.last_written(location)) > _LEFT]
     for location in gone:
-        folders.discard(location, within=warehouse)
+        places.discard(location, within=warehouse)
     if gone:
         _log.info("leftovers_removed", folders=len(gone))
 

@@ -30,7 +30,7 @@ from volstream.server.daemon.unauthenticated import UnauthenticatedConnections
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
 from volstream.sql.parameters import in_schema
-from volstream.tables.tails.table import OPERATION
+from volstream.tables.tails.tail import OPERATION
 from volstream.tables.tails.writer import Flush
 
 _log = get("ingest")

@@ -16,7 +16,7 @@ from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.ingest.local import commit
 from volstream.ingest.sources.retention import expire
 from volstream.jobs.home import Home
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 from volstream.tables.tails.writer import MovePlanner
 
@@ -70,7 +70,7 @@ class Committer:
                     if sweeps:
                         MovePlanner(location).sweep()
                 else:
-                    folders.check_there(self._home.warehouse)
+                    places.check_there(self._home.warehouse)
                     catalog.tails.remove(name)
                     self._troubles.pop(name, None)
             except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 
 from volstream.tables.delta import durable
-from volstream.tables.delta.columns import has_type
-from volstream.tables.delta.datafile import AddedFile
-from volstream.tables.delta.log import actions, checkpoint_files, last_checkpoint
+from volstream.tables.delta.datafile import AddedFile, can_partition
+from volstream.tables.delta.log import actions, checkpoint_files, commit_info, is_on, last_checkpoint
 from volstream.tables.delta.places import create_file, filesystem_of, open_table
+from volstream.tables.delta.schema import CHARACTERS, has_type, is_char, length_of
 
 #: Fields of an action about the ids of a file's rows.
 _OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
@@ -171,3 +174,224 @@ def put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bo
 def lines(actions: Iterable[Mapping[str, Any]], *, in_order: bool = False) -> bytes:
     """Returns actions as a log entry has them; ``in_order``: with sorted fields, so that equal actions are equal bytes."""
     return "".join(json.dumps(action, ensure_ascii=False, sort_keys=in_order) + "\n" for action in actions).encode()
+
+
+# What a commit to a table with tracked changes must maintain: row ids, the change feed, and the commit's
+# time.
+#
+# Delta's protocol: each added file has the id of its first row and the version that added it; the table's
+# domain metadata has the greatest id so far; the first action of a commit has a time later than the previous
+# commit's. A row that replaces another one keeps its id, in a column of the data file that is not in the
+# schema. The change feed follows from what a commit adds and removes, unless it has files of its own, in
+# which old and new rows are updates (``replaced``).
+
+#: Writer features of tables with tracked changes, which :mod:`volstream.tables.delta.direct` supports.
+FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
+
+#: Table properties that make changes readable: row ids that survive rewriting, the change feed, and commit times in the log.
+PROPERTIES = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true", "delta.enableInCommitTimestamps": "true"}
+
+_DOMAIN = "delta.rowTracking"
+_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+
+
+def new_columns() -> Mapping[str, str]:
+    """Returns the properties that name the columns in which rewritten rows keep their ids."""
+    return {_ID_COLUMN: f"_row-id-col-{uuid.uuid4()}", _VERSION_COLUMN: f"_row-commit-version-col-{uuid.uuid4()}"}
+
+
+#: The folder of a change feed's files.
+FEED = "_change_data"
+
+
+def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column: str | None) -> pa.Array:
+    """Returns the ids of some rows of a data file.
+
+    Args:
+        add: the action that added the file.
+        rows: including ``column``, unless the table has none.
+        positions: of the rows in the file.
+        column: name of the column in which rewritten rows keep their ids.
+    """
+    fresh = pa.array(positions + int(add.get("baseRowId") or 0), pa.int64())
+    return fresh if column is None else pc.coalesce(rows[column].combine_chunks(), fresh)
+
+
+def id_column(table: DeltaTable) -> str | None:
+    """Returns the name of the column in which rewritten rows keep their ids; None: the table has no row ids."""
+    column: str | None = table.metadata().configuration.get(_ID_COLUMN)
+    return column if "rowTracking" in (table.protocol().writer_features or ()) else None
+
+
+def version_column(table: DeltaTable) -> str | None:
+    """Returns the name of the column in which rewritten rows keep the versions that changed them; None: as :func:`id_column`."""
+    column: str | None = table.metadata().configuration.get(_VERSION_COLUMN)
+    return column if id_column(table) is not None else None
+
+
+class TrackedCommit:
+    """The additional content of a commit on top of a table's version; nothing if the table's changes are not tracked."""
+
+    def __init__(self, table: DeltaTable, location: str) -> None:
+        self._version = table.version() + 1
+        self._next = 0
+        features = {*(table.protocol().writer_features or ())}
+        self._has_ids = "rowTracking" in features
+        self._time: int | None = None
+        if "inCommitTimestamp" in features:
+            self._time = max(int(time.time() * 1000), _time_of(location, table.version()) + 1)
+        if self._has_ids:
+            self._next = _greatest_id(location, table.version()) + 1
+
+    def info(self, *, keeps_ids: bool) -> Mapping[str, Any]:
+        """Returns additional fields of the first action.
+
+        Args:
+            keeps_ids: rows that replace others keep their ids.
+        """
+        fields: dict[str, Any] = {} if self._time is None else {"inCommitTimestamp": self._time}
+        return fields | ({"tags": {"delta.rowTracking.preserved": "true"}} if self._has_ids and keeps_ids else {})
+
+    def added(self, rows: int) -> Mapping[str, int]:
+        """Returns additional fields of the action that adds the next file."""
+        if not self._has_ids:
+            return {}
+        first, self._next = self._next, self._next + rows
+        return {"baseRowId": first, "defaultRowCommitVersion": self._version}
+
+    def domain(self) -> list[Mapping[str, Any]]:
+        """Returns the action that stores the greatest row id, once all files are added."""
+        if not self._has_ids:
+            return []
+        configuration = json.dumps({"rowIdHighWaterMark": self._next - 1, "domainName": _DOMAIN})
+        return [{"domainMetadata": {"domain": _DOMAIN, "configuration": configuration, "removed": False}}]
+
+
+def _time_of(location: str, version: int) -> int:
+    """Returns the time of a version's commit."""
+    info = commit_info(actions(location, version, '"commitInfo"'))
+    return int(info.get("inCommitTimestamp") or info.get("timestamp") or 0)
+
+
+def _greatest_id(location: str, version: int) -> int:
+    """Returns the greatest row id assigned up to a version; -1: none."""
+    checkpoint = last_checkpoint(location)
+    for number in range(version, min(checkpoint[0], version), -1):
+        for action in actions(location, number, _DOMAIN):
+            domain = action.get("domainMetadata")
+            if domain is not None and domain["domain"] == _DOMAIN:
+                return _mark(domain)
+    return max((_greatest_in(location, name) for name in checkpoint_files(location, checkpoint)), default=-1)
+
+
+def _greatest_in(location: str, checkpoint_file: str) -> int:
+    filesystem, _ = filesystem_of(location)
+    with pq.ParquetFile(filesystem.open_input_file(checkpoint_file)) as file:
+        if "domainMetadata" not in file.schema_arrow.names:
+            return -1
+        domains = file.read(columns=["domainMetadata"])["domainMetadata"].combine_chunks()
+    ours = domains.filter(pc.equal(pc.struct_field(domains, "domain"), _DOMAIN))
+    return max(map(_mark, ours.to_pylist()), default=-1)
+
+
+def _mark(domain: Mapping[str, Any]) -> int:
+    return int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
+
+
+# What a table requires of a commit without a JVM, and of each row.
+#
+# What does not belong here: the commits (``direct``), and what tracked changes need (``tracking``).
+
+#: Supported writer features. A table with columns of ``variantType`` is not written: see :func:`_is_simple`.
+_KNOWN = FEATURES | {"appendOnly", "invariants", "deletionVectors", "timestampNtz", "variantType"}
+
+#: Metadata of columns that requires nothing of a commit, or only what :class:`ColumnRules` checks.
+_HARMLESS = frozenset({"comment", CHARACTERS})
+
+
+class NeedsSparkError(Exception):
+    """Only Spark can make a commit, or find rows: the table requires more than is known here. Never leaves the package."""
+
+
+def can_commit(table: DeltaTable, gone_by: str | None) -> bool:
+    """True if a commit can maintain everything that the table requires.
+
+    Args:
+        gone_by: the column by which the commit removes rows; None: it only adds rows.
+    """
+    protocol, metadata = table.protocol(), table.metadata()
+    writable = protocol.min_writer_version <= 2 or (
+        protocol.min_writer_version == 7 and _KNOWN.issuperset(protocol.writer_features or ())
+    )
+    if not writable or is_on(metadata.configuration, "delta.appendOnly"):
+        return False
+    fields, parts = _fields(table.schema()), metadata.partition_columns
+    if gone_by in parts or not all(can_partition(field["type"]) for field in fields if field["name"] in parts):
+        return False
+    # A CHAR may be stored with or without trailing blanks, but rows to remove are looked up by the stored value.
+    by_char = any(column["name"] == gone_by and is_char(column["metadata"].get(CHARACTERS)) for column in fields)
+    return not by_char and all(map(_is_simple, fields))
+
+
+def _is_simple(column: Mapping[str, Any]) -> bool:
+    """True if a column requires nothing that :class:`ColumnRules` cannot check, such as lengths or NOT NULL inside values."""
+    metadata = column["metadata"]
+    unknown_length = CHARACTERS in metadata and length_of(metadata[CHARACTERS]) is None
+    type_ = json.dumps(column["type"])
+    is_plain = not any(word in type_ for word in ('"nullable": false', '"variant"'))
+    return _HARMLESS.issuperset(metadata) and not unknown_length and is_plain
+
+
+def has_columns(schema: pa.Schema, table: DeltaTable) -> bool:
+    """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were created."""
+    columns = {column["name"].lower(): _kind(column["type"]) for column in _fields(table.schema())}
+    return all(columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema)))
+
+
+def _fields(schema: Schema) -> Sequence[Mapping[str, Any]]:
+    """Returns a schema's columns as in the log."""
+    fields: list[Mapping[str, Any]] = json.loads(schema.to_json())["fields"]
+    return fields
+
+
+def _kind(type_: Any) -> Any:
+    """Returns Delta's type as JSON without nullability and metadata."""
+    if not isinstance(type_, dict):
+        return type_
+    inside = {name: _kind(type_[name]) for name in ("elementType", "keyType", "valueType") if name in type_}
+    return type_["type"], inside, [(child["name"], _kind(child["type"])) for child in type_.get("fields", ())]
+
+
+@dataclass(frozen=True)
+class ColumnRules:
+    """A table's requirements on column values, as far as this module can check them.
+
+    Attributes:
+        required: NOT NULL columns.
+        lengths: maximum number of characters of text, by column.
+    """
+
+    required: Collection[str]
+    lengths: Mapping[str, int]
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> ColumnRules:
+        fields = table.schema().fields
+        limits = {column.name: length_of((column.metadata or {}).get(CHARACTERS)) for column in fields}
+        lengths = {name: length for name, length in limits.items() if length is not None}
+        return cls([column.name for column in fields if not column.nullable], lengths)
+
+    @property
+    def allow_all(self) -> bool:
+        """True if any rows can be added."""
+        return not self.required and not self.lengths
+
+    def allow(self, rows: pa.Table) -> bool:
+        """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem."""
+        if any(name not in rows.column_names or rows[name].null_count for name in self.required):
+            return False
+        for name in self.lengths.keys() & {*rows.column_names}:
+            if (pc.max(pc.utf8_length(rows[name])).as_py() or 0) > self.lengths[name]:
+                return False
+        return True

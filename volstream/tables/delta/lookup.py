@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
 
-from volstream.tables.delta.bounds import bounds_of, group_bounds
-from volstream.tables.delta.datafile import fitted, open_file
+from volstream.errors import DependencyError, DiskError, StorageError
+from volstream.spark.errors import map_spark_errors
+from volstream.sql.text import literal, quote_column, table_at
+from volstream.tables.delta.commits import NeedsSparkError
+from volstream.tables.delta.datafile import fitted, open_file, with_values
 from volstream.tables.delta.log import own_file
-from volstream.tables.delta.parts import with_values
-from volstream.tables.delta.places import files_of
-from volstream.tables.delta.requirements import NeedsSparkError
+from volstream.tables.delta.places import files_of, mapped, open_table
 from volstream.tables.delta.vectors import deleted_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+# Bounds of columns from the statistics of data files and row groups.
+#
+# delta-rs decodes the JSON escape of a character in plane 2, 4, ..., 16 to the character 0x10000 below it. No
+# writer that we know escapes such characters: neither Delta for Spark 4.2, in logs and checkpoints, nor
+# delta-rs 1.6, nor ``datafile.statistics_text``.
+
+
+def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
+    """Returns a lower and an upper bound of a column for each data file; None: unknown.
+
+    Args:
+        files: the table's files, from ``get_add_actions(flatten=True)``.
+    """
+    minimum, maximum = (
+        files[name].to_pylist() if files.column_names.count(name) == 1 else [None] * files.num_rows
+        for name in (f"min.{column}", f"max.{column}")
+    )
+    return minimum, maximum
+
+
+def group_bounds(group: pq.RowGroupMetaData, column: str) -> tuple[Any, Any]:
+    """Returns a lower and an upper bound of a column in a row group; None: unknown."""
+    columns = map(group.column, range(group.num_columns))
+    statistics = next((chunk.statistics for chunk in columns if chunk.path_in_schema == column), None)
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
 
 
 @dataclass(frozen=True)
@@ -106,3 +137,99 @@ def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
     """True if any of the sorted values may be in a range; an end that is None is open."""
     at = 0 if low is None else bisect_left(values, low)
     return at < len(values) and (high is None or values[at] <= high)
+
+
+# Reads rows of a table without a JVM, through deltalake's query engine. For results that fit in memory.
+#
+# The engine supports deletion vectors and skips files and pages by statistics: tens of milliseconds, where
+# Spark takes seconds. Spark reads what the engine does not support, such as tables whose columns were
+# widened.
+
+
+def read_rows(
+    location: str,
+    version: int,
+    schema: pa.Schema,
+    equals: tuple[str, str] | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+) -> pa.Table:
+    """Returns rows of the table at a version.
+
+    Args:
+        schema: the columns to read, with the types to convert them to.
+        equals: a column and the text that it must have.
+        spark: returns a session for tables that deltalake cannot read; None: they are errors.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    return _selected(location, version, schema.names, equals, None, spark).cast(schema)
+
+
+def sample_rows(
+    location: str,
+    version: int,
+    limit: int,
+    equals: tuple[str, str] | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+) -> pa.Table:
+    """Returns some of the table's rows, with all columns.
+
+    Args:
+        limit: maximum number of rows.
+        equals, spark: as for :func:`read`.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    return _selected(location, version, (), equals, limit, spark)
+
+
+def _selected(
+    location: str,
+    version: int,
+    columns: Sequence[str],
+    equals: tuple[str, str] | None,
+    limit: int | None,
+    spark: Callable[[], SparkSession] | None,
+) -> pa.Table:
+    """Returns these columns, or all if there are none."""
+
+    def query(table: str, quoted: Callable[[str], str], text: Callable[[str], str]) -> str:
+        where = "" if equals is None else f" WHERE {quoted(equals[0])} = {text(equals[1])}"
+        ending = "" if limit is None else f" LIMIT {limit}"
+        return f"SELECT {', '.join(map(quoted, columns)) or '*'} FROM {table}{where}{ending}"
+
+    try:
+        return queried_rows(location, query("rows", standard_name, standard_literal), version)
+    except DependencyError as error:
+        if spark is None or isinstance(error, StorageError | DiskError):
+            raise
+    with map_spark_errors():
+        found: pa.Table = spark().sql(query(f"{table_at(location)} VERSION AS OF {version}", quote_column, literal)).toArrow()
+    return found
+
+
+def queried_rows(location: str, query: str, version: int | None = None) -> pa.Table:
+    """Returns the result of a query on a version of the table, which it calls ``rows``.
+
+    Args:
+        query: in standard SQL: see :func:`standard_name` and :func:`standard_literal`.
+        version: None: the newest.
+
+    Raises:
+        DependencyError: the table cannot be read.
+    """
+    with mapped(location):
+        result = QueryBuilder().register("rows", open_table(location, version)).execute(query)
+        return pa.RecordBatchReader.from_stream(result).read_all()
+
+
+def standard_name(name: str) -> str:
+    """Returns a column's name in standard SQL, quoted so that its case is kept."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def standard_literal(text: str) -> str:
+    """Returns a literal in standard SQL, where a backslash is an ordinary character."""
+    return "'" + text.replace("'", "''") + "'"

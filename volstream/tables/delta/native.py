@@ -29,9 +29,9 @@ from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, FencedError, NotFoundError
 from volstream.sql.text import table_at
 from volstream.tables.delta import commits, durable
-from volstream.tables.delta.bounds import bounds_of
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.tables.delta.log import actions
+from volstream.tables.delta.lookup import bounds_of
 from volstream.tables.delta.opened import OpenTable, Seen, entries
 from volstream.tables.delta.places import (
     check_creates,

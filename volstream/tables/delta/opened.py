@@ -25,8 +25,8 @@ from pyarrow import fs
 
 from volstream.base.model.names import Name
 from volstream.errors import DependencyError, InvalidStateError
-from volstream.tables.delta.columns import Schema, schema_of
 from volstream.tables.delta.places import files_of, filesystem_of, is_remote, mapped, open_table, stamp_of
+from volstream.tables.delta.schema import Schema, schema_of
 from volstream.tables.delta.vectors import deleted_rows
 
 #: The newest version of each table when it was opened last, the latest at the end, by location and folder of the log: a link

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from volstream.base.definitions import FileJob, Job
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError
-from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.opened import properties_at
+
+# The transaction id that lets a consumption's commit happen at most once, and the commit's metadata.
+
+#: Table property: the id of the only job that maintains the table.
+OWNER = "volstream.job"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The marker of a commit: Delta accepts one per (table, ``app_id``, ``version``).
+
+    Attributes:
+        metadata: identifies the commit's origin; stored as JSON in its user metadata.
+    """
+
+    app_id: str
+    version: int
+    metadata: Mapping[str, Any]
+
+    @property
+    def user_metadata(self) -> str:
+        """Returns the metadata as stored in the log."""
+        return json.dumps(self.metadata, sort_keys=True)
+
+    def settings(self) -> dict[str, str]:
+        """Returns the session settings that make Spark's next DML statement carry the marker."""
+        return {
+            "spark.databricks.delta.write.txnAppId": self.app_id,
+            "spark.databricks.delta.write.txnVersion": str(self.version),
+            "spark.databricks.delta.commitInfo.userMetadata": self.user_metadata,
+        }
+
 
 #: Table property; the value ``any`` lets statements and real-time streams also write to a job's table.
 WRITERS = "volstream.writers"

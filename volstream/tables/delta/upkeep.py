@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from volstream.tables.delta import commits, direct, history
+from volstream.tables.delta.commits import FEED, TrackedCommit, can_commit, id_column, ids_of, version_column
 from volstream.tables.delta.datafile import fitted, of_rows, open_file
 from volstream.tables.delta.history import MayGo
 from volstream.tables.delta.log import files_kept, own_file
-from volstream.tables.delta.marker import OWNER
 from volstream.tables.delta.opened import OpenTable, newest_version
-from volstream.tables.delta.ownership import UPKEEP
+from volstream.tables.delta.ownership import OWNER, UPKEEP
 from volstream.tables.delta.places import (
     can_create,
     files,
@@ -39,8 +39,6 @@ from volstream.tables.delta.places import (
     mapped,
     remove_file,
 )
-from volstream.tables.delta.requirements import can_commit
-from volstream.tables.delta.tracking import FEED, TrackedCommit, id_column, ids_of, version_column
 from volstream.tables.delta.vectors import deleted_rows, file_of
 
 #: A table is looked at after so many commits.

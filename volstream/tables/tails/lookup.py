@@ -16,14 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.errors import InvalidStateError, NotFoundError
-from volstream.tables.delta.bounds import bounds_of
 from volstream.tables.delta.datafile import fitted, open_file
+from volstream.tables.delta.lookup import bounds_of
 from volstream.tables.delta.native import NativeTable
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import mapped
-from volstream.tables.tails import table
-from volstream.tables.tails.snapshot import Tail
-from volstream.tables.tails.table import ARRIVAL, DELETE, OPERATION, OWN, POSITION
+from volstream.tables.tails.tail import (
+    ARRIVAL,
+    DELETE,
+    OPERATION,
+    OWN,
+    POSITION,
+    Tail,
+    existing_tail,
+    tail_exists,
+    tail_location,
+    unfitting,
+)
 
 #: Bytes of key columns kept.
 _KEPT_BYTES = 256 << 20
@@ -52,7 +61,7 @@ class Lookup:
         self._pinned = None if version is None else _present(location, OpenTable.at(location, version))
         self._ends: tuple[OpenTable | None, tuple[list[Any], list[Any]]] = None, ([], [])
         self._tail: NativeTable | None = None
-        self._tail_keys = _Keys(table.location(location))
+        self._tail_keys = _Keys(tail_location(location))
 
     def get(self, *values: Any) -> Mapping[str, Any] | None:
         """Returns the row with these stored values of the key, by column; None if there is none.
@@ -77,11 +86,11 @@ class Lookup:
                         return self._in_base(base, values)
                     own = {name: value for name, value in row.items() if name not in OWN}
                     return None if row[OPERATION] == DELETE else own
-        raise table.unfitting(self._location)
+        raise unfitting(self._location)
 
     def _newest_tail(self) -> Tail | None:
         if self._tail is None:
-            present = table.existing(self._location) if table.exists(self._location) else None
+            present = existing_tail(self._location) if tail_exists(self._location) else None
             if present is None:
                 return None
             self._tail = NativeTable(present[0])

@@ -6,17 +6,47 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.base import faults
+from volstream.base.model.names import quote
 from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
+from volstream.sql.text import table_at
+from volstream.tables.delta import direct
+from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.native import DataFile, NativeTable, View
-from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.opened import OpenTable, schema_at
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.places import crowded, mapped
-from volstream.tables.tails import table
-from volstream.tables.tails.snapshot import Tail, TailedTable
-from volstream.tables.tails.table import ARRIVAL, BEFORE, ENDED, FLOOR, MOVE, NEWEST, POSITION, SEALED, THROUGH
+from volstream.tables.tails.tail import (
+    ARRIVAL,
+    BEFORE,
+    DELETE,
+    ENDED,
+    FLOOR,
+    MOVE,
+    NEWEST,
+    OPERATION,
+    OWN,
+    POSITION,
+    SEALED,
+    THROUGH,
+    Tail,
+    TailedTable,
+    check_columns,
+    existing_tail,
+    newest_of_each,
+    same_key,
+    tail_columns,
+    tail_spec,
+    unfitting,
+)
+
+if TYPE_CHECKING:
+    from volstream.spark.session import SparkGateway
 
 #: Maximum number of attempts; an attempt fails only if another commit came first.
 _ATTEMPTS = 100
@@ -69,7 +99,7 @@ class TailWriter:
         self.target = target
         self._lock = threading.Lock()
         self._tail_id: str | None = None  # once it exists
-        present = table.existing(target)
+        present = existing_tail(target)
         if present is None:
             check()
             self._read_columns()
@@ -85,8 +115,8 @@ class TailWriter:
                 return
 
     def _read_columns(self) -> None:
-        self.columns = table.columns_of(self.target)
-        self._wanted = table.spec_of(self.target, self.columns)
+        self.columns = tail_columns(self.target)
+        self._wanted = tail_spec(self.target, self.columns)
 
     def append(self, batches: Sequence[Flush]) -> None:
         """Appends batches in one commit; durable on return. Skips batches that the tail has, or had.
@@ -113,7 +143,7 @@ class TailWriter:
     def _check_columns(self) -> None:
         """Raises InvalidStateError if the table's columns changed before the tail existed: there were no streams to end."""
         with suppress(DependencyError):  # a table that cannot be read now does not make rows unsafe
-            now = table.columns_of(self.target)
+            now = tail_columns(self.target)
             kept = pa.schema([now.field(name) for name in self.columns.names if name in now.names], now.metadata)
             if not kept.equals(self.columns, check_metadata=True):
                 raise _closed(self.target)
@@ -195,7 +225,7 @@ class TailWriter:
             except FencedError:  # another writer has just created it
                 continue
             except NotFoundError:
-                table.columns_of(self.target)
+                tail_columns(self.target)
                 raise _closed(self.target) from None  # there is another table by now
             yield view
         raise crowded(self.target)
@@ -295,7 +325,7 @@ class MovePlanner:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        present = table.existing(target)
+        present = existing_tail(target)
         self._table = None if present is None else NativeTable(present[0])
 
     def plan(self) -> tuple[Tail, Move] | None:
@@ -354,7 +384,7 @@ class MovePlanner:
                 return tail, moved
             if (move or 0) < tail.move:
                 break
-        raise table.unfitting(self.target)
+        raise unfitting(self.target)
 
     def _commit(self, tail: Tail, numbers: dict[str, int], removed: Sequence[DataFile] = ()) -> bool:
         """Commits on top of a version of the tail; returns False if another planner came first.
@@ -388,3 +418,116 @@ def _closed(target: str) -> InvalidStateError:
 
 def _writer(stream_id: str) -> str:
     return f"volstream:writer:{stream_id}"
+
+
+# Commits arrived rows to the table, exactly once: without a JVM if the table allows it, else with Spark.
+
+#: Row groups of tables with a key are small, because looking up a row decodes a whole group.
+_SMALL_GROUPS = "parquet.block.size", str(256 << 10)
+
+
+def commit_tail(target: str, spark: Callable[[], SparkGateway]) -> int:
+    """Commits all rows that have arrived for the table at ``target`` by now; returns the number of rows read.
+
+    Several processes may call it at once: a move takes effect once.
+
+    Args:
+        spark: connects to Spark; called only if the table needs Spark.
+
+    Raises:
+        InvalidStateError: the table lost a column for which values have arrived.
+        VolstreamError: the table cannot be written; arrived rows stay in the tail.
+    """
+    planner = MovePlanner(target)
+    count = 0
+    planned = planner.plan()
+    until = None if planned is None else planned[0].newest
+    while planned is not None and until is not None:
+        tail, step = planned
+        count += _TailCommit(target, tail, step).run(spark)
+        faults.point("tail.moved")
+        planner.trim()
+        faults.point("tail.trimmed")
+        planned = planner.plan() if step.until < until else None
+    return count
+
+
+class _TailCommit:
+    """One move of arrived rows.
+
+    Raises:
+        InvalidStateError: see :func:`commit_tail`.
+    """
+
+    def __init__(self, target: str, tail: Tail, step: Move) -> None:
+        self._target = target
+        self._tail = tail
+        self._step = step
+        self._arrived = pa.schema([field for field in tail.view.spec.schema if field.name not in OWN])
+        schema = schema_at(target)
+        if schema is None:
+            raise DependencyError(f"The table at {target} no longer exists.")
+        check_columns(target, self._arrived, schema.columns)
+        self._key = list(schema.primary_key)
+        self._chars = schema.chars
+
+    def run(self, spark: Callable[[], SparkGateway]) -> int:
+        """Makes the move; returns the number of rows read."""
+        files = self._tail.view.files_between(ARRIVAL, self._step.after, self._step.until)
+        rows = sum(file.rows for file in files)
+        metadata = {"arrivals": [self._step.after + 1, self._step.until], "cause": "tail"}
+        marker = Marker(self._tail.move_id, self._step.number, metadata)
+        change = self._changes()
+        if change is None or not direct.commit(self._target, marker, change):
+            self._by_spark(marker, spark(), rows)
+        table = OpenTable.newest(self._target)
+        if table is None or (table.transaction(marker.app_id) or 0) < marker.version:
+            raise DependencyError(f"Spark did not commit the rows that have arrived for the table at {self._target}.")
+        return rows
+
+    def _changes(self) -> RowChanges | None:
+        """Returns the changes to a table that can be committed without Spark, as far as its key allows."""
+        if not self._key:
+            added = (part.select(self._arrived.names) for part in self._tail.parts(self._step.after, self._step.until))
+            return RowChanges(added, self._arrived, "", None)
+        if len(self._key) > 1 or not pa.types.is_string(self._arrived.field(self._key[0]).type):
+            return None
+        newest = last_of_each(self._tail.rows(self._step.after, self._step.until), self._key)
+        upserted = newest.filter(pc.not_equal(newest[OPERATION], DELETE)).select(self._arrived.names)
+        return RowChanges([upserted], self._arrived, self._key[0], newest[self._key[0]].to_pylist())
+
+    def _by_spark(self, marker: Marker, gateway: SparkGateway, rows: int) -> None:
+        from volstream.spark.errors import as_sql_errors, condition_of
+        from volstream.tables.delta.writer import DeltaWriter
+
+        writer = DeltaWriter(gateway)
+        with as_sql_errors(), writer.marked(marker, self._target, rows=rows) as session:
+            if self._key:
+                session.conf.set(*_SMALL_GROUPS)
+            try:
+                writer.merge(session, self._statement())
+            except Exception as error:  # filtered by condition: Spark Connect offers no more
+                if not (condition_of(error) or "").startswith("DELTA_CONCURRENT_TRANSACTION"):
+                    raise  # otherwise another process has made this move
+            session.conf.unset(_SMALL_GROUPS[0])
+
+    def _statement(self) -> str:
+        names = [quote(name) for name in self._arrived.names]
+        columns = ", ".join(names)
+        arrived = self._tail.query(self._step.after, self._step.until)
+        if not self._key:
+            return f"INSERT INTO {table_at(self._target)} ({columns}) SELECT {columns} FROM ({arrived})"
+        same = same_key(self._key, self._chars, "__t", "__n")
+        sets = ", ".join(f"__t.{name} = __n.{name}" for name in names)
+        values = ", ".join(f"__n.{name}" for name in names)
+        return (
+            f"MERGE INTO {table_at(self._target)} __t USING ({newest_of_each(arrived, tuple(self._key), columns)}) __n ON {same} "
+            f"WHEN MATCHED AND __n.{OPERATION} = '{DELETE}' THEN DELETE WHEN MATCHED THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED AND __n.{OPERATION} <> '{DELETE}' THEN INSERT ({columns}) VALUES ({values})"
+        )
+
+
+def last_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
+    """Returns the last row of each key, in any order."""
+    numbered = rows.select(key).append_column("__at", pa.array(range(rows.num_rows), pa.int64()))
+    return rows.take(numbered.group_by(key).aggregate([("__at", "max")])["__at_max"])

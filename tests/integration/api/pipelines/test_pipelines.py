@@ -24,7 +24,7 @@ from volstream.base import config
 from volstream.base.model.names import Name
 from volstream.errors import VolstreamError
 from volstream.functions.schema import PROVENANCE, PROVENANCE_OF_SETS
-from volstream.tables.delta import direct, folders
+from volstream.tables.delta import direct, places
 
 #: One of each kind that needs no engine.
 ALL = """
@@ -207,7 +207,7 @@ def test_an_export_into_a_folder_refers_to_code_there_and_overwrites_nothing(pip
 def test_tables_that_exist_are_exported_as_sources_of_dbt(pipeline: Pipeline) -> None:
     pipeline.write(ALL)
     pipeline.apply()
-    location = Path(folders.table_location(str(pipeline.shell.home / "warehouse"), Name.parse("silver.counts")))
+    location = Path(places.table_location(str(pipeline.shell.home / "warehouse"), Name.parse("silver.counts")))
     columns = pa.schema([pa.field("n", pa.int32()), *PROVENANCE])
     write_deltalake(location, columns.empty_table())
     models = pipeline.folder / "models"
@@ -403,7 +403,7 @@ def test_columns_that_volstream_adds_may_be_named_or_not(pipeline: Pipeline, col
     table = f'\n[tables."silver.counts"]\ncolumns = "{columns}"\n'
     pipeline.write(ALL)
     pipeline.apply()
-    location = folders.table_location(str(pipeline.shell.home / "warehouse"), Name.parse("silver.counts"))
+    location = places.table_location(str(pipeline.shell.home / "warehouse"), Name.parse("silver.counts"))
     rows = PROVENANCE_OF_SETS if "_group_key" in columns else PROVENANCE
     write_deltalake(location, pa.schema([pa.field("n", pa.int32()), *rows]).empty_table())
     pipeline.write(ALL + table)

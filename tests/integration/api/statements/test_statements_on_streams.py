@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import Home
 from volstream.api.dbapi import Connection, _OpenHome
 from volstream.errors import SqlError
-from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.writer import commit_tail
 
 _COLUMNS = "k INT, a INT, x DOUBLE, ts TIMESTAMP, d STRING"
 

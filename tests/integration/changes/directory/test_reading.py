@@ -14,8 +14,8 @@ from tests.integration.conftest import Home, Place
 from volstream.changes.directory.difference import compare
 from volstream.changes.directory.writer import DirectoryWriter
 from volstream.spark.jvm.codegen import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
-from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.opened import OpenTable
+from volstream.tables.delta.ownership import Marker
 
 
 def directory(place: Place) -> dict[str, int]:

@@ -26,7 +26,7 @@ from volstream.errors import (
     StreamBusyError,
     TargetLostError,
 )
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.places import is_table
 from volstream.tables.delta.writer import DeltaWriter
 

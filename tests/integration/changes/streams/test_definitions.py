@@ -29,7 +29,7 @@ from volstream.errors import (
     StreamBusyError,
     StreamStaleError,
 )
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 S = Name.parse("s")
 
@@ -318,7 +318,7 @@ def test_dropping_a_missing_stream_is_an_error_unless_asked_otherwise(place: Pla
 
 
 def test_a_table_restored_to_before_the_offset_makes_its_stream_stale(place: Place) -> None:
-    location = folders.table_location(place.warehouse, Name.parse("t"))
+    location = places.table_location(place.warehouse, Name.parse("t"))
     rows = pa.table({"id": [1]})
     write_deltalake(location, rows)
     stream = objects.stream(

@@ -7,8 +7,8 @@ import pytest
 from tests.integration.conftest import COUNT, Home, Place
 from volstream.base.model.names import Name
 from volstream.functions.schema import PROVENANCE
-from volstream.tables.delta.folders import table_location
 from volstream.tables.delta.opened import columns_at
+from volstream.tables.delta.places import table_location
 
 COLUMNS = ["n", *PROVENANCE.names]
 

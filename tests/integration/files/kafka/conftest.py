@@ -16,9 +16,9 @@ from volstream.base.config import Settings
 from volstream.base.model.names import Name
 from volstream.catalog.alerts import ConditionKind
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.places import open_table
-from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.tails.tail import TailedTable
 
 __all__ = ["broker"]
 
@@ -43,7 +43,7 @@ class Kept:
 
     def rows(self, name: str = "t") -> list[dict[str, Any]]:
         """All that has arrived, in the order of partitions and offsets."""
-        location = folders.table_location(self.session.home.warehouse, Name.parse(name))
+        location = places.table_location(self.session.home.warehouse, Name.parse(name))
         found = TailedTable.open(location)
         # The version to which the tail belongs: rows may move meanwhile.
         version = None if found is None else found.version

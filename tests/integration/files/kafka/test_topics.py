@@ -21,8 +21,8 @@ from volstream.files.kafka.client import TopicReader
 from volstream.ingest.sources.kafka import rows as of_messages
 from volstream.ingest.sources.kafka.ingestion import TopicIngestion
 from volstream.ingest.sources.kafka.topic import TopicSource
-from volstream.tables.delta import folders
-from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.delta import places
+from volstream.tables.tails.tail import TailedTable
 from volstream.tables.tails.writer import MAX_ROWS, Flush, TailWriter
 
 
@@ -198,7 +198,7 @@ def test_of_two_that_read_at_once_one_gets_on_and_nothing_is_there_twice(kept: K
 def test_a_full_tail_is_committed_by_its_reader_and_while_another_does_that_nothing_is_lost(kept: Kept) -> None:
     topic = kept.broker.topic()
     kept.create("t", topic)
-    location = folders.table_location(kept.session.home.warehouse, Name.parse("t"))
+    location = places.table_location(kept.session.home.warehouse, Name.parse("t"))
     tail = TailWriter(location)
     count = MAX_ROWS // 4
     constants = {"arrived_at": datetime.now(UTC), "format": "json", "topic": topic, "partition": -1, "offset": 0}
@@ -283,7 +283,7 @@ def test_a_tail_that_was_replaced_does_not_begin_again(kept: Kept) -> None:
     kept.broker.send(topic, "1")
     kept.create("t", topic)
     kept.poll()
-    folders.remove(f"{kept.session.home.warehouse}/tables/public/t/_tail")
+    places.remove(f"{kept.session.home.warehouse}/tables/public/t/_tail")
     with pytest.raises(InvalidStateError, match="The table t lost its record of the offsets"):
         kept.poll()
     assert kept.read() == [(0, 0, "1")]

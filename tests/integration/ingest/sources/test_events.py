@@ -36,8 +36,8 @@ from volstream.errors import (
 from volstream.ingest.sources.retention import expire
 from volstream.server.daemon.tails import Committer
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import durable, folders
-from volstream.tables.tails.snapshot import TailedTable
+from volstream.tables.delta import durable, places
+from volstream.tables.tails.tail import TailedTable
 
 
 def events(session: Session, name: str) -> list[Any]:
@@ -110,7 +110,7 @@ def test_half_a_character_in_an_event_is_stored_escaped(without_engine: Session)
     stream = without_engine.source.create_stream("s")
     stream.upload({"a": "\ud800é"})
     stream.upload({"a": "é"})
-    location = folders.table_location(without_engine.home.warehouse, stream.source.name)
+    location = places.table_location(without_engine.home.warehouse, stream.source.name)
     found = TailedTable.open(location)
     assert found is not None
     stored = found.tail.rows(0, found.tail.newest)["event"].to_pylist()

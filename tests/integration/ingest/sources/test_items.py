@@ -21,10 +21,10 @@ from volstream.api.session import Session
 from volstream.base.model.names import Name
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
 from volstream.ingest.sources.versions import VersionReader
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
-from volstream.tables.tails.commit import commit_tail
 from volstream.tables.tails.lookup import Lookup
+from volstream.tables.tails.writer import commit_tail
 
 SIMBA = {"id": "user1", "first_name": "simba", "last_name": "khadder"}
 
@@ -149,7 +149,7 @@ def test_a_key_of_another_type_is_refused(without_engine: Session) -> None:
 def test_a_reader_keeps_what_few_versions_need(without_engine: Session) -> None:
     table = without_engine.source.create_table("kept", "id")
     home, name = without_engine.home, Name.parse("kept")
-    location = folders.table_location(home.warehouse, name)
+    location = places.table_location(home.warehouse, name)
     commits: dict[str, int | None] = {}
     for number in range(1, 12):
         table.insert({"id": "a", "n": number})

@@ -26,7 +26,7 @@ from volstream.base import config
 from volstream.base.config import Settings
 from volstream.errors import AlreadyExistsError, InvalidValueError, StorageError, VolstreamError
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 __all__ = ["azurite", "cloud", "gcs", "localstack", "moto", "oss", "seaweedfs"]
 
@@ -77,7 +77,7 @@ def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name:
         "user2": USERS[1],
         "user3": {},
     }
-    assert folders.inside(f"{session.home.warehouse}/_staging") == []
+    assert places.inside(f"{session.home.warehouse}/_staging") == []
     assert session.connector.upload_file(str(tmp_path / name), name="users", primary_key="id").versions == [1]
     with Session(session.home.settings) as later:  # another program, without an engine
         assert dict(later.source.get_table("users").get("user1") or {}) == USERS[0]
@@ -160,8 +160,8 @@ def test_a_file_that_cannot_be_stored_leaves_nothing_behind(
     with pytest.raises(InvalidValueError, match=reason):
         session.connector.upload_file(str(tmp_path / name), name="broken", primary_key="id")
     assert session.source.list() == []
-    assert folders.inside(f"{session.home.warehouse}/tables/public") == []
-    assert folders.inside(f"{session.home.warehouse}/_staging") == []
+    assert places.inside(f"{session.home.warehouse}/tables/public") == []
+    assert places.inside(f"{session.home.warehouse}/_staging") == []
 
 
 def test_files_are_fetched_from_hosts_that_are_allowed(session: Session, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from volstream.ingest import RealtimeOperation, RowOperator
 from volstream.ops.backup.make import make
 from volstream.ops.backup.manifest import Manifest
 from volstream.ops.backup.restore import restore
-from volstream.tables.tails.commit import commit_tail
+from volstream.tables.tails.writer import commit_tail
 
 
 def _session(home: Path) -> Session:

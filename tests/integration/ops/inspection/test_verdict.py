@@ -39,7 +39,7 @@ from volstream.ops.alerts.model import Alert
 from volstream.server.console.app import Console
 from volstream.server.daemon.metrics import DaemonMetrics
 from volstream.spark.engine.process import Engine
-from volstream.tables.delta import direct, folders
+from volstream.tables.delta import direct, places
 
 __all__ = ["shell"]
 
@@ -268,17 +268,17 @@ def held_removals(views: Views) -> Callable[[], object]:
 
 
 def stale_stream(views: Views) -> Callable[[], object]:
-    location = folders.own_location(views.home.warehouse, Name.parse("readings"))
+    location = places.own_location(views.home.warehouse, Name.parse("readings"))
     assert direct.create(location, COLUMNS, {}, tracked=True)
     views.session.streams.create("late", table="readings")
-    folders.remove(location)
+    places.remove(location)
     assert direct.create(location, COLUMNS, {}, tracked=True)
     return lambda: views.shell.ok("advance-stream", "late")
 
 
 def failing_commits(views: Views) -> Callable[[], object]:
     name = Name.parse("readings")
-    views.catalog.tails.put(name, folders.own_location(views.home.warehouse, name))
+    views.catalog.tails.put(name, places.own_location(views.home.warehouse, name))
     views.catalog.conditions.note(ConditionKind.TABLE, str(name), "The disk is full.")
     return lambda: views.catalog.conditions.note(ConditionKind.TABLE, str(name), None)
 

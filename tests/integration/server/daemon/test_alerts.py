@@ -34,8 +34,8 @@ from volstream.ops.alerts.evaluator import AlertEvaluator
 from volstream.server.daemon.alerts import AlertService, DeliveryWorker
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.folders import own_location
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
+from volstream.tables.delta.places import own_location
 
 __all__ = ["shell"]
 

@@ -22,11 +22,12 @@ from pyarrow import fs
 from tests.interrupts import interrupted
 from tests.s3 import bucket
 from tests.servers import S3, each
-from volstream.tables.delta import direct, log, options
-from volstream.tables.delta.columns import CHARACTERS
+from volstream.tables.delta import direct, log
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.places import filesystem_of, open_table
+from volstream.tables.delta.schema import CHARACTERS
+from volstream.tables.delta.warehouse import options_of, register_options
 
 SCHEMA = pa.schema([("label", pa.string()), ("score", pa.float64()), ("path", pa.string()), ("n", pa.int64())])
 
@@ -47,10 +48,10 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     place = str(tmp_path / "t")
     if request.param != "folder":
         place = f"{_WAREHOUSE}/{uuid.uuid4().hex}"
-        options.register(_WAREHOUSE, request.getfixturevalue("buckets")(request.param))
+        register_options(_WAREHOUSE, request.getfixturevalue("buckets")(request.param))
     assert direct.create(place, SCHEMA, {"volstream.job": "j"})
     yield place
-    options.register(_WAREHOUSE, {})
+    register_options(_WAREHOUSE, {})
 
 
 def files(location: str) -> set[str]:
@@ -135,7 +136,7 @@ def _try_to_commit(location: str, number: int, who: int) -> None:
 
 @EVERYWHERE
 def test_exactly_one_of_two_processes_makes_each_commit(location: str) -> None:
-    know = partial(options.register, _WAREHOUSE, options.options_of(location))
+    know = partial(register_options, _WAREHOUSE, options_of(location))
     with ProcessPoolExecutor(2, get_context("spawn"), know) as pool:
         for number in range(1, 26):
             for future in [pool.submit(_try_to_commit, location, number, who) for who in (0, 1)]:
@@ -248,7 +249,7 @@ def test_rows_that_do_not_fit_a_table_that_was_replaced_meanwhile_are_left_to_sp
 @pytest.mark.parametrize("text", ["a\u2028b", "a\x85b"], ids=["line separator", "next line"])
 def test_a_table_whose_statistics_have_a_line_end_that_is_none_in_json_can_be_written(location: str, text: str) -> None:
     rows = pa.table([["x"], [0.5], [text], [1]], schema=SCHEMA)
-    write_deltalake(location, rows, mode="append", storage_options=options.options_of(location))
+    write_deltalake(location, rows, mode="append", storage_options=options_of(location))
     assert direct.commit(location, marker(1), change(["b"], 2, [text]))
     assert present(location) == [("b", 2)]
 

@@ -15,7 +15,7 @@ from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.writer import DeltaWriter
 
 SCHEMA = pa.schema(

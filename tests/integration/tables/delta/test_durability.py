@@ -19,7 +19,7 @@ from volstream.changes.directory import table
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, durable
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import Marker
+from volstream.tables.delta.ownership import Marker
 from volstream.tables.tails.writer import Flush, TailWriter
 
 

@@ -21,11 +21,11 @@ from volstream.changes.streams.source import TableSource
 from volstream.errors import DependencyError
 from volstream.server.daemon.housekeeping import clean
 from volstream.spark.session import SparkGateway
-from volstream.tables.delta import direct, folders
+from volstream.tables.delta import direct, places
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.excerpt import HOUR, excerpt
-from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.opened import columns_at, newest_version
+from volstream.tables.delta.ownership import Marker
+from volstream.tables.delta.writer import HOUR, excerpt
 
 TRACKED = "'change_tracking' = 'true'"
 
@@ -160,7 +160,7 @@ def test_an_excerpt_survives_a_vacuum_and_is_deleted_after_a_day(home: Home) -> 
     clean(own.catalog, own.warehouse)
     home.sql("VACUUM t$")
     assert {row.id for row in home.session.spark.sql(f"SELECT DISTINCT id FROM {place}").collect()} == {1, 2}
-    [hour] = Path(own.warehouse, folders.STAGING).iterdir()
+    [hour] = Path(own.warehouse, places.STAGING).iterdir()
     assert len([*hour.iterdir()]) == 2
     names = [f"{datetime.now(UTC) - timedelta(hours=hours):{HOUR}}" for hours in (24, 26)]
     for name in names:

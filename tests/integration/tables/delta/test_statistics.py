@@ -21,8 +21,7 @@ from volstream.spark.session import SparkGateway
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import Marker
-from volstream.tables.delta.ownership import UPKEEP
+from volstream.tables.delta.ownership import UPKEEP, Marker
 from volstream.tables.tails.lookup import Lookup
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

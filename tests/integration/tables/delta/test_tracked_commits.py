@@ -11,13 +11,12 @@ import pytest
 
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct, upkeep
-from volstream.tables.delta.columns import PRIMARY_KEY
+from volstream.tables.delta.commits import PROPERTIES
 from volstream.tables.delta.datafile import FinishedFile, of_rows
 from volstream.tables.delta.direct import RowChanges
-from volstream.tables.delta.marker import Marker
 from volstream.tables.delta.opened import newest_version
-from volstream.tables.delta.ownership import UPKEEP
-from volstream.tables.delta.tracking import PROPERTIES
+from volstream.tables.delta.ownership import UPKEEP, Marker
+from volstream.tables.delta.schema import PRIMARY_KEY
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int64())])
 

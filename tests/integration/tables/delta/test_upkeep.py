@@ -24,8 +24,7 @@ from volstream.tables.delta import commits, datafile, direct, history, upkeep
 from volstream.tables.delta.datafile import FinishedFile
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.history import MayGo
-from volstream.tables.delta.marker import Marker
-from volstream.tables.delta.ownership import UPKEEP
+from volstream.tables.delta.ownership import UPKEEP, Marker
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("nested", pa.map_(pa.string(), pa.list_(pa.int64())))])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from volstream.tables.delta.columns import PRIMARY_KEY, Schema
+from volstream.tables.delta.schema import PRIMARY_KEY, Schema
 
 
 def column(name: str, number: int | None = None, kind: Any = "integer") -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from volstream.tables.delta.columns import Schema
 from volstream.tables.delta.opened import has_newer
+from volstream.tables.delta.schema import Schema
 
 _MAP = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.copying import copy_files, copy_folder
 from volstream.tables.delta.datafile import FinishedFile
 from volstream.tables.delta.opened import OpenTable
@@ -37,7 +37,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) 
 
 
 def test_a_file_below_a_file_does_not_exist() -> None:
-    assert folders.content("/dev/null/warehouse/links.json") == b""
+    assert places.content("/dev/null/warehouse/links.json") == b""
 
 
 def test_a_small_file_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from volstream.tables.delta.shapes import converted, holds, numbered, reads
+from volstream.tables.delta.schema import converted, holds, numbered, reads
 
 
 def array(kind: Any) -> Any:

@@ -8,7 +8,7 @@ from volstream.base.definitions import Source, SourceType
 from volstream.base.model.names import Name
 from volstream.ingest.sources.kafka.topic import COLUMNS, TopicSource
 from volstream.ingest.sources.tables import create, new_source
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -26,5 +26,5 @@ def create_topic_table(home: Home, name: Name, source: TopicSource, retention: i
     source.check()
     table = new_source(name, SourceType.KAFKA, retention=retention, options=source.options(), comment=comment)
     create(home, table, COLUMNS)
-    home.catalog.tails.put(name, folders.table_location(home.warehouse, name))
+    home.catalog.tails.put(name, places.table_location(home.warehouse, name))
     return table

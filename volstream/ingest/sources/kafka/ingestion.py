@@ -17,8 +17,8 @@ from volstream.errors import InvalidStateError, NotFoundError, TailFullError
 from volstream.ingest.local import commit, writer_of
 from volstream.ingest.sources.kafka.rows import new_messages, rows
 from volstream.ingest.sources.kafka.topic import COLUMNS, TopicSource
-from volstream.tables.delta import folders
-from volstream.tables.tails import table
+from volstream.tables.delta import places
+from volstream.tables.tails.tail import tail_columns
 from volstream.tables.tails.writer import Flush
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TopicIngestion(Closeable):
     """
 
     def __init__(self, home: Home, source: Source, lost: Callable[[str], object]) -> None:
-        location = folders.table_location(home.warehouse, source.name)
+        location = places.table_location(home.warehouse, source.name)
         _check_columns(source, location)
         self._home = home
         self._source = source
@@ -178,7 +178,7 @@ class TopicIngestion(Closeable):
 def _check_columns(source: Source, location: str) -> None:
     """Raises NotFoundError, InvalidStateError. Before the tail is opened, which would adapt itself to the table."""
     try:
-        present = table.columns_of(location)
+        present = tail_columns(location)
     except NotFoundError:
         raise NotFoundError(f"The table {source.name} no longer exists.", f"Run: DROP TABLE {source.name}.") from None
     for wanted in COLUMNS:

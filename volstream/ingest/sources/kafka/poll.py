@@ -13,7 +13,7 @@ from volstream.catalog.leases import lease, of_source
 from volstream.errors import InvalidStateError, TailFullError, VolstreamError, reason_of
 from volstream.ingest.local import commit
 from volstream.ingest.sources.kafka.ingestion import TopicIngestion
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -57,7 +57,7 @@ def read_to_end(home: Home, source: Source, stop: Stop) -> int:
                     except TailFullError:  # the process that commits it makes room
                         failures += 1
                         stop.wait(_FULL.delay(failures))
-            commit(home.catalog, source.name, folders.table_location(home.warehouse, source.name), lambda: home.gateway)
+            commit(home.catalog, source.name, places.table_location(home.warehouse, source.name), lambda: home.gateway)
         except VolstreamError as error:
             home.catalog.conditions.note(ConditionKind.SOURCE, source.id, reason_of(error))
             raise

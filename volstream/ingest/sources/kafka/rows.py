@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from volstream.ingest.sources.kafka.topic import COLUMNS
-from volstream.tables.tails.table import INSERT, OPERATION
+from volstream.tables.tails.tail import INSERT, OPERATION
 
 #: Stands for the name of a header that is not UTF-8.
 UNREADABLE = "\ufffd"

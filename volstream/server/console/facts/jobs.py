@@ -24,7 +24,7 @@ from volstream.ops.inspection.status import job_status
 from volstream.ops.inspection.tables import Sample, sample_of
 from volstream.server.console.facts import FEW_TASKS, PageRequest
 from volstream.server.console.facts.rows import JobRow
-from volstream.tables.delta import folders
+from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import reached
 
@@ -286,7 +286,7 @@ def _lines(
 
 def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPreview | None:
     """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
-    location = folders.table_location(home.warehouse, definition.into)
+    location = places.table_location(home.warehouse, definition.into)
     try:
         version = newest_version(location)
     except VolstreamError as error:

@@ -1,10 +1,10 @@
-"""The columns of a table, as a version of its log defines them."""
+"""The columns of a table, as a version of its log defines them, and how a type may differ between versions."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,122 @@ from deltalake import DeltaTable
 from deltalake.schema import Schema as DeltaSchema
 
 from volstream.sql.text import literal, quote_column, type_of
-from volstream.tables.delta import shapes
+
+# How a type may differ between versions of a table, and SQL that makes older values newer ones. Types are
+# Delta's JSON. Pure.
+
+#: Metadata of a column or field: the number by which its values stay known under another name.
+ID = "delta.columnMapping.id"
+
+#: Metadata of a column: its name in data files, which stays, too. Where columns are not mapped, it is the column's name.
+PHYSICAL = "delta.columnMapping.physicalName"
+
+#: Types that a type can be widened to; to decimals see :func:`_is_wider`.
+_WIDER = {
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
+}
+
+#: Digits that decimals need before the point to hold an integer, by Delta.
+_DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+
+
+def reads(new: Any, old: Any) -> bool:
+    """True if Delta reads values of an older type as the newer one: they are the same, but fields may have been added."""
+    return _fits(new, old, lambda now, then: bool(now == then), named=True)
+
+
+def holds(new: Any, old: Any) -> bool:
+    """True if a newer type has a value for each of an older one: fields may also have been renamed, and types widened."""
+    return _fits(new, old, _is_wider, named=False)
+
+
+def converted(value: str, new: Any, old: Any) -> str:
+    """Returns SQL that converts a value of an older type to a newer one that :func:`holds` it. Added fields are NULL."""
+    if reads(new, old) and reads(old, new):
+        return value
+    if isinstance(new, str):
+        return f"CAST({value} AS {type_of(new)})"
+    match new["type"]:
+        case "array":
+            return f"transform({value}, e -> {converted('e', new['elementType'], old['elementType'])})"
+        case "map":
+            key, item = (converted(f"e.{part}", new[f"{part}Type"], old[f"{part}Type"]) for part in ("key", "value"))
+            return f"map_from_entries(transform(map_entries({value}), e -> struct({key} AS key, {item} AS value)))"
+    fields = []
+    for field in new["fields"]:
+        before = same_field(field, old["fields"])
+        name = quote_column(field["name"])
+        if before is None:
+            fields.append(f"CAST(NULL AS {type_of(field['type'])}) AS {name}")
+        else:
+            former = f"{value}.{quote_column(before['name'])}"
+            fields.append(f"{converted(former, field['type'], before['type'])} AS {name}")
+    return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(fields)}) END"
+
+
+def numbered(kind: Any, newer: Any) -> Any:
+    """Returns a type whose fields have the numbers that a newer version gives to the same names.
+
+    Columns are numbered when their mapping is switched on. No column is renamed before, or in that commit.
+    """
+    if isinstance(kind, str) or isinstance(newer, str) or kind["type"] != newer["type"]:
+        return kind
+    if kind["type"] != "struct":
+        parts = {part: numbered(kind[part], newer[part]) for part in ("elementType", "keyType", "valueType") if part in kind}
+        return {**kind, **parts}
+    later = {field["name"]: field for field in newer["fields"]}
+    fields = []
+    for field in kind["fields"]:
+        now, own = later.get(field["name"]), field.get("metadata") or {}
+        if now is not None and ID not in own:
+            numbers = {key: value for key, value in (now.get("metadata") or {}).items() if key in (ID, PHYSICAL)}
+            field = {**field, "type": numbered(field["type"], now["type"]), "metadata": {**own, **numbers}}
+        fields.append(field)
+    return {**kind, "fields": fields}
+
+
+def same_field(field: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Returns the field of another version that has the same values: by number, or by name if one of them has no number."""
+    number = field.get("metadata", {}).get(ID)
+    for other in others:
+        its = other.get("metadata", {}).get(ID)
+        if its == number if None not in (its, number) else other["name"] == field["name"]:
+            return other
+    return None
+
+
+def _fits(new: Any, old: Any, leaf: Callable[[str, str], bool], *, named: bool) -> bool:
+    if isinstance(new, str) or isinstance(old, str):
+        return isinstance(new, str) and isinstance(old, str) and leaf(new, old)
+    if new["type"] != old["type"]:
+        return False
+    if new["type"] != "struct":
+        parts = [part for part in ("elementType", "keyType", "valueType") if part in new]
+        return all(_fits(new[part], old[part], leaf, named=named) for part in parts)
+    for field in old["fields"]:
+        now = same_field(field, new["fields"])
+        if now is None or (named and now["name"] != field["name"]):
+            return False
+        if not _fits(now["type"], field["type"], leaf, named=named):
+            return False
+    return True
+
+
+def _is_wider(new: str, old: str) -> bool:
+    if new == old or new in _WIDER.get(old, ()):
+        return True
+    now, then = (re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind) for kind in (new, old))
+    if now is None or not (then or old in _DIGITS):
+        return False
+    whole, scale = (int(then[1]) - int(then[2]), int(then[2])) if then else (_DIGITS[old], 0)
+    return int(now[1]) - int(now[2]) >= whole and int(now[2]) >= scale
+
+
+# The columns of a table, as a version of its log defines them.
 
 #: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
 PRIMARY_KEY = "volstream.primary_key"
@@ -98,7 +213,7 @@ class Schema:
 
     def ids_of(self, columns: Collection[str]) -> Sequence[str]:
         """Returns what identifies columns for good, whatever their names become: their names in data files."""
-        ids = {field["name"]: str((field.get("metadata") or {}).get(shapes.PHYSICAL, field["name"])) for field in self.fields}
+        ids = {field["name"]: str((field.get("metadata") or {}).get(PHYSICAL, field["name"])) for field in self.fields}
         return [ids.get(column, column) for column in columns]
 
     def named(self, ids: Sequence[str]) -> Sequence[str]:
@@ -108,7 +223,7 @@ class Schema:
 
     def numbered_as(self, newer: Schema) -> Schema:
         """Returns this schema with the numbers that a newer one has for the same names. Existing numbers stay."""
-        return replace(self, fields=shapes.numbered(self._row, newer._row)["fields"])
+        return replace(self, fields=numbered(self._row, newer._row)["fields"])
 
     def redefines(self, older: Schema) -> bool:
         """True if a query on an ``older`` schema may yield another value for an unchanged row: a column's name is now of another
@@ -116,7 +231,7 @@ class Schema:
         now = {field["name"].lower(): field for field in self.fields}
         for field in older.fields:
             same = now.get(field["name"].lower())
-            if same is None or shapes.same_field(field, [same]) is None or same["type"] != field["type"]:
+            if same is None or same_field(field, [same]) is None or same["type"] != field["type"]:
                 return True
         return False
 
@@ -127,11 +242,11 @@ class Schema:
     def accepts_rows_of(self, older: Schema) -> bool:
         """True if rows of an ``older`` schema fit this one: columns and fields of structs may have been added, renamed by a table
         with column mapping, or widened."""
-        return shapes.holds(self._row, older._row)
+        return holds(self._row, older._row)
 
     def reads_rows_of(self, older: Schema) -> bool:
         """True if Delta reads rows of an ``older`` schema by this one: columns and fields of structs may have been added."""
-        return shapes.reads(self._row, older._row) and self.has_layout_of(older)
+        return reads(self._row, older._row) and self.has_layout_of(older)
 
     def has_layout_of(self, older: Schema) -> bool:
         """True if data files of an ``older`` schema are laid out alike: the same partition columns, and columns mapped or not."""
@@ -139,21 +254,21 @@ class Schema:
 
     def has_values_of(self, other: Schema) -> bool:
         """True if the columns that this schema shares with another one hold its values."""
-        shared = ((field, shapes.same_field(field, other.fields)) for field in self.fields)
-        return all(before is None or shapes.holds(field["type"], before["type"]) for field, before in shared)
+        shared = ((field, same_field(field, other.fields)) for field in self.fields)
+        return all(before is None or holds(field["type"], before["type"]) for field, before in shared)
 
     def names_of(self, columns: Sequence[str], other: Schema) -> Sequence[str]:
         """Returns the names that another schema has for columns of this one; those that it lacks are left out."""
         mine = (field for field in self.fields if field["name"] in columns)
-        found = (shapes.same_field(field, other.fields) for field in mine)
+        found = (same_field(field, other.fields) for field in mine)
         return [field["name"] for field in found if field is not None]
 
     def values_of(self, older: Schema) -> Mapping[str, str]:
         """Returns SQL for each column in terms of the columns of an ``older`` schema. Columns that it lacks are NULL."""
         return {
             field["name"]: f"CAST(NULL AS {type_of(field['type'])})"
-            if (before := shapes.same_field(field, older.fields)) is None
-            else shapes.converted(quote_column(before["name"]), field["type"], before["type"])
+            if (before := same_field(field, older.fields)) is None
+            else converted(quote_column(before["name"]), field["type"], before["type"])
             for field in self.fields
         }
 
