@@ -37,7 +37,7 @@ from volstream.changes.directory import table
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.refresh import add_keys
 from volstream.changes.directory.writer import DirectoryWriter
-from volstream.spark.engine import record
+from volstream.spark.engine.owner import read_record
 
 #: Changes of one refresh.
 KEYS = 100
@@ -334,7 +334,7 @@ def _check_no_engine(session: Session, *, since: float | None = None) -> None:
         and home in " ".join(one.info["cmdline"] or ())
         and (since is None or one.info["create_time"] >= since)
     ]
-    if java or record.read(session.home.settings) is not None:
+    if java or read_record(session.home.settings) is not None:
         raise RuntimeError("An engine was started for work that needs none.")
 
 

@@ -46,7 +46,7 @@ from volstream.jobs.sizing import Limits
 from volstream.jobs.staged import Staged
 from volstream.jobs.stager import target_of_rows
 from volstream.jobs.staging import replied
-from volstream.spark.engine import record
+from volstream.spark.engine.owner import read_record
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct, places
 from volstream.tables.delta.ownership import Marker
@@ -178,7 +178,7 @@ def measure(session: Session, scratch: Path, sizes: Sequence[int], rounds: int, 
             if number % _LOOK == _LOOK - 1:
                 figures.note("upkeep", size, "volstream", directory.keep_up())
         _rounds(_OF_DIRECTORIES, {size: directory}, rounds, f"{_AFTER}{refreshes} refreshes", figures)
-    engine = record.read(session.home.settings)
+    engine = read_record(session.home.settings)
     for name, pid in (("driver, MiB", None), ("JVM, MiB", engine.jvm_pid if engine else None)):
         figures.note(f"memory of the {name}", max(sizes), "volstream", psutil.Process(pid).memory_info().rss / (1 << 20))
 

@@ -64,12 +64,12 @@ def _main(folder: Path, table: Path) -> None:
     from pyspark.sql import SparkSession
 
     from volstream.base import config
-    from volstream.spark.jvm import jars
+    from volstream.spark.jvm import install
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, jars.installed(config.cache_directory()))))
+        .config("spark.jars", ",".join(map(str, install.installed(config.cache_directory()))))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.ui.enabled", "false")

@@ -12,9 +12,9 @@ import zipfile
 from pathlib import Path
 
 from volstream.base import config
-from volstream.spark.jvm import jars
+from volstream.spark.jvm import install
 
-SOURCES = sorted(jars.EXTENSION.parent.glob("*.java"))
+SOURCES = sorted(install.EXTENSION.parent.glob("*.java"))
 
 #: The same for every build, so that the jar changes only with its contents.
 _TIME = (2026, 1, 1, 0, 0, 0)
@@ -23,10 +23,10 @@ _TIME = (2026, 1, 1, 0, 0, 0)
 def main() -> int:
     """Writes the jar."""
     with tempfile.TemporaryDirectory() as folder:
-        delta = map(str, jars.installed(config.cache_directory()))
-        classes = ":".join([f"{jars.pyspark_directory()}/jars/*", *delta])
+        delta = map(str, install.installed(config.cache_directory()))
+        classes = ":".join([f"{install.pyspark_directory()}/jars/*", *delta])
         subprocess.run(["javac", "--release", "17", "-g:none", "-cp", classes, "-d", folder, *SOURCES], check=True)
-        with zipfile.ZipFile(jars.EXTENSION, "w") as jar:
+        with zipfile.ZipFile(install.EXTENSION, "w") as jar:
             for path in (*sorted(Path(folder).rglob("*.class")), *SOURCES):
                 jar.writestr(zipfile.ZipInfo(f"volstream/{path.name}", _TIME), path.read_bytes())
     return 0

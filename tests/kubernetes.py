@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from volstream.spark.jvm import java
+from volstream.spark.jvm import install
 
 _IMAGE = (Path(__file__).parents[1] / "deploy" / "docker" / "Dockerfile").read_text()
 _ENTRYPOINT = json.loads(re.findall(r"^ENTRYPOINT (.*)$", _IMAGE, re.M)[0])
@@ -47,7 +47,7 @@ class Host:
         for variable, value in given.items():
             command = [part.replace(f"$({variable})", value) for part in command]
         command = [self.here(part) for part in command[2:]]
-        path = [str(Path(sys.executable).parent), str(java.find().executable.parent), os.environ["PATH"]]
+        path = [str(Path(sys.executable).parent), str(install.find().executable.parent), os.environ["PATH"]]
         with (self._logs / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", *command] if command[0] == "volstream" else command,

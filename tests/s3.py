@@ -18,7 +18,7 @@ import pytest
 from tests.servers import KEY_ID, SECRET, served
 from volstream.base import config
 from volstream.errors import JavaError
-from volstream.spark.jvm import connectors, jars
+from volstream.spark.jvm import install
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def warehouse_in_s3(server: str) -> Iterator[Mapping[str, str]]:
     """The settings of a home with a warehouse in a new bucket of a server; skips where the engine's connector was not fetched, but not in
     CI."""
     try:
-        jars.installed(config.cache_directory(), connectors.jars_of("s3://"))
+        install.installed(config.cache_directory(), install.jars_of("s3://"))
     except JavaError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))

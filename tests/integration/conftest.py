@@ -27,7 +27,7 @@ from volstream.errors import DependencyError
 from volstream.jobs.lease import RunReport
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health
-from volstream.spark.engine.attach import attach
+from volstream.spark.engine.client import attach
 from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.session import SparkGateway
 from volstream.sql.tokens import split

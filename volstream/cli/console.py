@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def console_command(session: Session, output: Output, print_only: bool) -> None:
     """Open the console of the home's daemon in a browser. The URL contains the home's token: do not share it."""
     from volstream.base.privacy import url_of, write_private
-    from volstream.spark.engine.control import engine_status
+    from volstream.spark.engine.client import engine_status
 
     settings = session.home.settings
     status = engine_status(settings)

@@ -23,7 +23,7 @@ def engine_command() -> None:
 @creating_home
 def engine_status_command(session: Session, output: Output) -> None:
     """Show whether the home's engine runs."""
-    from volstream.spark.engine.control import engine_status
+    from volstream.spark.engine.client import engine_status
     from volstream.spark.jvm.address import RemoteAddress
 
     status, settings = engine_status(session.home.settings), session.home.settings
@@ -42,7 +42,7 @@ def engine_status_command(session: Session, output: Output) -> None:
 @creating_home
 def engine_stop_command(session: Session, output: Output, now: bool) -> None:
     """Stop the background engine once its clients are done."""
-    from volstream.spark.engine.control import stop_engine
+    from volstream.spark.engine.client import stop_engine
 
     ended = stop_engine(session.home.settings, at_once=now)
     output.result({"stopped": ended}, "The engine is stopped." if ended else "No engine is running.")

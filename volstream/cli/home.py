@@ -62,7 +62,7 @@ _LISTED = ("added_by_listing", "removed_by_listing", "late_events")
 def init_command(session: Session, output: Output) -> None:
     """Create the home with its catalog and settings file, check Java, and fetch the engine's jars once."""
     from volstream.base.privacy import make_directory
-    from volstream.spark.jvm import connectors, java
+    from volstream.spark.jvm import install
 
     settings = session.home.settings
     make_directory(settings.home)
@@ -73,7 +73,7 @@ def init_command(session: Session, output: Output) -> None:
     session.volumes.list()  # creates the catalog
     missing = ""
     try:
-        connectors.fetch_missing(settings, java.find(), output.message)
+        install.fetch_missing(settings, install.find(), output.message)
     except JavaError as error:
         missing = str(error)
     value = {"home": str(settings.home), "catalog": session.home.catalog.database.describe(), "engine": missing or "ready"}

@@ -14,8 +14,8 @@ from volstream.base.model.paths import local_path, scheme_of
 from volstream.errors import EngineError
 from volstream.jobs import probe
 from volstream.spark.errors import condition_of
-from volstream.spark.guard import is_guarding
-from volstream.spark.jvm.jars import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
+from volstream.spark.frames import is_guarding
+from volstream.spark.jvm.install import EXTENSION_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
 from volstream.tables.delta.warehouse import options_of
 
 if TYPE_CHECKING:

@@ -223,7 +223,7 @@ class Home(Closeable):
         self._catalog.close()
 
     def _to_engine(self) -> SparkGateway:
-        from volstream.spark.engine.attach import attach
+        from volstream.spark.engine.client import attach
         from volstream.spark.session import SparkGateway
 
         return SparkGateway(lambda: attach(self.settings), stall_seconds=self.settings.engine_stall_seconds)

@@ -30,7 +30,7 @@ from volstream.errors import (
     with_remedy,
 )
 from volstream.jobs.progress import Observer, Progress
-from volstream.spark.tasks import watched
+from volstream.spark.frames import watched
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -23,7 +23,7 @@ from volstream.errors import InvalidStateError
 from volstream.jobs import cutting, plan, sets, sizing
 from volstream.jobs.sizing import Limits
 from volstream.spark.frames import relation
-from volstream.spark.jvm.codegen import compile_in
+from volstream.spark.jvm.command import compile_in
 from volstream.sql.text import one_of
 from volstream.tables.delta.writer import compile_if_large
 

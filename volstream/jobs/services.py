@@ -15,7 +15,7 @@ from volstream.jobs.handshake import Places
 from volstream.jobs.planner import Planner
 from volstream.jobs.results import ResultTables
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.tasks import given_up
+from volstream.spark.frames import given_up
 from volstream.tables.delta import places
 from volstream.tables.delta.warehouse import options_of
 

@@ -20,8 +20,7 @@ from volstream.base.model.paths import MAX_OF_SET, FileInfo
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS, FILES
 from volstream.jobs import plan
-from volstream.spark.frames import relation
-from volstream.spark.guard import computing
+from volstream.spark.frames import computing, relation
 from volstream.sql.text import literal, table_at
 
 if TYPE_CHECKING:

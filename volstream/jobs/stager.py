@@ -43,8 +43,7 @@ from volstream.jobs.sizing import bounds
 from volstream.jobs.staged import Staged, Totals, task
 from volstream.jobs.staging import RowsTarget
 from volstream.jobs.stores import LOGS
-from volstream.spark.frames import relation
-from volstream.spark.tasks import idle_slots, tagged
+from volstream.spark.frames import idle_slots, relation, tagged
 from volstream.tables.delta.warehouse import options_of
 
 if TYPE_CHECKING:

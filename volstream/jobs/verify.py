@@ -26,8 +26,7 @@ from volstream.jobs.results import OwnCommits
 from volstream.jobs.stores import LEDGER
 from volstream.jobs.verify_outputs import ComparedOutputs
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.frames import relation
-from volstream.spark.guard import computing
+from volstream.spark.frames import computing, relation
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.damage import Bounds, Damage, ForeignCommit, History, foreign_changes

@@ -7,22 +7,172 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import copy
+import fcntl
+import json
 import logging
 import os
+import signal
+import site
+import sys
+import uuid
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TextIO, cast
 
 import grpc
+import psutil
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 from pyspark.sql.connect.session import SparkSession
 
-from volstream.spark.jvm.address import Address
-from volstream.spark.jvm.channel import ClientChannelBuilder, builder_for, policy_for
+from volstream.base.privacy import make_directory
+from volstream.errors import InvalidValueError
+from volstream.spark.jvm.address import Address, EngineAddress
 
-if TYPE_CHECKING:
-    from volstream.spark.reusable import ReusableSession
+# A connection to Spark Connect: address, retries, and whether the server answers.
+#
+# Sessions (``session``) and monitoring (``watch``) do not belong here.
+
+#: A session belongs to a user id and a session id. This user id is fixed so that heartbeats can use it as well.
+_USER = "volstream"
+
+#: Statuses that do not come from a working Spark.
+_SILENCE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class ClientChannelBuilder(DefaultChannelBuilder):
+    """PySpark's builder, with access to its channel, so that it can be closed while another thread is in a blocked call."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.set(self.PARAM_USER_ID, self.userId or _USER)
+        self._channel: Any = None
+
+    def toChannel(self) -> Any:  # noqa: N802  # PySpark's name
+        """Returns the channel, which is created once."""
+        if self._channel is None:
+            self._channel = self._made()
+        return self._channel
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Called by PySpark to connect the copy of a session, with its own channel."""
+        copied = copy.copy(self)
+        copied._params = copy.deepcopy(self._params, memo)
+        copied._channel = None
+        return copied
+
+    def close(self) -> None:
+        """Closes the channel; calls that wait on it return immediately. Idempotent."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def _made(self) -> Any:
+        return super().toChannel()
+
+
+class LocalChannelBuilder(ClientChannelBuilder):
+    """Connects to a JVM on this host by IP address, so that no process can pose as ``localhost``, and without a proxy."""
+
+    def __init__(self, port: int, token: str) -> None:
+        super().__init__(f"sc://localhost:{port}")
+        self._target = f"127.0.0.1:{port}"
+        self.setChannelOption("grpc.enable_http_proxy", 0)
+        # As a header of each call. gRPC's own call credentials run Python code on a gRPC thread, and closing a channel at
+        # the same time, while holding the GIL, deadlocks.
+        self.set("authorization", f"Bearer {token}")
+
+    def _made(self) -> Any:
+        return self._insecure_channel(self._target)
+
+
+class LocalPolicy(DefaultPolicy):
+    """Retries for the home's engine: only calls that it asks to repeat. A dead engine does not return."""
+
+    def __init__(self) -> None:
+        super().__init__(max_retries=5, max_backoff=1000, max_server_retry_delay=1000)
+
+    def can_retry(self, e: BaseException) -> bool:
+        """Returns whether the call that raised ``e`` may be retried."""
+        unavailable = isinstance(e, grpc.RpcError) and e.code() == grpc.StatusCode.UNAVAILABLE
+        return not unavailable and super().can_retry(e)
+
+
+class RemotePolicy(DefaultPolicy):
+    """Retries over a network: some twenty seconds in total, where PySpark's own policy takes ten minutes."""
+
+    def __init__(self) -> None:
+        super().__init__(max_retries=8, initial_backoff=100, backoff_multiplier=2.0, max_backoff=5000)
+
+
+def builder_for(address: Address) -> ClientChannelBuilder:
+    """Returns the builder of a new connection to ``address``. No I/O."""
+    if isinstance(address, EngineAddress):
+        return LocalChannelBuilder(address.port, address.token)
+    return ClientChannelBuilder(address.url)
+
+
+def policy_for(address: Address) -> DefaultPolicy:
+    """Returns the retry policy for ``address``."""
+    return LocalPolicy() if isinstance(address, EngineAddress) else RemotePolicy()
+
+
+class Heartbeat:
+    """Requests Spark's version over its own connection."""
+
+    def __init__(self, builder: ClientChannelBuilder) -> None:
+        self._builder = builder
+        # The generated code has no types.
+        self._stub = base_pb2_grpc.SparkConnectServiceStub(builder.toChannel())  # type: ignore[no-untyped-call]
+        self._own_session = str(uuid.uuid4())
+
+    def send(self, seconds: float, session_id: str | None = None, server_side: str | None = None) -> HeartbeatRequest:
+        """Sends a request that expires after ``seconds``, without waiting for the answer.
+
+        Args:
+            session_id: send it as this session, so that the server does not end the session as idle.
+            server_side: the session's id on the server; without that session the server refuses, instead of creating one.
+        """
+        request = base_pb2.AnalyzePlanRequest(
+            session_id=session_id or self._own_session,
+            client_observed_server_side_session_id=server_side,
+            user_context=base_pb2.UserContext(user_id=self._builder.userId or ""),
+            client_type=self._builder.userAgent,
+            spark_version=base_pb2.AnalyzePlanRequest.SparkVersion(),
+        )
+        return HeartbeatRequest(self._stub.AnalyzePlan.future(request, timeout=seconds, metadata=list(self._builder.metadata())))
+
+    def close(self) -> None:
+        """Closes its connection. Idempotent."""
+        self._builder.close()
+
+
+class HeartbeatRequest:
+    """A heartbeat request."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def over(self) -> bool:
+        """Returns whether it was answered or has expired. Does not wait."""
+        return bool(self._call.done())
+
+    def answered(self) -> bool:
+        """Returns whether anything answered, including a refusal. Waits for the answer or the expiry."""
+        return self._call.code() not in _SILENCE
+
+    def refusal(self) -> str:
+        """Returns the message of an error; empty if Spark answered. Waits for the answer or the expiry."""
+        return self._call.details() or ""
+
+    def served(self) -> bool:
+        """Returns whether a Spark that accepts our token answered. Waits for the answer or the expiry."""
+        return bool(self._call.code() == grpc.StatusCode.OK)
+
 
 #: Errors that a call may raise when the engine disappears. gRPC raises ValueError for a closed channel.
 BROKEN = (PySparkException, grpc.RpcError, ValueError)
@@ -109,3 +259,122 @@ def _forget_stopped() -> None:
         active = getattr(SparkSession._active_session, "session", None)
         if active is not None and active.is_stopped:
             SparkSession._active_session.session = None
+
+
+# A session that one process leaves to the next, so that a command that runs again finds Spark and Python
+# started.
+#
+# A file in the engine's scratch folder, which each start of the engine empties, has the session's id. The
+# process that uses the session holds a lock on the file; another one that comes meanwhile gets a new session.
+# What a run imported must not reach the next one, whose code may have changed: the workers end when the
+# session is taken over, and Spark forks new ones. The session of a process that was killed is ended, with its
+# statements.
+
+#: The variable by which Spark tells a session's Python processes apart.
+_SESSION_VARIABLE = "SPARK_JOB_ARTIFACT_UUID"
+
+#: How long killed workers may take to end.
+_ENDED_SECONDS = 2.0
+
+
+class ReusableSession:
+    """The file of a session, locked by the process that uses it; its content is complete while no process does."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._code = _code()  # as the session's processes find it, also if it changes until they end
+        self.session_id = str(uuid.uuid4())
+
+    def read(self) -> tuple[str | None, bool]:
+        """Returns the id of the session that was used last, if any, and whether it can be used again."""
+        self._file.seek(0)
+        try:
+            session_id, *code = json.load(self._file)
+        except ValueError:
+            return None, False
+        return session_id, code == self._code
+
+    def use(self) -> None:
+        """Notes which session this process uses."""
+        self._write(self.session_id)
+
+    def leave(self) -> None:
+        """Notes that the next process may use it. Does nothing on a disk that is full: the next one then uses a new session."""
+        with suppress(OSError):
+            self._write(self.session_id, *self._code)
+
+    def close(self) -> None:
+        """Lets go of the file. Idempotent."""
+        with suppress(OSError):  # what a full disk did not take
+            self._file.close()
+
+    def _write(self, *content: object) -> None:
+        self._file.truncate(0)
+        json.dump(content, self._file)
+        self._file.flush()
+
+
+def reattach(address: EngineAddress, path: Path) -> SparkConnection:
+    """Returns the session that an earlier process left at ``path``, or a new one, which is left there.
+
+    Raises:
+        PySparkException, grpc.RpcError: the engine does not answer.
+    """
+    try:
+        make_directory(path.parent)
+        file = path.open("a+", encoding="utf-8")
+    except (OSError, InvalidValueError):  # a session that cannot be left is as good
+        return opened(address)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _reattach(address, ReusableSession(file))
+    except OSError:  # another process has it, or the disk is full
+        file.close()
+        return opened(address)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _reattach(address: EngineAddress, left: ReusableSession) -> SparkConnection:
+    session_id, is_usable = left.read()
+    if session_id is not None and not is_usable:
+        opened(address, session_id).release()
+    elif session_id is not None:
+        present = opened(address, session_id)
+        try:
+            present.session.version  # noqa: B018  # asks the server, which has ended a session that was unused for an hour
+            is_usable = _end_workers(address.jvm_pid, present.session.client._server_session_id)
+        except (PySparkException, psutil.Error):
+            is_usable = False
+        if is_usable:
+            left.session_id = session_id
+            left.use()
+            return replace(present, left=left)
+        present.release()
+    left.use()
+    return replace(opened(address, left.session_id), left=left)
+
+
+def _code() -> list[object]:
+    """Returns what changes when volstream or an installed package does: a started Python keeps what it has imported."""
+    modules = Path(__file__).parents[1].rglob("*.py")
+    folders = [folder for folder in (*site.getsitepackages(), site.getusersitepackages()) if os.path.isdir(folder)]
+    packages = max((os.stat(folder).st_mtime_ns for folder in folders), default=0)
+    return [sys.executable, packages, max(module.stat().st_mtime_ns for module in modules)]
+
+
+def _end_workers(jvm_pid: int, server_session: str | None) -> bool:
+    """Ends the workers of a session. False: the process that they are forked from has ended, perhaps with workers that Spark
+    would still ask.
+
+    That process is in their group, and ignores this signal.
+    """
+    for process in psutil.Process(jvm_pid).children():
+        with suppress(psutil.Error, ProcessLookupError):
+            if process.environ().get(_SESSION_VARIABLE) == server_session and os.getpgid(process.pid) == process.pid:
+                workers = process.children()
+                os.killpg(process.pid, signal.SIGHUP)
+                psutil.wait_procs(workers, _ENDED_SECONDS)
+                return True
+    return False

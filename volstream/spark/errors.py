@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from volstream.base.processes import disk_error
 from volstream.errors import DiskError, EngineEndedError, EngineError, EngineLostError, SqlError, VolstreamError
-from volstream.spark.jvm.death import ENDED, remedy_of
+from volstream.spark.jvm.log_file import ENDED, remedy_of
 from volstream.spark.loading import load
 
 #: Delta's errors for conflicting writers, after which the same statement can be retried. Conditions have suffixes such as

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+import uuid
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+
+from volstream.base.model.names import DEFAULT_SCHEMA, Name
+from volstream.base.model.units import format_duration
+from volstream.base.threads import Stop
+from volstream.errors import NoExecutorError
+from volstream.spark.jvm.install import EXTENSION_CLASS
+from volstream.sql.text import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,3 +111,238 @@ def without_collations(schema: pa.Schema) -> StructType:
     parsed = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     strip(parsed)
     return parsed
+
+
+# Temporary views of a session, which live as long as the frames that read them.
+#
+# Spark resolves a view only when a frame's rows are requested, so a view cannot be dropped after its
+# statement was parsed; but a session that reads streams for days must not accumulate views.
+
+#: What is to be done about unused views, by session. It is collected here because frames end in any thread, where no call can
+#: be made.
+_unused: weakref.WeakKeyDictionary[Any, deque[Callable[[], object]]] = weakref.WeakKeyDictionary()
+
+
+def unique_name() -> str:
+    """Returns a name for a view that no other one has."""
+    return f"volstream_{uuid.uuid4().hex}"
+
+
+def without_views(frame: DataFrame) -> DataFrame:
+    """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without volstream's own views: Spark lists them in each schema."""
+    (name,) = {"tableName", "viewName"} & set(frame.columns)
+    return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal('^volstream_')})")
+
+
+class Views:
+    """The views that one statement creates. Unused views of the session are dropped first."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._mine: list[str] = []
+        self._releases: list[Callable[[], object]] = []
+        unused = _unused.setdefault(spark, deque())
+        while unused:
+            unused.popleft()()
+
+    def new(self) -> str:
+        """Returns a unique name for a view, because a frame keeps the range that it was created with."""
+        self._mine.append(unique_name())
+        self._releases.append(partial(_drop, weakref.ref(self.spark), self._mine[-1]))
+        return self._mine[-1]
+
+    def on_release(self, call: Callable[[], object]) -> None:
+        """Adds a call to be made once the views are released, for example to remove the files that they read."""
+        self._releases.append(call)
+
+    def of(self, query: str) -> str:
+        """Creates a view of a query and returns its name. Uses SQL, because a view of a frame of changes would lose the range."""
+        name = self.new()
+        self.spark.sql(f"CREATE TEMPORARY VIEW {name} AS {query}")
+        return name
+
+    def show(self, frame: DataFrame) -> str:
+        """Creates a view of a frame that reads no changes, and returns its name."""
+        name = self.new()
+        frame.createOrReplaceTempView(name)
+        return name
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the views created so far."""
+        return tuple(self._mine)
+
+    def forget(self) -> None:
+        """Releases the views created so far: the session's next statement drops them."""
+        _unused[self.spark].extend(self._releases)
+        self._mine.clear()
+        self._releases.clear()
+
+    def release_with(self, frame: DataFrame) -> DataFrame:
+        """Releases the views once the frame, and everything derived from it, is gone. Returns the frame."""
+        if self._mine:  # derived frames hold the frame's plan
+            weakref.finalize(frame._plan, _unused[self.spark].extend, list(self._releases)).atexit = False
+        return frame
+
+
+def _drop(session: weakref.ref[Any], name: str) -> None:
+    if (spark := session()) is not None:
+        spark.catalog.dropTempView(name)
+
+
+# Statements and expressions that may read certain relations only.
+#
+# To find a relation's columns Spark opens its files, so a look at the plan comes too late. The guard is text
+# that the engine's parser (``jvm/extension/GuardedParser.java``) removes and checks before Spark analyses the
+# rest: the last line of its words, if only names follow. A server without that parser takes it for a syntax
+# error, so nothing runs unguarded.
+
+#: Sessions, and whether their servers have the parser.
+_guarding: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def guarded(text: str, tables: Iterable[Name] = (), views: Iterable[str] = ()) -> str:
+    """Returns a query, SHOW, DESCRIBE or expression that Spark refuses unless it reads only these relations.
+
+    Args:
+        tables: in Spark's catalog; those of the default schema may be named without it.
+        views: temporary views. Whatever they read passes.
+    """
+    names = [table.qualified for table in tables]
+    short = [name.removeprefix(f"`{DEFAULT_SCHEMA}`.") for name in names]
+    return "\n".join([text, "VOLSTREAM READS", *names, *short, *views, ""])
+
+
+def computing(session: SparkSession, text: str) -> str:
+    """Returns an expression that Spark refuses if it does anything besides computing with columns.
+
+    On a server that others started, without volstream's extension, the text is returned as it is.
+    """
+    return guarded(text) if is_guarding(session) else text
+
+
+def is_guarding(session: SparkSession) -> bool:
+    """True if the session's server has the parser."""
+    if session not in _guarding:
+        _guarding[session] = EXTENSION_CLASS in (session.conf.get("spark.sql.extensions", None) or "")
+    return _guarding[session]
+
+
+# What a statement's tasks do, as Spark reports it: none runs, or the last ones leave slots idle; and their
+# end.
+
+#: How often statements that are not to go on are interrupted until they have ended.
+_INTERRUPT_SECONDS = 0.2
+
+
+@contextmanager
+def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
+    """Interrupts a session's statements in the block once none of their tasks has run for ``seconds``: Spark would wait for an
+    executor for ever.
+
+    Raises:
+        NoExecutorError: it was interrupted.
+    """
+    stall: Any = _Stall(seconds)
+    session.registerProgressHandler(stall)
+    try:
+        with watched(session, stall.look, min(1.0, seconds / 4)):
+            yield
+    finally:
+        session.removeProgressHandler(stall)
+
+
+@contextmanager
+def watched(session: SparkSession, look: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Calls ``look`` every so many seconds while the block runs a session's statements. Once it raises, they are interrupted, and
+    the block raises its error, unless they had ended."""
+    over, raised = Stop(), list[Exception]()
+
+    def watch() -> None:
+        while not over.wait(seconds):
+            try:
+                look()
+            except Exception as error:  # noqa: BLE001  # the block raises it
+                raised.append(error)
+                break
+        while not over.wait(_INTERRUPT_SECONDS):  # the next statement may not have begun yet
+            with suppress(Exception):  # the engine died, which ends it, too
+                session.interruptAll()
+
+    thread = threading.Thread(target=watch, name="statements", daemon=True)
+    thread.start()
+    try:
+        yield
+    except Exception as error:
+        if not raised:
+            raise
+        raise raised[0] from error
+    finally:
+        over.set()
+        if raised:
+            thread.join()  # or it could interrupt the next statements of the session
+
+
+@contextmanager
+def tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """Runs this thread's statements in another thread's session, with a tag by which ``session.interruptTag`` ends them."""
+    active: Any = session  # PySpark uses this thread's active session where it is given none, such as for resource profiles
+    active._active_session.session = session
+    session.addTag(tag)
+    try:
+        yield
+    finally:
+        session.removeTag(tag)
+
+
+@contextmanager
+def idle_slots(session: SparkSession, slots: int, found: Callable[[], None]) -> Iterator[None]:
+    """Calls ``found``, in this thread, while the last tasks of this thread's statement leave some of ``slots`` idle."""
+    idle: Any = _Idle(slots, found)
+    session.registerProgressHandler(idle)
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(idle)
+
+
+class _Idle:
+    """Calls ``found`` when the statements of the thread that made this leave slots idle. Called with Spark's progress reports."""
+
+    def __init__(self, slots: int, found: Callable[[], None]) -> None:
+        self._slots = slots
+        self._found = found
+        self._thread = threading.get_ident()  # a statement's reports come to the thread that waits for its result
+
+    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        del operation_id
+        if done or threading.get_ident() != self._thread:
+            return
+        left = sum(stage.num_tasks - stage.num_completed_tasks for stage in stages or ())
+        if 0 < inflight_tasks < self._slots and left <= inflight_tasks:
+            self._found()
+
+
+class _Stall:
+    """Notes whether tasks run. Called with Spark's progress reports."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._running: dict[str | None, int] = {}  # by statement: a session may run several
+        self._completed: dict[str | None, int] = {}
+        self._since = time.monotonic()
+
+    def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        completed = sum(stage.num_completed_tasks for stage in stages or ())
+        if inflight_tasks or completed != self._completed.get(operation_id, 0):
+            self._since = time.monotonic()
+        self._running[operation_id] = 0 if done else inflight_tasks
+        self._completed[operation_id] = completed
+
+    def look(self) -> None:
+        """Raises NoExecutorError if none has run for too long."""
+        if not any(list(self._running.values())) and time.monotonic() > self._since + self._seconds:
+            raise NoExecutorError(
+                f"Spark has not run a task of this work for {format_duration(self._seconds)} (executor_wait_seconds).",
+                "The cluster may have no executors, none large enough for the job, or none free: see the Spark master.",
+            )

@@ -7,8 +7,14 @@ gateway may never be asked for one.
 
 from __future__ import annotations
 
+import atexit
+import functools
+import hashlib
 import re
+import shutil
+import tempfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +25,8 @@ from volstream.base.model.units import local_zone
 from volstream.errors import EngineLostError
 from volstream.spark.errors import engine_lost, means_engine_lost
 from volstream.spark.jvm.address import Address, EngineAddress
-from volstream.spark.jvm.codegen import compile_in
-from volstream.spark.jvm.death import noted_cause
+from volstream.spark.jvm.command import compile_in
+from volstream.spark.jvm.log_file import noted_cause
 from volstream.spark.loading import load
 
 if TYPE_CHECKING:
@@ -148,7 +154,7 @@ class SparkGateway:
         still be running in it.
 
         Args:
-            compiled: yield a session in which Spark compiles; see :mod:`volstream.spark.jvm.codegen`.
+            compiled: yield a session in which Spark compiles; see :mod:`volstream.spark.jvm.command`.
 
         Raises:
             EngineLostError: as :meth:`fresh`.
@@ -176,7 +182,7 @@ class SparkGateway:
 
     def take_over(self, path: Path) -> None:
         """Makes this thread's session the one that an earlier process left, and leaves it to the next one; see
-        :mod:`volstream.spark.reusable`. Call before :meth:`session`. Without effect on a server that others started.
+        :mod:`volstream.spark.connection`. Call before :meth:`session`. Without effect on a server that others started.
         """
         self._left[threading.current_thread()] = path
 
@@ -239,7 +245,6 @@ class SparkGateway:
 
     def bring(self, session: SparkSession, archive: Path) -> str:
         """Makes workers of a session on a remote server unpack an archive; returns the folder's name for ``SparkFiles.get``."""
-        from volstream.spark.shipped import bring_folder
 
         name = archive.name.partition(".")[0]
         brought = self._brought.setdefault(session.session_id, set())
@@ -292,7 +297,7 @@ class SparkGateway:
     def _new(self, left: Path | None = None) -> SparkConnection:
         address = self._found()
         if isinstance(address, EngineAddress) and left is not None:
-            from volstream.spark.reusable import reattach
+            from volstream.spark.connection import reattach
 
             return self._keep(reattach(address, left), address)
         from volstream.spark.connection import opened
@@ -300,7 +305,6 @@ class SparkGateway:
         connection = self._keep(opened(address), address)
         if isinstance(address, EngineAddress):
             return connection
-        from volstream.spark.shipped import bring_code
 
         try:
             with self.explaining():
@@ -369,3 +373,37 @@ class SparkGateway:
             self._open.clear()
         for connection in connections:
             connection.drop()
+
+
+# What sessions bring to a Spark that others started, whose workers need not have volstream: its own code, and
+# functions' environments.
+#
+# The home's engine needs none of this: its workers run this interpreter.
+
+#: Every file of the archive has the earliest time that zip can store, so that equal code gives equal archives.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def bring_code(session: SparkSession) -> None:
+    """Makes volstream importable in the workers of a session; there it comes before an installed one, which may be older."""
+    session.addArtifact(_code(), pyfile=True)
+
+
+def bring_folder(session: SparkSession, archive: Path, name: str) -> None:
+    """Makes workers of a session unpack an archive, where ``SparkFiles.get`` finds it by this name."""
+    session.addArtifact(f"{archive}#{name}", archive=True)
+
+
+@functools.cache
+def _code() -> str:
+    """Returns the path of an archive of the package, which lives as long as this process."""
+    root = Path(__file__).parents[1]
+    folder = tempfile.mkdtemp(prefix="volstream-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    draft, hashed = Path(folder, "draft"), hashlib.sha256()
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for path in sorted(root.rglob("*.py")):
+            name, code = f"{root.name}/{path.relative_to(root)}", path.read_bytes()
+            archive.writestr(zipfile.ZipInfo(name, _TIME), code, zipfile.ZIP_DEFLATED)
+            hashed.update(name.encode() + b"\0" + code)
+    return str(draft.rename(Path(folder, f"volstream-{hashed.hexdigest()[:16]}.zip")))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from volstream.base.threads import Stop
+from volstream.spark.connection import Heartbeat, HeartbeatRequest, builder_for
 from volstream.spark.errors import FORGOTTEN, SESSION_ENDED
 from volstream.spark.jvm.address import Address
-from volstream.spark.jvm.channel import Heartbeat, HeartbeatRequest, builder_for
 
 #: Interval of process checks.
 _LOOK_SECONDS = 1.0

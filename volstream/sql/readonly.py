@@ -1,6 +1,6 @@
 """Tells statements that only read, by their first word, and the functions that conditions may not call. Pure.
 
-What a statement may read is up to the engine's guard (``volstream.spark.guard``); the checks here come first and explain more.
+What a statement may read is up to the engine's guard (``volstream.spark.frames``); the checks here come first and explain more.
 """
 
 from __future__ import annotations

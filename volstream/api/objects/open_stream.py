@@ -13,8 +13,7 @@ from volstream.base.model.names import Name
 from volstream.changes.changelog.base import quoted
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.frames import bound_to
-from volstream.spark.views import Views
+from volstream.spark.frames import Views, bound_to
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import parquet_at, table_at
 from volstream.tables.delta import places

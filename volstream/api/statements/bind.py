@@ -28,9 +28,8 @@ from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.volume import volume_function
 from volstream.spark.errors import condition_of
-from volstream.spark.frames import relation, without_collations
-from volstream.spark.jvm.codegen import compile_in
-from volstream.spark.views import Views
+from volstream.spark.frames import Views, relation, without_collations
+from volstream.spark.jvm.command import compile_in
 from volstream.sql import adapt
 from volstream.sql.changes import Bound, ChangesClause, changes_of, time_of, travel_of
 from volstream.sql.scanning import Reference

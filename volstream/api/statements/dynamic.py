@@ -19,8 +19,8 @@ from volstream.base.model.names import RESERVED_COLUMNS, Name, quote
 from volstream.changes.streams.source import tracked
 from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedError
 from volstream.spark.errors import as_sql_errors, map_spark_errors
-from volstream.spark.jvm.codegen import compile_in
-from volstream.spark.views import Views
+from volstream.spark.frames import Views
+from volstream.spark.jvm.command import compile_in
 from volstream.sql import incremental
 from volstream.sql.scanning import Reference
 from volstream.sql.statement import SparkStatement

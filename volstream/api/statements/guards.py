@@ -16,8 +16,7 @@ from volstream.base.model.units import local
 from volstream.changes.streams.source import NEEDED, behind, tracked
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.frames import relation
-from volstream.spark.views import Views
+from volstream.spark.frames import Views, relation
 from volstream.sql.scanning import parts_at
 from volstream.sql.text import quote_column, type_of
 from volstream.tables.delta import places

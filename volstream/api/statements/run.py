@@ -36,9 +36,8 @@ from volstream.changes.streams.source import SHORTHANDS, TableSource, check_prop
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
 from volstream.ingest.ending import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors
-from volstream.spark.guard import guarded
+from volstream.spark.frames import guarded, without_views
 from volstream.spark.session import OF_DELTA, TIME_ZONE, whole_plans
-from volstream.spark.views import without_views
 from volstream.sql import adapt, grammar
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, table_at

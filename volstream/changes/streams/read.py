@@ -18,9 +18,8 @@ from volstream.changes.changelog.base import CHANGE_TYPE, NO_TIME, OLD_KINDS, De
 from volstream.changes.directory import table
 from volstream.changes.streams.source import ChangeSource, images, source_of
 from volstream.errors import StreamStaleError
-from volstream.spark.frames import relation
-from volstream.spark.jvm.codegen import compile_in
-from volstream.spark.views import Views
+from volstream.spark.frames import Views, relation
+from volstream.spark.jvm.command import compile_in
 from volstream.sql.text import literal
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from volstream.changes.changelog.base import Changelog
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.spark.jvm.codegen import LARGE_BYTES, LARGE_ROWS
+from volstream.spark.jvm.command import LARGE_BYTES, LARGE_ROWS
 from volstream.tables.delta import durable
 
 

@@ -47,7 +47,7 @@ from volstream.functions.worker import Work
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT
 from volstream.spark.errors import map_spark_errors, sql_error
-from volstream.spark.views import Views
+from volstream.spark.frames import Views
 from volstream.sql.text import table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.commits import PROPERTIES as TRACKING

@@ -159,7 +159,7 @@ def overwrite(home: Home, location: str, version: int, rows_in: Callable[[SparkS
     Raises:
         VolstreamError: reading or writing failed.
     """
-    from volstream.spark.views import Views
+    from volstream.spark.frames import Views
 
     writer = home.delta
     with writer.marked(_marker(version), location, rows=count) as session:

@@ -12,7 +12,7 @@ from volstream.errors import InvalidStateError, VolstreamError
 from volstream.jobs import handshake
 from volstream.jobs.handshake import Answer
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.tasks import given_up
+from volstream.spark.frames import given_up
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home

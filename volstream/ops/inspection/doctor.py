@@ -35,7 +35,7 @@ from volstream.files.storage.bucket import BucketPlace
 from volstream.files.volumes.access import access_of, queue_of, store_of
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health
-from volstream.spark.engine.control import engine_status
+from volstream.spark.engine.client import engine_status
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home
@@ -69,12 +69,12 @@ def examine(home: Home, volume_name: str | None = None, *, canary: bool = False)
 
 
 def _home(home: Home) -> Iterator[Check]:
-    from volstream.spark.jvm import connectors, java
+    from volstream.spark.jvm import install
 
     yield home_check(home.settings.home)
     if not home.settings.spark_remote:
-        yield _try("java", lambda: "Java {0.major}, {0.executable}".format(java.find()))
-        yield _try("jars", lambda: f"{counted(len(connectors.installed(home.settings)), 'file')} installed")
+        yield _try("java", lambda: "Java {0.major}, {0.executable}".format(install.find()))
+        yield _try("jars", lambda: f"{counted(len(install.engine_jars(home.settings)), 'file')} installed")
     yield _try("catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}")
     yield _try("warehouse", lambda: _writes(home.warehouse))
     status = engine_status(home.settings)

@@ -17,7 +17,7 @@ from volstream.functions.pickled import missing_code
 from volstream.jobs.lease import LastRuns, runs_of
 from volstream.ops.inspection.details import arrived_rows, shown
 from volstream.ops.inspection.runs import backlog, next_retry, outcome
-from volstream.spark.engine.control import engine_status
+from volstream.spark.engine.client import engine_status
 
 if TYPE_CHECKING:
     from volstream.jobs.home import Home

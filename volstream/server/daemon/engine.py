@@ -43,7 +43,7 @@ class DaemonEngine(Protocol):
 
 
 class Jvm(Protocol):
-    """The process that :class:`EmbeddedEngine` keeps running; see :class:`volstream.spark.engine.process.Engine`."""
+    """The process that :class:`EmbeddedEngine` keeps running; see :class:`volstream.spark.engine.owner.Engine`."""
 
     def start(self) -> EngineAddress:
         """Starts it, after ending its predecessor."""
@@ -178,7 +178,7 @@ def asking(settings: Settings) -> Callable[[Address], bool]:
     """Returns a function that tells whether a Spark answers; it waits for the answer."""
 
     def answers(address: Address) -> bool:
-        from volstream.spark.jvm.channel import Heartbeat, builder_for
+        from volstream.spark.connection import Heartbeat, builder_for
 
         heartbeat = Heartbeat(builder_for(address))
         try:

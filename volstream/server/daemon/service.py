@@ -31,9 +31,8 @@ from volstream.server.daemon.registration import Registrar
 from volstream.server.daemon.sources import SourceWorkers
 from volstream.server.daemon.tails import Committer
 from volstream.server.daemon.tasks import TaskWorker
-from volstream.spark.engine.attach import remote_address
-from volstream.spark.engine.lock import Owner
-from volstream.spark.engine.process import Engine
+from volstream.spark.engine.client import remote_address
+from volstream.spark.engine.owner import Engine, Owner
 from volstream.spark.loading import load
 from volstream.spark.session import SparkGateway
 

@@ -18,10 +18,10 @@ from volstream.base.privacy import keep_private
 from volstream.base.processes import is_connected
 from volstream.base.threads import Stop, stop_on_signals
 from volstream.errors import EngineBusyError, EngineLostError, InterruptedByUserError, VolstreamError
-from volstream.spark.engine.process import Engine
+from volstream.spark.engine.owner import Engine
 from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import EngineAddress
-from volstream.spark.jvm.death import ENDED, note
+from volstream.spark.jvm.log_file import ENDED, note
 
 #: Delay between announcing the end and ending: a client that read the record before it has connected by then.
 _LAST_CALL_SECONDS = 1.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volstream.base import config
 from volstream.errors import EngineError
-from volstream.spark.jvm import archive, command, connectors, jars, java, log_file
+from volstream.spark.jvm import command, install, log_file
 from volstream.spark.jvm.server import JvmServer, start_jvm
 
 if TYPE_CHECKING:
@@ -36,22 +36,22 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
         EngineError: the engine that creates the archive did not start.
     """
     cache = config.cache_directory()
-    jars.prepare(cache)
-    runtime = java.find()
+    install.prepare(cache)
+    runtime = install.find()
     say(f"Java {runtime.major}: {runtime.executable}")
-    fetched = jars.resolve(cache, runtime)
-    say(f"Delta {jars.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
+    fetched = install.resolve(cache, runtime)
+    say(f"Delta {install.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
     for scheme in warehouses:
-        fetched = jars.resolve(cache, runtime, connectors.jars_of(f"{scheme}://"))
+        fetched = install.resolve(cache, runtime, install.jars_of(f"{scheme}://"))
         say(f"{scheme.upper()} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
-    classes = command.class_path(jars.installed(cache), jars.pyspark_directory())
+    classes = command.class_path(install.installed(cache), install.pyspark_directory())
     with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:
         options = config.load(scratch).jvm_options
-        target = archive.path_of(cache, runtime, options, classes)
+        target = install.record_path(cache, runtime, options, classes)
         if target.is_file():
             say(f"class archive: {target}")
             return
-        if not archive.has_base(runtime):
+        if not install.has_base(runtime):
             say(f"class archive: left out, because {runtime.executable} has none to add to, and its folder cannot be written.")
             return
         say("class archive: creating it, which takes about a minute ...")
@@ -62,7 +62,7 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
             os.replace(new, target)
         finally:
             new.unlink(missing_ok=True)
-    archive.remove_unused(cache, keep=target)
+    install.remove_unused(cache, keep=target)
     say(f"class archive: {target}")
 
 

@@ -9,12 +9,60 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from volstream.base.config import Settings
-from volstream.spark.jvm import connectors
-from volstream.spark.jvm.codegen import INTERPRETED
-from volstream.spark.jvm.jars import EXTENSION_CLASS, LISTENER_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES
-from volstream.spark.jvm.java import Java
+from volstream.spark.jvm import install
+from volstream.spark.jvm.install import EXTENSION_CLASS, LISTENER_CLASS, LOG_STORE_CLASS, LOG_STORE_SCHEMES, Java
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+# Properties files of Java, in ASCII: what reads them takes them for Latin-1 or for UTF-8.
+
+
+def properties_text(values: Mapping[str, str]) -> str:
+    """Returns ``values`` as a properties file."""
+    return "".join(f"{escaped(key, ' :=#!')}={escaped(value, '#!')}\n" for key, value in sorted(values.items()))
+
+
+def escaped(text: str, special: str) -> str:
+    """Escapes a key or value of a properties file; ``special`` are the characters that would end it there."""
+    out = []
+    for position, character in enumerate(text):
+        if character == "\\" or character in special or (character == " " and position == 0):
+            out.append("\\" + character)
+        elif character in "\n\r\t\f":
+            out.append({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}[character])
+        elif " " <= character <= "~":
+            out.append(character)
+        else:
+            units = character.encode("utf-16-be")
+            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    return "".join(out)
+
+
+# Settings that make Spark compile or interpret a session's queries.
+#
+# The engine interprets by default: a commit to a small table takes some twenty queries on few rows, and
+# compiling Java for each takes longer than running it, two to three seconds for a session's first commit. But
+# reading a row takes five times as long, so sessions that read large tables compile; Spark keeps compiled
+# code for the lifetime of the session.
+
+#: Settings of an engine that interprets, and of a session that compiles, which are Spark's defaults.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+#: Reading one column of this many rows, or a table of this many bytes, takes as long interpreted as compiling does.
+LARGE_ROWS = 250_000
+LARGE_BYTES = 16 << 20
+
+
+def compile_in(session: SparkSession) -> None:
+    """Makes Spark compile the session's queries from now on."""
+    for key, value in COMPILED.items():
+        session.conf.set(key, value)
+
 
 #: Packages that Spark's own launcher opens (``JavaModuleOptions``).
 _OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic")
@@ -141,7 +189,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.databricks.delta.merge.materializeSource": "none",
         # No commit replaces that of another engine.
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
-        **connectors.properties(settings),
+        **install.properties(settings),
     } | settings.spark_conf
     if _IN_ONE_JVM.fullmatch(values["spark.master"]):  # elsewhere spark.task.reaper.enabled does the same
         values["spark.extraListeners"] = f"{values.get('spark.extraListeners', '')},{LISTENER_CLASS}".lstrip(",")

@@ -18,11 +18,10 @@ from volstream.base.config import Settings
 from volstream.base.privacy import make_directory, write_private
 from volstream.base.threads import Stop
 from volstream.errors import InterruptedByUserError
-from volstream.spark.jvm import archive, command, connectors, jars, java, log_file
+from volstream.spark.jvm import command, install, log_file
 from volstream.spark.jvm.address import EngineAddress, Kind
-from volstream.spark.jvm.command import Files
-from volstream.spark.jvm.death import not_started
-from volstream.spark.jvm.properties_file import properties_text
+from volstream.spark.jvm.command import Files, properties_text
+from volstream.spark.jvm.log_file import not_started
 
 #: A free port may be taken by another process before the JVM listens on it.
 _PORT_ATTEMPTS = 3
@@ -106,14 +105,14 @@ def start_jvm(
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("The JVM must be started by the main thread: Linux ends it with the thread that started it.")
-    runtime = java.find()
-    classes = command.class_path(jars.installed(config.cache_directory()), jars.pyspark_directory())
+    runtime = install.find()
+    classes = command.class_path(install.installed(config.cache_directory()), install.pyspark_directory())
     if archive_to is not None:
-        archiving = archive.make(archive_to)
+        archiving = install.make(archive_to)
     else:
-        archiving = archive.use(archive.path_of(config.cache_directory(), runtime, settings.jvm_options, classes))
+        archiving = install.use(install.record_path(config.cache_directory(), runtime, settings.jvm_options, classes))
     # Last, so that the archive of the classes before them still matches.
-    classes += [*connectors.of_warehouse(settings), jars.EXTENSION]
+    classes += [*install.of_warehouse(settings), install.EXTENSION]
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
     stop = Stop() if stop is None else stop
@@ -154,7 +153,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             stdout=log,
             stderr=log,
             cwd=files.scratch,
-            env=command.environment(os.environ, jars.pyspark_directory(), files.scratch),
+            env=command.environment(os.environ, install.pyspark_directory(), files.scratch),
             # Ctrl-C in a terminal is for this process: the JVM has to serve until the current work is done.
             start_new_session=True,
         )
@@ -181,7 +180,7 @@ def _free_port() -> int:
 
 def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
     # Imported while the JVM starts, because it takes a third of that time.
-    from volstream.spark.jvm.channel import Heartbeat, LocalChannelBuilder
+    from volstream.spark.connection import Heartbeat, LocalChannelBuilder
 
     heartbeat = None
     try:

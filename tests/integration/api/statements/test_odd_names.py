@@ -9,7 +9,7 @@ from tests.corpus import HOSTILE
 from tests.integration.conftest import COUNT, Home, Place
 from volstream.base.definitions import OnMove
 from volstream.ops.inspection.file_history import tell
-from volstream.spark.guard import guarded
+from volstream.spark.frames import guarded
 from volstream.spark.session import SparkGateway
 from volstream.sql.text import literal
 

@@ -13,7 +13,7 @@ from tests.directories import rows
 from tests.integration.conftest import Home, Place
 from volstream.changes.directory.difference import compare
 from volstream.changes.directory.writer import DirectoryWriter
-from volstream.spark.jvm.codegen import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
+from volstream.spark.jvm.command import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.ownership import Marker
 

@@ -38,7 +38,7 @@ from volstream.ops.alerts.evaluator import AlertEvaluator
 from volstream.ops.alerts.model import Alert
 from volstream.server.console.app import Console
 from volstream.server.daemon.metrics import DaemonMetrics
-from volstream.spark.engine.process import Engine
+from volstream.spark.engine.owner import Engine
 from volstream.tables.delta import direct, places
 
 __all__ = ["shell"]

@@ -16,8 +16,7 @@ from tests.waiting import eventually
 from volstream.changes.directory import table as directory
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError, VolstreamError
 from volstream.server.console.queries import Queries
-from volstream.spark.frames import relation
-from volstream.spark.guard import computing
+from volstream.spark.frames import computing, relation
 
 
 class Page:

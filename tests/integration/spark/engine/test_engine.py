@@ -22,15 +22,12 @@ from volstream.base import config, processes
 from volstream.base.config import Settings
 from volstream.base.threads import Stop
 from volstream.errors import EngineBusyError, EngineError, EngineLostError, JavaError
-from volstream.spark.engine import record
-from volstream.spark.engine.attach import attach
-from volstream.spark.engine.control import engine_status, stop_engine
-from volstream.spark.engine.lock import Owner
-from volstream.spark.engine.process import Engine
+from volstream.spark.engine.client import attach, engine_status, stop_engine
+from volstream.spark.engine.owner import Engine, Owner, read_record, write_record
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.jvm import server
 from volstream.spark.jvm.address import EngineAddress
-from volstream.spark.jvm.codegen import COMPILED, INTERPRETED
+from volstream.spark.jvm.command import COMPILED, INTERPRETED
 from volstream.spark.jvm.server import start_jvm
 from volstream.spark.session import SparkGateway
 
@@ -196,7 +193,7 @@ def test_sessions_that_are_released_are_not_missed(engine_address: EngineAddress
 def test_processes_that_attach_at_the_same_time_start_one_engine(settings: Settings) -> None:
     script = (
         "from volstream.base import config\n"
-        "from volstream.spark.engine.attach import attach\n"
+        "from volstream.spark.engine.client import attach\n"
         f"print(attach(config.load({str(settings.home)!r}, driver_memory=1 << 30)).jvm_pid)\n"
     )
     clients = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -219,7 +216,7 @@ def test_killing_the_engine_process_ends_the_jvm_and_the_next_attach_starts_anot
 def test_the_next_engine_ends_an_orphaned_jvm(settings: Settings) -> None:
     orphan = start_jvm(settings)
     try:
-        record.write(settings, dataclasses.replace(orphan.address("background"), engine_pid=2**22 - 1))
+        write_record(settings, dataclasses.replace(orphan.address("background"), engine_pid=2**22 - 1))
         successor = attached(settings)
         assert orphan.process.wait(SLACK_SECONDS) == -signal.SIGKILL
         assert jvm_lives(successor)
@@ -313,7 +310,7 @@ def test_an_idle_engine_exits(settings: Settings) -> None:
     gateway.close()
     eventually(lambda: engine_status(settings) is None, timeout=15)
     assert not jvm_lives(address)
-    assert record.read(settings) is None
+    assert read_record(settings) is None
 
 
 @pytest.mark.long

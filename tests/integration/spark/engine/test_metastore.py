@@ -14,7 +14,7 @@ from volstream.base import config
 from volstream.base.definitions import QueueType
 from volstream.base.threads import Stop
 from volstream.errors import InvalidStateError, SqlError
-from volstream.spark.engine.process import Engine
+from volstream.spark.engine.owner import Engine
 from volstream.spark.session import SparkGateway
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]

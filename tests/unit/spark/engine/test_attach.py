@@ -10,9 +10,8 @@ import pytest
 
 from volstream.base import config, processes
 from volstream.errors import EngineError, InvalidValueError
-from volstream.spark.engine import record
-from volstream.spark.engine.attach import attach, remote_address, start
-from volstream.spark.engine.lock import HomeLock, Owner
+from volstream.spark.engine.client import attach, remote_address, start
+from volstream.spark.engine.owner import HomeLock, Owner, write_record
 from volstream.spark.jvm.address import EngineAddress
 
 
@@ -58,11 +57,11 @@ def test_an_engine_whose_port_belongs_to_another_process_is_not_attached_to(tmp_
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             address = EngineAddress(port, "t", "daemon", me.pid, me.started, jvm_pid=me.pid, jvm_started=me.started)
-            record.write(settings, address)
+            write_record(settings, address)
             assert attach(settings) == address
             with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
                 started = processes.name_of_start(jvm.pid)
-                record.write(settings, dataclasses.replace(address, jvm_pid=jvm.pid, jvm_started=started))
+                write_record(settings, dataclasses.replace(address, jvm_pid=jvm.pid, jvm_started=started))
                 with pytest.raises(EngineError, match="did not start in time"):
                     attach(settings)
     finally:

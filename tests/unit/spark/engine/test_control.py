@@ -12,10 +12,8 @@ import pytest
 from volstream.base import config, processes
 from volstream.base.config import Settings
 from volstream.errors import InvalidStateError
-from volstream.spark.engine import record
-from volstream.spark.engine.attach import attach
-from volstream.spark.engine.control import engine_status, stop_engine
-from volstream.spark.engine.lock import HomeLock, Owner
+from volstream.spark.engine.client import attach, engine_status, stop_engine
+from volstream.spark.engine.owner import HomeLock, Owner, record_path, read_record, write_record
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
 
 
@@ -32,20 +30,20 @@ def address(jvm_pid: int, jvm_started: str) -> EngineAddress:
 
 
 def test_a_record_is_readable_by_its_owner_only(settings: Settings) -> None:
-    record.write(settings, address(1, "0"))
-    assert stat.S_IMODE(record.path_of(settings).stat().st_mode) == 0o600
-    assert record.read(settings) == address(1, "0")
+    write_record(settings, address(1, "0"))
+    assert stat.S_IMODE(record_path(settings).stat().st_mode) == 0o600
+    assert read_record(settings) == address(1, "0")
     assert [path.name for path in settings.run_directory.iterdir()] == ["engine.json"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"port": 1, "of_a_later_release": 2}'])
 def test_a_record_that_cannot_be_parsed_counts_as_missing(settings: Settings, text: str) -> None:
-    record.path_of(settings).write_text(text)
-    assert record.read(settings) is None
+    record_path(settings).write_text(text)
+    assert read_record(settings) is None
 
 
 def test_a_record_left_by_a_killed_engine_is_not_a_running_engine(settings: Settings) -> None:
-    record.write(settings, address(jvm_pid=2**22 - 1, jvm_started=""))
+    write_record(settings, address(jvm_pid=2**22 - 1, jvm_started=""))
     assert engine_status(settings) is None
     assert stop_engine(settings) is False
 
@@ -63,7 +61,7 @@ def test_the_status_shows_ports_and_processes(settings: Settings) -> None:
     lock = HomeLock(settings)
     me = Owner.current_process("daemon")
     lock.try_acquire(me)
-    record.write(settings, address(me.pid, me.started))
+    write_record(settings, address(me.pid, me.started))
     status = engine_status(settings)
     lock.release()
     assert status is not None
@@ -80,7 +78,7 @@ def test_the_engine_of_a_daemon_is_not_stopped_without_it(settings: Settings) ->
 
 def test_stopping_ends_a_jvm_whose_owner_is_gone(settings: Settings) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as orphan:
-        record.write(settings, address(orphan.pid, processes.name_of_start(orphan.pid)))
+        write_record(settings, address(orphan.pid, processes.name_of_start(orphan.pid)))
         assert stop_engine(settings) is True
         assert orphan.wait(10) == -9
 

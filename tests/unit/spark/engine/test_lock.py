@@ -10,7 +10,7 @@ import pytest
 
 from volstream.base import config
 from volstream.base.config import Settings
-from volstream.spark.engine.lock import HomeLock, Owner, present_owner
+from volstream.spark.engine.owner import HomeLock, Owner, present_owner
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from volstream.spark.jvm import archive
-from volstream.spark.jvm.java import Java
+from volstream.spark.jvm import install
+from volstream.spark.jvm.install import Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "17.0.15")
 
@@ -19,24 +19,24 @@ def test_an_archive_belongs_to_one_java_one_set_of_options_unchanged_jars_and_on
 ) -> None:
     jar = tmp_path / "a.jar"
     jar.write_bytes(b"1")
-    first = archive.path_of(tmp_path, JAVA, "", [jar])
-    assert archive.path_of(tmp_path, JAVA, "", [jar]) == first
+    first = install.record_path(tmp_path, JAVA, "", [jar])
+    assert install.record_path(tmp_path, JAVA, "", [jar]) == first
     others = {
-        archive.path_of(tmp_path, Java(JAVA.executable, 17, "17.0.16"), "", [jar]),
-        archive.path_of(tmp_path, JAVA, "-XX:+UseG1GC", [jar]),
+        install.record_path(tmp_path, Java(JAVA.executable, 17, "17.0.16"), "", [jar]),
+        install.record_path(tmp_path, JAVA, "-XX:+UseG1GC", [jar]),
     }
     jar.write_bytes(b"12")
-    others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
+    others.add(install.record_path(tmp_path, JAVA, "", [jar]))
     assert len(others | {first}) == 4
     monkeypatch.setattr(metadata, "version", lambda _: "0.0.0")
-    others.add(archive.path_of(tmp_path, JAVA, "", [jar]))
+    others.add(install.record_path(tmp_path, JAVA, "", [jar]))
     assert len(others | {first}) == 5
 
 
 def test_a_missing_archive_is_not_requested(tmp_path: Path) -> None:
-    assert archive.use(tmp_path / "cds-1.jsa") == []
+    assert install.use(tmp_path / "cds-1.jsa") == []
     (tmp_path / "cds-1.jsa").touch()
-    assert f"-XX:SharedArchiveFile={tmp_path / 'cds-1.jsa'}" in archive.use(tmp_path / "cds-1.jsa")
+    assert f"-XX:SharedArchiveFile={tmp_path / 'cds-1.jsa'}" in install.use(tmp_path / "cds-1.jsa")
 
 
 def test_only_long_unused_archives_are_removed(tmp_path: Path) -> None:
@@ -45,5 +45,5 @@ def test_only_long_unused_archives_are_removed(tmp_path: Path) -> None:
         path.touch()
     os.utime(ours, (0, 0))
     os.utime(old, (0, 0))
-    archive.remove_unused(tmp_path, keep=ours)
+    install.remove_unused(tmp_path, keep=ours)
     assert sorted(tmp_path.iterdir()) == [ours, recent]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from volstream.spark.connection import Heartbeat, LocalChannelBuilder, RemotePolicy, builder_for, policy_for
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
-from volstream.spark.jvm.channel import Heartbeat, LocalChannelBuilder, RemotePolicy, builder_for, policy_for
 
 LOCAL = EngineAddress(1, "s3cret", "background", 1, "", 1, "")
 

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.spark.jvm import command
-from volstream.spark.jvm.command import Files
-from volstream.spark.jvm.jars import EXTENSION, EXTENSION_CLASS, LOG_STORE_CLASS
-from volstream.spark.jvm.java import Java
-from volstream.spark.jvm.properties_file import properties_text
+from volstream.spark.jvm.command import Files, properties_text
+from volstream.spark.jvm.install import EXTENSION, EXTENSION_CLASS, LOG_STORE_CLASS, Java
 
 JAVA = Java(Path("/usr/bin/java"), 17, "")
 

@@ -11,7 +11,7 @@ import pytest
 from volstream.base import processes
 from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
-from volstream.spark.jvm.death import cause_of, note, noted_cause
+from volstream.spark.jvm.log_file import cause_of, note, noted_cause
 
 _OVERFLOW = "2026-01-01T00:00:00.000 ERROR SparkUncaughtExceptionHandler: Uncaught exception\njava.lang.StackOverflowError\n"
 

@@ -18,7 +18,7 @@ from volstream.ops.inspection.tables import ListedTable, list_tables
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume
 from volstream.server.console.facts.timeline import Timeline, timeline
-from volstream.spark.engine.control import engine_status
+from volstream.spark.engine.client import engine_status
 from volstream.tables.delta.places import is_remote
 
 #: Objects of a kind that are shown; and tables, of which each is opened.

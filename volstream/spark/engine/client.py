@@ -1,23 +1,29 @@
-"""Finds the engine of a home for a client, and starts one in the background if none is running."""
+"""A home's engine from its clients' side: found, started in the background, reported on and stopped."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import psutil
 
 from volstream.base import processes
 from volstream.base.config import Settings
 from volstream.base.model.paths import LOOPBACK
 from volstream.base.privacy import make_directory
-from volstream.errors import EngineError, InvalidValueError
-from volstream.spark.engine import record
-from volstream.spark.engine.lock import present_owner
-from volstream.spark.jvm import connectors, java, log_file
-from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
-from volstream.spark.jvm.death import not_started
+from volstream.errors import EngineBusyError, EngineError, InvalidStateError, InvalidValueError
+from volstream.spark.engine.owner import Owner, present_owner, read_record
+from volstream.spark.jvm import install, log_file
+from volstream.spark.jvm.address import Address, EngineAddress, Kind, RemoteAddress
+from volstream.spark.jvm.log_file import not_started
+
+# Finds the engine of a home for a client, and starts one in the background if none is running.
 
 _POLL_SECONDS = 0.05
 
@@ -44,14 +50,14 @@ def attach(settings: Settings) -> Address:
     log = log_file.engine_log(settings.log_directory)
     since = 0
     while True:
-        address = record.read(settings)
+        address = read_record(settings)
         if address is not None and _serves(address):
             return address
         if child is not None and child.poll():
             raise not_started(f"it ended with status {child.returncode}", log_file.last_lines(log, since=since), log.parent)
         # A child that ended with 0 found another owner, which may be gone by now.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
-            connectors.fetch_missing(settings, java.find(), _say)
+            install.fetch_missing(settings, install.find(), _say)
             log_file.roll(log.parent)  # one that does not start cannot do so itself
             since = log_file.size(log)
             child = start(settings, log)
@@ -127,3 +133,94 @@ def _say(line: str) -> None:
     """Tells the user, who waits for it, what takes long."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
+
+
+# Reports on a home's engine, and ends it: for ``volstream engine status`` and ``stop``.
+
+_STOP_POLL_SECONDS = 0.1
+#: How long an engine takes to end, besides ``shutdown_seconds`` for its clients: its JVM gets ten.
+_END_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """The engine of a home.
+
+    Attributes:
+        state: "starting" until it can be used, "restarting" after it was lost, "ending" when it no longer accepts clients.
+        jvm_pid, port, http_port: 0 if unknown.
+        up_seconds: time since its process started.
+        reason: why the daemon has no engine at present; None: it has, or starts its first.
+    """
+
+    state: str
+    kind: Kind
+    pid: int
+    jvm_pid: int
+    port: int
+    http_port: int
+    up_seconds: float
+    reason: str | None = None
+
+
+def engine_status(settings: Settings) -> EngineStatus | None:
+    """Returns the status of the home's engine, or None if none is running. Asks only the operating system, not Spark."""
+    owner = present_owner(settings)
+    if owner is None:
+        return None
+    up_seconds = processes.seconds_up(owner.pid)
+    address = read_record(settings)
+    if address is None or address.engine_pid != owner.pid:
+        return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
+    if address.missing() is not None:  # a daemon starts its JVM after itself, and restarts a lost one
+        state = "restarting" if address.reason else "starting"
+        return EngineStatus(state, owner.kind, owner.pid, 0, 0, address.http_port, up_seconds, address.reason or None)
+    state = "ending" if address.ending else "running"
+    return EngineStatus(state, owner.kind, owner.pid, address.jvm_pid, address.port, address.http_port, up_seconds)
+
+
+def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
+    """Ends the background engine and waits until it has exited; returns True if there was one.
+
+    Args:
+        at_once: do not let its clients finish.
+
+    Raises:
+        InvalidStateError: the engine belongs to a daemon.
+        EngineBusyError: it did not end in time.
+    """
+    owner = present_owner(settings)
+    if owner is None:
+        return _end_orphan(read_record(settings))
+    if owner.kind == "daemon":
+        raise InvalidStateError(
+            f"The engine of {settings.home} belongs to the daemon, pid {owner.pid}.", "Stop the daemon instead."
+        )
+    _signal(owner)
+    deadline = time.monotonic() + settings.shutdown_seconds + _END_SECONDS
+    while owner.is_alive():
+        if at_once:
+            _signal(owner)
+        if time.monotonic() >= deadline:
+            raise EngineBusyError(f"The engine, pid {owner.pid}, did not end in time.", f"Kill it: kill -9 {owner.pid}")
+        time.sleep(_STOP_POLL_SECONDS)
+    _end_orphan(read_record(settings))
+    return True
+
+
+def _signal(owner: Owner) -> None:
+    try:
+        os.kill(owner.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+
+
+def _end_orphan(address: EngineAddress | None) -> bool:
+    """Ends a JVM whose owner died."""
+    if address is None or not processes.is_alive(address.jvm_pid, address.jvm_started):
+        return False
+    try:
+        psutil.Process(address.jvm_pid).kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True

