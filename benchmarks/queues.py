@@ -31,12 +31,12 @@ from volstream.base.model.hints import Hint, HintSet, ObjectHint
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.changes.directory.confirm import HEADS_AT_ONCE
-from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
+from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.volumes.access import queue_of
-from volstream.files.volumes.route import Router
+from volstream.files.volumes.routing import Router
 from volstream.server.daemon.keeping import VolumeKeeping
 
 _UP = Path(__file__).parents[1] / "localstack" / "up.py"

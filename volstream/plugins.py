@@ -8,17 +8,12 @@ from volstream.base.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHi
 from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, printable
 from volstream.base.model.work import Check, CheckState
 from volstream.base.privacy import resolve
-from volstream.files.providers.access import Access, Keys
-from volstream.files.providers.base import Provider, RequiredAccess
+from volstream.files.providers.base import Access, Keys, Provider, RequiredAccess
 from volstream.files.queues.base import EventQueue, Message, QueueSpec, QueueState
-from volstream.files.queues.received import Delivery
-from volstream.files.queues.remote import RemoteQueue
-from volstream.files.queues.webhook import parse
-from volstream.files.storage.base import HasDetails, KeyOrdered, ObjectStore, TakesOutputs, Writable
-from volstream.files.storage.bucket_store import BucketStore, Found
-from volstream.files.storage.parts import PartedStore
-from volstream.files.storage.ranged import Content
-from volstream.files.storage.types import content_type
+from volstream.files.queues.bodies import parse
+from volstream.files.queues.remote import Delivery, RemoteQueue
+from volstream.files.storage.base import HasDetails, KeyOrdered, ObjectStore, TakesOutputs, Writable, content_type
+from volstream.files.storage.buckets import BucketStore, Content, Found, PartedStore
 
 __all__ = [
     "Access",

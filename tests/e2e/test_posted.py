@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.homes import Daemon, Home, patiently
 from volstream.catalog import Catalog
-from volstream.files.volumes.posted import posted_to
+from volstream.files.volumes.routing import posted_to
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from volstream.base.model.paths import scheme_of
 from volstream.errors import DependencyError, InvalidValueError, reason_of
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec
-from volstream.files.queues.silent import SilentQueue
+from volstream.files.queues.in_process import SilentQueue
 from volstream.files.storage import normalise_location, open_store
 from volstream.ops.alerts.receivers import DeliveryError, deliver
 

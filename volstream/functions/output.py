@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from volstream.base.model.paths import is_utf8, printable
 from volstream.files.storage.base import TakesOutputs
-from volstream.files.storage.types import content_type as type_by_name
+from volstream.files.storage.base import content_type as type_by_name
 from volstream.functions.rows import ArrowRows, NotRowsError, Rows
 
 #: The type FILE of result columns.

@@ -14,7 +14,7 @@ from volstream.base.model.paths import FileInfo, Selection
 from volstream.errors import StorageError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails, HasParts, ObjectStore, TakesOutputs
-from volstream.files.storage.bucket_store import PART_BYTES
+from volstream.files.storage.buckets import PART_BYTES
 
 ALL = Selection(ignores=())
 

@@ -17,7 +17,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.cli.connection import create_connection_command
 from volstream.errors import AlreadyExistsError, CatalogError, InvalidValueError, NotFoundError
-from volstream.files.volumes.connections import create_connection
+from volstream.files.volumes.definitions import create_connection
 
 
 def test_a_taken_name_names_options_that_there_are(catalog: Catalog) -> None:

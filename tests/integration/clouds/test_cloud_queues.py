@@ -24,11 +24,11 @@ from tests.servers import each
 from tests.waiting import eventually
 from volstream.base.model.hints import ObjectHint
 from volstream.errors import InvalidValueError, QueueError
-from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.alibaba.queue import MnsService, address
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.queue import SqsService
-from volstream.files.queues import open_queue, unattended
+from volstream.files.providers.base import Access, Keys
+from volstream.files.queues import open_queue, remote
 from volstream.files.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.queues.remote import RemoteQueue
 
@@ -124,7 +124,7 @@ def test_requests_wait_without_a_thread_until_their_signatures_get_old(place: Pl
     eventually(lambda: not [one for one in {*threading.enumerate()} - before if one.name == "queue"])
     place.send("one")
     queue.acknowledge(take(queue, 1))
-    monkeypatch.setattr(unattended, "_SIGNED_SECONDS", 0.0)  # each request is signed anew
+    monkeypatch.setattr(remote, "_SIGNED_SECONDS", 0.0)  # each request is signed anew
     for _ in range(3):
         place.send("more")
         queue.acknowledge(take(queue, 1))

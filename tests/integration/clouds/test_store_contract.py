@@ -14,8 +14,8 @@ from tests.servers import each
 from volstream.errors import InvalidValueError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails, TakesOutputs
+from volstream.files.storage.buckets import PartedStore
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.storage.parts import PartedStore
 from volstream.testing import Place, StoreContract
 
 

@@ -17,8 +17,8 @@ from tests.running import Runner, failed, planned, results
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
+from volstream.files.storage.buckets import Content, Ranged
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.storage.ranged import Content, Ranged
 from volstream.functions import prefetch
 
 READING = "def f(file): return {'s': file.read_text()}"

@@ -9,7 +9,7 @@ from volstream.base.definitions import Connection, ConnectionOptions
 from volstream.base.definitions.options import read, to_alter, to_create
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name
-from volstream.files.volumes import connections
+from volstream.files.volumes import definitions
 from volstream.files.volumes.access import policies
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Connections(Collection[Connection]):
             AlreadyExistsError: the name is taken.
         """
         values = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
-        return connections.create_connection(self._home.catalog, Name.parse(name), values, if_not_exists=if_not_exists)
+        return definitions.create_connection(self._home.catalog, Name.parse(name), values, if_not_exists=if_not_exists)
 
     @takes(to_alter(ConnectionOptions), changes=True)
     def alter(self, name: str, **changes: Unpack[ConnectionKeywords]) -> Connection:
@@ -52,7 +52,7 @@ class Connections(Collection[Connection]):
             InvalidValueError: as :meth:`create`.
         """
         values = read(ConnectionOptions, changes)
-        return connections.alter_connection(self._home.catalog, Name.parse(name), **values)
+        return definitions.alter_connection(self._home.catalog, Name.parse(name), **values)
 
     def policies(self, name: str) -> dict[str, Any]:
         """Returns the policies to set at the provider; see ``files.volumes.access``. Raises NotFoundError."""
@@ -65,4 +65,4 @@ class Connections(Collection[Connection]):
             NotFoundError: no such connection, without ``if_exists``.
             ObjectInUseError: a volume uses it.
         """
-        return connections.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)
+        return definitions.drop_connection(self._home.catalog, Name.parse(name), if_exists=if_exists)

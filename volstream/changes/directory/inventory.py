@@ -23,7 +23,7 @@ from volstream.changes.directory.listing import Listing, spool
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.storage import open_store, place_of_reports
 from volstream.files.storage.base import KeyOrdered, ObjectStore
-from volstream.files.storage.bucket import BucketPlace
+from volstream.files.storage.buckets import BucketPlace
 from volstream.files.storage.inventory import MANIFEST, MAX_MANIFEST, Manifest, ReportedObject, download, objects
 from volstream.files.volumes.access import access_of
 from volstream.tables.delta import places

@@ -6,17 +6,20 @@ What does not belong here: what all providers' buckets have in common (``storage
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import importlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from re import Pattern
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from volstream.base.definitions.objects import PROVIDERS
 from volstream.base.model.paths import LOOPBACK
-from volstream.errors import DependencyError
+from volstream.errors import DependencyError, StorageError
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -24,10 +27,96 @@ if TYPE_CHECKING:
     from volstream.base.definitions import Connection
     from volstream.base.model.hints import ObjectHint, Rejection
     from volstream.base.model.work import Check
-    from volstream.files.providers.access import Access
     from volstream.files.queues.base import EventQueue, QueueSpec
     from volstream.files.storage.base import ObjectStore
-    from volstream.files.storage.bucket import BucketPlace
+    from volstream.files.storage.buckets import BucketPlace
+
+# Access to a provider, as values: the contents of a connection, and the keys that the settings hold for it.
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys that sign requests. The secrets are not in the repr.
+
+    Attributes:
+        token: of temporary keys; None: the keys are long-lived, and must not leave this process.
+        expires: expiry of temporary keys, if known.
+    """
+
+    id: str
+    secret: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+    expires: datetime | None = None
+
+
+#: Stores accept signatures of clocks that are this far behind.
+_SKEW = timedelta(minutes=15)
+
+
+@dataclass(frozen=True)
+class DayKeys:
+    """Keys for tasks that sign requests to one service in one region, on certain days, and cannot be turned into the secret.
+
+    Version 4 of Amazon's signature, and Alibaba's, uses a key derived from the secret, the day (UTC), the region and the service.
+
+    Attributes:
+        days: signing keys by day, as ``20260131``.
+    """
+
+    id: str
+    days: tuple[tuple[str, bytes], ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, keys: Keys, version: str, region: str, service: str, request: str) -> DayKeys:
+        """Derives the keys of today and tomorrow, by any clock that is nearly right.
+
+        Args:
+            version, request: words of the provider: what stands before the secret, and the last part of the scope.
+        """
+        now = datetime.now(UTC)
+        days = {f"{now + more:%Y%m%d}" for more in (-_SKEW, timedelta(), timedelta(days=1))}
+        return cls(keys.id, tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in sorted(days)))
+
+    def key(self, moment: str) -> bytes:
+        """Returns the key for a moment, as ``20260131T...``. Raises StorageError if there is none."""
+        for day, key in self.days:
+            if moment.startswith(day):
+                return key
+        raise StorageError("The keys of this task have expired.", "The next run receives new ones.")
+
+
+def _derived(secret: str, *scope: str) -> bytes:
+    key = secret.encode()
+    for part in scope:
+        key = hmac.digest(key, part.encode(), hashlib.sha256)
+    return key
+
+
+@dataclass(frozen=True)
+class Access:
+    """The location of a provider's services, and the identity that is used with them.
+
+    Attributes:
+        provider: the scheme of its locations.
+        region: None: taken from the provider's own settings (environment, profile, instance).
+        endpoint: URL of the store; None: the provider's own. An S3-compatible server is expected to serve queues
+            given by name, and STS if there is a role, at the same URL.
+        role_arn: the role to assume; None: the credentials are used directly.
+        external_id: sent when the role is assumed.
+        credentials: ``env`` (environment, then instance), ``profile:NAME``, or ``static``.
+        keys: the keys of ``static``.
+        days: in a task: the keys of ``static``, instead of ``keys``.
+    """
+
+    provider: str
+    region: str | None = None
+    endpoint: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+    credentials: str = "env"
+    keys: Keys | None = None
+    days: DayKeys | None = None
+
 
 #: A part of a key that is ``.`` or ``..``.
 DOTS = r"(?:^|/)\.\.?(?:/|$)"
@@ -189,3 +278,49 @@ class Provider:
             raise DependencyError(
                 f"{self.scheme}:// needs the package {exc.name}, which is not installed.", f"Install it: pip install {wanted}."
             ) from None
+
+
+# What the policies of all providers have in common. Pure.
+
+#: Placeholder for the account of volstream's keys, which only its owner knows.
+ACCOUNT = "ACCOUNT_ID"
+
+#: Placeholder for a bucket while there is no volume.
+_ANY_BUCKET = "BUCKET"
+
+
+def by_bucket(needs: Sequence[RequiredAccess]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yields each bucket, with the prefixes that are read and those that are written; neither is below another one."""
+    needs = needs or [RequiredAccess(_ANY_BUCKET, "")]
+    for bucket in sorted({need.bucket for need in needs}):
+        here = [need for need in needs if need.bucket == bucket]
+        yield bucket, _outermost(need.root for need in here), _outermost(need.root for need in here if need.writes)
+
+
+def allowed(actions: Sequence[str], resources: Sequence[str], condition: Any = None) -> dict[str, Any]:
+    """Returns a statement that allows these actions."""
+    statement = {"Effect": "Allow", "Action": list(actions), "Resource": list(resources)}
+    return statement if condition is None else {**statement, "Condition": condition}
+
+
+def queues_of(needs: Sequence[RequiredAccess]) -> list[str]:
+    """Returns the names or URLs of the queues."""
+    return sorted({need.queue for need in needs if need.queue})
+
+
+def last_part(queue: str) -> str:
+    """Returns the name of a queue given by name or URL."""
+    return queue.rstrip("/").rpartition("/")[2]
+
+
+def account_of(role: str | None, position: int) -> str:
+    """Returns the part of a role's name that is its account; ``*`` without a role."""
+    return (role.split(":")[position] if role else "") or "*"
+
+
+def _outermost(roots: Iterable[str]) -> list[str]:
+    kept: list[str] = []
+    for root in sorted(set(roots)):
+        if not any(root.startswith(outer) for outer in kept):
+            kept.append(root)
+    return kept

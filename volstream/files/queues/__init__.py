@@ -22,11 +22,11 @@ __all__ = ["open_queue"]
 #: Type of queue -> class or function that creates one from a QueueSpec.
 _BACKENDS = {
     "local": "volstream.files.queues.local:LocalQueue",
-    "poll": "volstream.files.queues.poll:PollQueue",
-    "memory": "volstream.files.queues.memory:MemoryQueue",
+    "poll": "volstream.files.queues.in_process:PollQueue",
+    "memory": "volstream.files.queues.in_process:MemoryQueue",
     "kafka": "volstream.files.queues.kafka:KafkaQueue",
-    "webhook": "volstream.files.queues.silent:SilentQueue",
-    "none": "volstream.files.queues.silent:SilentQueue",
+    "webhook": "volstream.files.queues.in_process:SilentQueue",
+    "none": "volstream.files.queues.in_process:SilentQueue",
 }
 
 

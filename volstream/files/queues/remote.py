@@ -5,20 +5,219 @@ What does not belong here: requests to a provider, and what its messages mean (s
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from functools import partial
-from typing import Protocol, runtime_checkable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Protocol, runtime_checkable
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
 
 from volstream.base.log import get
+from volstream.base.model.hints import Hint, ObjectHint, Rejection
 from volstream.base.model.work import groups
 from volstream.base.threads import Backoff, Stop
 from volstream.errors import QueueError, VolstreamError
-from volstream.files.queues import loop
 from volstream.files.queues.base import Message, Parser, QueueSettings, QueueState
-from volstream.files.queues.received import Delivery, ReceivedMessages
+from volstream.files.queues.bodies import reject
+
+# Messages that a provider delivered to this process and that are unacknowledged, and how long they stay
+# invisible.
+#
+# What does not belong here: requests to the provider (``remote``). Not thread-safe: callers hold their lock.
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery of a message by a provider.
+
+    Attributes:
+        id: the message's id, the same in all its deliveries.
+        handle: identifies this delivery when it is deleted or its visibility is extended.
+        body: as delivered.
+    """
+
+    id: str
+    handle: str
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Kept:
+    handle: str
+    due: float
+
+
+class ReceivedMessages:
+    """Messages by id, which is their receipt: a handle may change while the consumer has the message."""
+
+    def __init__(self, parse: Parser) -> None:
+        self._parse = parse
+        self._kept: dict[str, _Kept] = {}
+        self._waiting: deque[Message] = deque()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages that the consumer has not taken."""
+        return len(self._waiting)
+
+    def add(self, delivery: Delivery, due: float) -> None:
+        """Adds a delivery that stays invisible until ``due``. For a message already held, replaces only the handle."""
+        if delivery.id not in self._kept:
+            self._waiting.append(Message.of(delivery.id, _parsed(self._parse, delivery.body)))
+        self._kept[delivery.id] = _Kept(delivery.handle, due)
+
+    def take(self, limit: int) -> list[Message]:
+        """Removes and returns up to ``limit`` messages for the consumer, in order of arrival."""
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
+    def ending(self, before: float) -> list[str]:
+        """Returns the receipts of messages that become visible before ``before``, except those the provider has given up."""
+        return [receipt for receipt, kept in self._kept.items() if kept.due < before]
+
+    def handles(self, receipts: Iterable[str]) -> Mapping[str, str]:
+        """Returns the newest handle of each of these messages that are held."""
+        return {receipt: kept.handle for receipt in receipts if (kept := self._kept.get(receipt))}
+
+    def renew(self, receipt: str, handle: str | None, due: float) -> None:
+        """Records that a message stays invisible until ``due``. Without a handle, the provider has given it up and will
+        redeliver it; until then nothing can be done."""
+        kept = self._kept.get(receipt)
+        if kept is not None:
+            kept.handle, kept.due = (kept.handle, float("inf")) if handle is None else (handle, due)
+
+    def forget(self, receipts: Iterable[str]) -> None:
+        """Drops these messages. Idempotent."""
+        for receipt in receipts:
+            self._kept.pop(receipt, None)
+
+
+def _parsed(parse: Parser, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
+    """Parses a body. A parser's fault costs its message, which would otherwise come again and again, with those beside it."""
+    try:
+        return parse(body)
+    except Exception as error:  # noqa: BLE001  # see above
+        return reject(body, f"It cannot be parsed: {type(error).__name__}: {error}")
+
+
+# The event loop in which queues wait: one thread for all of them, started when it is needed.
+
+_lock = threading.Lock()  # threads that call at once would each start a loop
+
+
+def begin(task: Coroutine[Any, Any, None]) -> Future[None]:
+    """Starts a coroutine in the loop. It must handle its own errors."""
+    return asyncio.run_coroutine_threadsafe(task, _loop())
+
+
+def later(seconds: float, call: Callable[[], None]) -> None:
+    """Calls a function in the loop after a delay. The function must not block."""
+    loop = _loop()
+    loop.call_soon_threadsafe(loop.call_later, seconds, call)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    with _lock:
+        return _started()
+
+
+@cache
+def _started() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="queues", daemon=True).start()
+    return loop
+
+
+# Requests that wait for messages in the event loop, and so without a thread of their own.
+#
+# Needs aiohttp, which the extras of the providers install. What does not belong here: what the requests mean
+# (a provider's ``queue``), and what becomes of the messages (``remote``).
+
+#: How long a signed request is repeated; the services accept one for fifteen minutes, by their own clocks.
+_SIGNED_SECONDS = 300.0
+
+_TIMES = aiohttp.ClientTimeout(total=90, sock_connect=5)  # a long poll takes up to 30
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request for messages. ``ca_file`` verifies the server's certificate; None: the system's."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    ca_file: str | None = None
+
+
+async def repeat(
+    request: SignedRequest, read: Callable[[int, bytes], Sequence[Delivery]]
+) -> AsyncGenerator[Sequence[Delivery], None]:
+    """Sends a request again and again, and yields what each brings, until its signature gets old.
+
+    Args:
+        read: parses an answer, given its HTTP status and content. It may raise anything if the answer holds no messages.
+
+    Raises:
+        QueueError: a request failed. It says little: the caller should repeat the request with the SDK, which reports the cause.
+    """
+    until = time.monotonic() + _SIGNED_SECONDS
+    with _errors():
+        address = URL(request.url, encoded=True)  # as it was signed
+        proxy = None if proxy_bypass(address.host or "") else getproxies().get(address.scheme)
+        options: dict[str, Any] = {
+            "data": request.body or None,
+            "skip_auto_headers": ["Content-Type"],  # it would not be signed
+            "headers": request.headers,
+            "ssl": _context(request.ca_file),
+            "proxy": proxy,
+        }
+    while True:
+        with _errors():
+            async with _session().request(request.method, address, **options) as answer:
+                deliveries = read(answer.status, await answer.read())
+        yield deliveries
+        if time.monotonic() >= until:
+            return
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as exc:  # packages parse what a server says
+        raise QueueError(f"A request for messages failed: {type(exc).__name__}: {exc}") from exc
+
+
+@cache
+def _session() -> aiohttp.ClientSession:
+    """Returns the session of the loop, in which it is called first."""
+    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), timeout=_TIMES)
+    atexit.register(_close, session)  # aiohttp reports an error for a session that is still open at exit
+    return session
+
+
+def _close(session: aiohttp.ClientSession) -> None:
+    with suppress(TimeoutError):
+        begin(session.close()).result(1.0)
+
+
+@cache
+def _context(ca_file: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca_file)
+
 
 _log = get("queue")
 
@@ -222,7 +421,7 @@ class RemoteQueue:
         while (room := self._await_room(stopping)) > 0:
             try:
                 if isinstance(self._service, Unattended) and not attended:
-                    loop.begin(self._wait(stopping, self._service.unattended(self._wait_seconds)))
+                    begin(self._wait(stopping, self._service.unattended(self._wait_seconds)))
                     return
                 deliveries = self._service.receive(min(room, self._service.batch), self._wait_seconds)
             except VolstreamError as error:
@@ -277,7 +476,7 @@ class RemoteQueue:
             self._changed.notify_all()
             if deliveries and not self._is_keeping:
                 self._is_keeping = True
-                loop.later(self._keep_seconds, lambda: self._begin_keeping(stopping))
+                later(self._keep_seconds, lambda: self._begin_keeping(stopping))
             has_room = self._room() > 0
         if deliveries:
             self._ready(now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from volstream.base import privacy
 from volstream.base.config import Settings
-from volstream.base.definitions import Connection, Job, QueueType, Stream, Volume, VolumeSpec
+from volstream.base.definitions import Connection, ConnectionOptions, Job, QueueType, Stream, Volume, VolumeSpec
 from volstream.base.definitions.objects import VolumeOptions
 from volstream.base.definitions.options import keys
 from volstream.base.model.names import Name
@@ -22,7 +23,7 @@ from volstream.base.model.paths import FileInfo, Selection, local_path, printabl
 from volstream.base.model.work import RemovalLimit
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
-from volstream.files.providers import provider_of
+from volstream.files.providers import provider_by, provider_of
 from volstream.files.queues.base import SelfDescribing
 from volstream.files.queues.kafka import address_of
 from volstream.files.storage import normalise_location, place_of_reports
@@ -76,7 +77,7 @@ def create_volume(
         queue_type=queue_type_of(spec, location),
         created_on=datetime.now(UTC),
     )
-    _check(volume, catalog, settings, reachable=check)
+    _check_volume(volume, catalog, settings, reachable=check)
     with catalog.database.transaction() as transaction:
         if existing is not None:
             catalog.volumes.remove(transaction, existing)
@@ -114,7 +115,7 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
         changes["queue_type"] = queue_type_of(asked, volume.location)
         if changes["queue_type"] != volume.queue_type:
             changes.setdefault("queue_properties", None)  # another type has others
-    _check(replace(volume, **changes), catalog, settings, reachable=check)
+    _check_volume(replace(volume, **changes), catalog, settings, reachable=check)
     return catalog.volumes.change(volume, **changes)
 
 
@@ -212,7 +213,7 @@ def _check_type(connection: Connection | None, location: str) -> None:
         )
 
 
-def _check(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
+def _check_volume(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
     """Checks limits, globs and places as :func:`create_volume` documents; if ``reachable``, also contacts store and queue."""
     RemovalLimit.parse(volume.max_removals)
     for glob in (*volume.patterns, *volume.ignores):
@@ -287,3 +288,88 @@ def _check_glob(glob: str) -> None:
         raise InvalidValueError(f"The pattern {glob!r} is not a glob: {error}.") from None
     if not glob or glob.startswith("/"):
         raise InvalidValueError(f"The pattern {glob!r} is not a glob.", "Write for example *.jpg or images/**/*.png.")
+
+
+# Creates, changes and drops connections.
+
+#: No path, no query and, above all, no user or password, because the catalog stores no secrets.
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
+
+
+_REGION = re.compile(r"[a-z0-9-]+")
+
+
+def create_connection(catalog: Catalog, name: Name, options: ConnectionOptions, *, if_not_exists: bool = False) -> Connection:
+    """Creates a connection, with its own external id for the role's trust policy.
+
+    Raises:
+        InvalidValueError: an unknown credential source; an invalid region, endpoint or role.
+        AlreadyExistsError: the name is taken.
+    """
+    existing = catalog.connections.find(name)
+    if existing is not None and if_not_exists:
+        return existing
+    connection = Connection(
+        **vars(options), id=str(uuid.uuid4()), name=name, external_id=secrets.token_urlsafe(18), created_on=datetime.now(UTC)
+    )
+    _check_connection(connection)
+    with catalog.database.transaction() as transaction:
+        catalog.connections.add(transaction, connection)
+    return connection
+
+
+def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection:
+    """Changes a connection, which keeps its external id, so that the role's trust policy still applies.
+
+    Args:
+        changes: options of a connection, except the type.
+
+    Raises:
+        As :func:`create_connection`.
+    """
+    connection = catalog.connections.get(name)
+    _check_connection(replace(connection, **changes))
+    return catalog.connections.change(connection, **changes)
+
+
+def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
+    """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
+    connection = catalog.connections.find(name) if if_exists else catalog.connections.get(name)
+    if connection is None:
+        return False
+    users = catalog.volumes.list(connection_id=connection.id)
+    if users:
+        raise ObjectInUseError(f"Volume {users[0].name} uses the connection {name}.", "Drop the volume first.")
+    with catalog.database.transaction() as transaction:
+        catalog.connections.remove(transaction, connection)
+    return True
+
+
+def _check_connection(connection: Connection) -> None:
+    credentials, region, endpoint = connection.credentials, connection.region, connection.endpoint
+    provider = provider_by(connection.type)
+    sources = ("env", "static", "profile") if provider is None else provider.sources
+    if not re.fullmatch(r"env|static|profile:.+", credentials) or credentials.partition(":")[0] not in sources:
+        listed = ", ".join("profile:NAME" if source == "profile" else source for source in sources)
+        said = f"{credentials!r} is not a credential source of connections of the type {connection.type}."
+        raise InvalidValueError(said, f"Use one of {listed}.")
+    if region is not None and not _REGION.fullmatch(region):
+        raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
+    if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
+        # Does not repeat the endpoint, which may contain a password.
+        raise InvalidValueError("The endpoint is not the URL of a server.", "Write for example https://minio.example:9000.")
+    if connection.role_arn is None:
+        return
+    if provider is None:
+        raise InvalidValueError(f"A connection of the type {connection.type} has no role.", "Leave --role-arn out.")
+    if not provider.is_role(connection.role_arn, endpoint):
+        said = f"{connection.role_arn!r} is not a role of type {connection.type}."
+        raise InvalidValueError(said, f"Write for example {provider.role}.")
+
+
+def _has_port(endpoint: str) -> bool:
+    """True if the URL has no port or a valid one."""
+    try:
+        return urlsplit(endpoint).port != 0
+    except ValueError:
+        return False

@@ -27,7 +27,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Failure
 from volstream.catalog.alerts import Condition, ConditionKind
 from volstream.errors import VolstreamError
-from volstream.files.volumes import posted
+from volstream.files.volumes import routing
 from volstream.files.volumes.access import policies
 from volstream.jobs.lease import LastRuns, runs_of
 from volstream.ops.inspection.runs import next_retry, outcome
@@ -112,7 +112,7 @@ def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> di
 def _events_url(home: Home, volume: Volume) -> str:
     """Returns where senders post events of a volume, with their token."""
     settings = home.settings
-    token = posted.token_of(privacy.token_of(settings), volume)
+    token = routing.token_of(privacy.token_of(settings), volume)
     return f"{privacy.address_of(settings, settings.http_port)}/volumes/{quote(str(volume.name))}/events?token={token}"
 
 

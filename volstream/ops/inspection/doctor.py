@@ -28,10 +28,10 @@ from volstream.catalog.leases import of_volume
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
-from volstream.files.providers.access import Access
+from volstream.files.providers.base import Access
 from volstream.files.queues.base import QueueState, SelfDescribing
 from volstream.files.storage.base import ObjectStore, Writable
-from volstream.files.storage.bucket import BucketPlace
+from volstream.files.storage.buckets import BucketPlace
 from volstream.files.volumes.access import access_of, queue_of, store_of
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health

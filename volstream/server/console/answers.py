@@ -22,7 +22,7 @@ from volstream.errors import (
     UserError,
     VolstreamError,
 )
-from volstream.files.volumes.posted import BehindError
+from volstream.files.volumes.routing import BehindError
 from volstream.server.console.query import Query
 from volstream.server.console.rendering import render
 

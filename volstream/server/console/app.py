@@ -30,7 +30,7 @@ from volstream.base.model.work import AuditEntry
 from volstream.base.privacy import known_hosts, token_of
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError, InvalidValueError, NotFoundError, UserError, VolstreamError
-from volstream.files.volumes import posted
+from volstream.files.volumes import routing
 from volstream.ops.inspection.doctor import examine
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import status
@@ -106,7 +106,7 @@ class Console:
         self._live = LiveEvents(Database(settings.database_url), self._probed)
         self._actions = Actions(session, cluster, queued)
         self._making = CapacityLimiter(_MAX_MAKING)
-        self._posts = posted.PostedEvents(session.home.catalog)
+        self._posts = routing.PostedEvents(session.home.catalog)
         self._taking = CapacityLimiter(1)
         self._version = version("volstream")
         access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
@@ -220,16 +220,16 @@ class Console:
     async def _posted(self, request: Request) -> Response:
         """Takes events for a volume. The answer follows once they are noted, so that a sender may rely on it."""
         given = bearer(request.headers) or query_of(request).text("token") or request.headers.get("authorization", "")
-        body = await body_of(request, posted.MAX_BYTES)
+        body = await body_of(request, routing.MAX_BYTES)
 
         def take() -> Response:
             catalog = self._session.home.catalog
             secret = token_of(self._session.home.settings)
             try:
-                volume = posted.posted_to(catalog, request.path_params["volume"])
+                volume = routing.posted_to(catalog, request.path_params["volume"])
             except UserError:  # the same answer: without the token, nobody learns which volumes exist
                 volume = None
-            if volume is None or not same(given, posted.token_of(secret, volume)):
+            if volume is None or not same(given, routing.token_of(secret, volume)):
                 raise HTTPException(401, "The token belongs to no volume that accepts events.")
             return json_answer({"files": self._posts.accept(volume, body)})
 

@@ -22,8 +22,7 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import Listing
 from volstream.changes.directory.reconcile import ReconcileResult
 from volstream.errors import CatalogError, FencedError, InterruptedByUserError, QueueError, StorageError, WatchLimitError
-from volstream.files.queues.announced import AnnouncedQueue
-from volstream.files.queues.base import Announcing, EventQueue, Message, Settling
+from volstream.files.queues.base import AnnouncedQueue, Announcing, EventQueue, Message, Settling
 from volstream.files.queues.remote import RemoteQueue
 from volstream.files.volumes.access import queue_of
 from volstream.server.daemon.leased import LEASE_SECONDS, Leased

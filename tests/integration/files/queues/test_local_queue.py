@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, SubtreeHint
 from volstream.base.model.paths import Selection
 from volstream.errors import QueueError
-from volstream.files.queues import watch
+from volstream.files.queues import local
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.queues.local import LocalQueue
 
@@ -257,14 +257,14 @@ def test_directories_that_are_exchanged_are_both_watched(root: Path, listen: Lis
 def test_a_directory_that_may_be_read_only_later_is_watched_from_then_on(
     root: Path, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = watch.DirectoryWatch._watch
+    watched = local.DirectoryWatch._watch
 
-    def denied(self: watch.DirectoryWatch, directory: str, full: str) -> None:
+    def denied(self: local.DirectoryWatch, directory: str, full: str) -> None:
         if directory and not os.stat(full).st_mode & stat.S_IROTH:  # to whom the tests run as, everything may be read
             raise PermissionError(errno.EACCES, "Permission denied")
         watched(self, directory, full)
 
-    monkeypatch.setattr(watch.DirectoryWatch, "_watch", denied)
+    monkeypatch.setattr(local.DirectoryWatch, "_watch", denied)
     listener = listen()
     (root / "d").mkdir(0o700)
     (root / "d" / "e").mkdir()

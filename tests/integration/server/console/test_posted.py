@@ -15,7 +15,7 @@ from tests.integration.server.console.collectors import Empty
 from volstream.base.definitions import QueueType
 from volstream.base.model.names import Name
 from volstream.base.privacy import token_of
-from volstream.files.volumes import posted
+from volstream.files.volumes import routing
 from volstream.ops.inspection.details import described
 from volstream.server.console.app import Console
 
@@ -29,9 +29,9 @@ class Sender:
     def __init__(self, place: Place, folder: Path) -> None:
         self.catalog = place.session.home.catalog
         place.session.volumes.create("w", str(folder), queue_type="webhook", patterns=["*.txt"])
-        self.volume = posted.posted_to(self.catalog, "w")
+        self.volume = routing.posted_to(self.catalog, "w")
         self.home_token = token_of(place.session.home.settings)
-        self.token = posted.token_of(self.home_token, self.volume)
+        self.token = routing.token_of(self.home_token, self.volume)
         self.console = Console(place.session, lambda: (True, {}), lambda: (True, {}), Empty())  # type: ignore[arg-type]  # as one is used
         self.client = TestClient(self.console.app, base_url="http://127.0.0.1", follow_redirects=False)
 
@@ -63,7 +63,7 @@ def test_what_is_answered_is_noted_once(sender: Sender) -> None:
 
 def test_only_the_token_of_the_volume_lets_events_in(sender: Sender, place: Place) -> None:
     place.session.volumes.create("other", str(place.folder.parent / "posted"), queue_type="webhook")
-    other = posted.token_of(sender.home_token, posted.posted_to(sender.catalog, "other"))
+    other = routing.token_of(sender.home_token, routing.posted_to(sender.catalog, "other"))
     for token in ("", "wrong", sender.home_token, other):
         status, said = sender.post({"path": "a.txt"}, token)
         assert (status, said["error"]["type"]) == (401, "Refused")
@@ -92,8 +92,8 @@ def test_what_is_not_understood_is_refused_and_shown(sender: Sender) -> None:
     assert "not an event that volstream knows" in said["error"]["message"]
     (kept,) = sender.catalog.refreshes.rejected(sender.volume.id)
     assert kept.subject == '{"file": "a.txt"}'
-    assert sender.post(b"x" * (posted.MAX_BYTES + 1))[0] == 413
-    status, said = sender.post({"paths": ["a.txt"] * (posted.MAX_EVENTS + 1)})
+    assert sender.post(b"x" * (routing.MAX_BYTES + 1))[0] == 413
+    status, said = sender.post({"paths": ["a.txt"] * (routing.MAX_EVENTS + 1)})
     assert (status, "at most 10,000 events" in said["error"]["message"]) == (400, True)
     assert sender.post({"path": "a\0.txt"}) == (200, {"files": 1})
     assert len(sender.catalog.refreshes.rejected(sender.volume.id)) == 2
@@ -101,7 +101,7 @@ def test_what_is_not_understood_is_refused_and_shown(sender: Sender) -> None:
 
 
 def test_senders_are_put_off_while_too_much_waits(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posted, "MAX_WAITING", 3)
+    monkeypatch.setattr(routing, "MAX_WAITING", 3)
     assert sender.post({"paths": ["1.txt", "2.txt", "3.txt", "4.txt"]})[0] == 200
     assert sender.post({"path": "5.txt"})[0] == 429
     answer = sender.client.post("/volumes/w/events", json={"path": "5.txt"}, headers={"authorization": sender.token})
@@ -114,10 +114,10 @@ def test_an_event_of_a_bucket_goes_to_the_volumes_at_its_place(place: Place) -> 
     session, catalog = place.session, place.session.home.catalog
     for name, location in (("b1", "s3://bucket/one"), ("b2", "s3://bucket/two")):
         session.volumes.create(name, location, queue_type=QueueType.WEBHOOK, check=False)
-    first, second = (posted.posted_to(catalog, name) for name in ("b1", "b2"))
+    first, second = (routing.posted_to(catalog, name) for name in ("b1", "b2"))
     keys = ["one/a", "two/b", "three/c"]
     records = [{"s3": {"bucket": {"name": "bucket"}, "object": {"key": key}}} for key in keys]
-    posts, body = posted.PostedEvents(catalog), json.dumps({"Records": records}).encode()
+    posts, body = routing.PostedEvents(catalog), json.dumps({"Records": records}).encode()
     assert posts.accept(first, body) == 2
     assert {*catalog.refreshes.asked_checks(first.id, 10)} == {"a"}
     assert {*catalog.refreshes.asked_checks(second.id, 10)} == {"b"}
@@ -125,4 +125,4 @@ def test_an_event_of_a_bucket_goes_to_the_volumes_at_its_place(place: Place) -> 
     session.volumes.drop("b2")
     session.volumes.create("b3", "s3://bucket/three", queue_type=QueueType.WEBHOOK, check=False)
     assert posts.accept(first, body) == 2
-    assert {*catalog.refreshes.asked_checks(posted.posted_to(catalog, "b3").id, 10)} == {"c"}
+    assert {*catalog.refreshes.asked_checks(routing.posted_to(catalog, "b3").id, 10)} == {"c"}

@@ -23,8 +23,7 @@ from volstream.catalog.leases import of_volume
 from volstream.changes.directory import keeper
 from volstream.errors import QueueError, StorageDeniedError
 from volstream.files.queues.base import QueueSettings, QueueState
-from volstream.files.queues.received import Delivery
-from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.remote import Delivery, RemoteQueue
 from volstream.files.volumes.definitions import create_volume, drop_volume
 
 

@@ -24,7 +24,7 @@ from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError, WatchLimitError
 from volstream.files.queues.base import EventQueue, Message, QueueSpec
-from volstream.files.queues.memory import MemoryQueue
+from volstream.files.queues.in_process import MemoryQueue
 from volstream.files.volumes.access import access_of
 from volstream.files.volumes.routing import Routing
 from volstream.server.daemon.receivers import Receivers

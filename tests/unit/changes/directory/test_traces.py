@@ -26,7 +26,7 @@ from volstream.changes.directory.difference import compare
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.volumes.route import Router
+from volstream.files.volumes.routing import Router
 
 _ODD = ["a", "b c", "b+c", "b%20c", "%", "d/e", "/lead", "d//e", "q'\"&=", "new\nline", "日/ü"]
 KEYS = [*_ODD, *(f"{number:03}" for number in range(30))]

@@ -18,14 +18,13 @@ from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers import own, provider_by, provider_of
-from volstream.files.providers.access import Access
+from volstream.files.providers.base import Access
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec
-from volstream.files.queues.silent import SilentQueue
+from volstream.files.queues.in_process import SilentQueue
 from volstream.files.storage import normalise_location, open_store
 from volstream.files.volumes.access import access_of
-from volstream.files.volumes.connections import create_connection
-from volstream.files.volumes.definitions import create_volume
+from volstream.files.volumes.definitions import create_connection, create_volume
 
 _PLUGIN = """
 import re
@@ -44,7 +43,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (package / "__init__.py").write_text(_PLUGIN)
     (package / "policies.py").write_text("def is_role(name, endpoint):\n    return name.startswith('role/')\n")
     (package / "queue.py").write_text(
-        "from volstream.files.queues.silent import SilentQueue\n\ndef open_queue(spec):\n    return SilentQueue(spec)\n"
+        "from volstream.files.queues.in_process import SilentQueue\n\ndef open_queue(spec):\n    return SilentQueue(spec)\n"
     )
     (package / "store.py").write_text("import acme_sdk\n")
     pretend_installed(tmp_path, "acme", {"volstream.providers": {"acme": "acme_plugin:provider"}})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.base.model.hints import Hint, KeyHint, SubtreeHint
-from volstream.files.queues.debounce import CLOSED_SECONDS, Debouncer, PathChange, PathChangeKind
+from volstream.files.queues.local import CLOSED_SECONDS, Debouncer, PathChange, PathChangeKind
 
 DEBOUNCE = 0.2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volstream.base.model.hints import KeyHint
-from volstream.files.queues.inflight import CAPACITY, InFlight
+from volstream.files.queues.in_process import CAPACITY, InFlight
 
 
 def test_a_delivery_is_repeated_each_time_its_deadline_passes() -> None:

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.files.queues.offsets import PartitionOffsets
+from volstream.files.queues.kafka import PartitionOffsets
 
 
 def delivered(*numbers: int) -> PartitionOffsets:

@@ -14,8 +14,7 @@ from tests.waiting import eventually
 from volstream.base.model.hints import KeyHint
 from volstream.errors import QueueError, StorageDeniedError, VolstreamError
 from volstream.files.queues.base import Message, QueueSettings, QueueState
-from volstream.files.queues.received import Delivery, ReceivedMessages
-from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.remote import Delivery, ReceivedMessages, RemoteQueue
 
 SETTINGS = QueueSettings(visibility_seconds=60, wait_seconds=20)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.base.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHint
-from volstream.files.queues.webhook import parse
+from volstream.files.queues.bodies import parse
 
 RECORD = {"s3": {"bucket": {"name": "b"}, "object": {"key": "a/c.jpg"}}}
 OSS = {"eventName": "ObjectCreated:PutObject", "oss": {"bucket": {"name": "b"}, "object": {"key": "x.jpg"}}}

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from volstream.errors import StorageError
-from volstream.files.storage.ranged import Content, ranged
+from volstream.files.storage.buckets import Content, ranged
 
 CONTENT = os.urandom(5 << 20)
 

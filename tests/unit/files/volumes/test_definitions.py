@@ -14,8 +14,7 @@ from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageError
 from volstream.files.storage.memory import MemoryStore
-from volstream.files.volumes.connections import create_connection, drop_connection
-from volstream.files.volumes.definitions import alter_volume, create_volume, drop_volume
+from volstream.files.volumes.definitions import alter_volume, create_connection, create_volume, drop_connection, drop_volume
 
 V = Name.parse("v")
 SETTINGS = config.load("/nowhere")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.hints import KeyHint, ObjectHint, SubtreeHint
 from volstream.base.model.names import Name
-from volstream.files.volumes.route import Router
+from volstream.files.volumes.routing import Router
 
 
 def volume(name: str, location: str, **more: object) -> Volume:

@@ -13,7 +13,7 @@ from volstream.base import config, processes
 from volstream.base.config import Settings
 from volstream.errors import InvalidStateError
 from volstream.spark.engine.client import attach, engine_status, stop_engine
-from volstream.spark.engine.owner import HomeLock, Owner, record_path, read_record, write_record
+from volstream.spark.engine.owner import HomeLock, Owner, read_record, record_path, write_record
 from volstream.spark.jvm.address import EngineAddress, RemoteAddress
 
 

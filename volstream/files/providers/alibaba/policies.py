@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from volstream.files.providers.base import RequiredAccess
-from volstream.files.providers.policies import ACCOUNT, account_of, allowed, by_bucket, last_part, queues_of
+from volstream.files.providers.base import ACCOUNT, RequiredAccess, account_of, allowed, by_bucket, last_part, queues_of
 
 _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com")
 

@@ -25,13 +25,10 @@ from mns.mns_xml_handler import BatchRecvMessageDecoder
 
 from volstream.base.model.paths import without_secrets
 from volstream.errors import InvalidValueError, QueueError, StorageError
-from volstream.files.providers.access import Access
 from volstream.files.providers.alibaba import credentials, events
-from volstream.files.providers.base import UNREADABLE, unreadable
+from volstream.files.providers.base import UNREADABLE, Access, unreadable
 from volstream.files.queues.base import QueueSpec, QueueState
-from volstream.files.queues.received import Delivery
-from volstream.files.queues.remote import RemoteQueue
-from volstream.files.queues.unattended import SignedRequest, repeat
+from volstream.files.queues.remote import Delivery, RemoteQueue, SignedRequest, repeat
 
 #: Limits of MNS. A wait of zero would mean the queue's own setting.
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 1, 30, 43_200

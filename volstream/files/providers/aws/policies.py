@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from volstream.files.providers.base import RequiredAccess
-from volstream.files.providers.policies import ACCOUNT, account_of, allowed, by_bucket, last_part, queues_of
+from volstream.files.providers.base import ACCOUNT, RequiredAccess, account_of, allowed, by_bucket, last_part, queues_of
 
 #: Region prefixes of other partitions.
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}

@@ -15,12 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.errors import QueueError
-from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials, events
+from volstream.files.providers.base import Access
 from volstream.files.queues.base import QueueSpec, QueueState
-from volstream.files.queues.received import Delivery
-from volstream.files.queues.remote import RemoteQueue
-from volstream.files.queues.unattended import SignedRequest, repeat
+from volstream.files.queues.remote import Delivery, RemoteQueue, SignedRequest, repeat
 
 #: Limits of SQS.
 _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 20, 43_200

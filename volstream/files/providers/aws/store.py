@@ -14,12 +14,10 @@ from typing import Any
 
 from volstream.base.model.paths import printable
 from volstream.errors import StorageError
-from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials, is_own
+from volstream.files.providers.base import Access
 from volstream.files.storage.base import Details
-from volstream.files.storage.bucket_store import Found, Listed
-from volstream.files.storage.parts import PartedStore
-from volstream.files.storage.ranged import Content
+from volstream.files.storage.buckets import Content, Found, Listed, PartedStore
 
 
 class S3Store(PartedStore):

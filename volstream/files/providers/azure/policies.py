@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from volstream.files.providers.base import RequiredAccess
-from volstream.files.providers.policies import by_bucket, last_part, queues_of
+from volstream.files.providers.base import RequiredAccess, by_bucket, last_part, queues_of
 
 _ACCOUNT = "/subscriptions/SUBSCRIPTION_ID/resourceGroups/GROUP/providers/Microsoft.Storage/storageAccounts/"
 

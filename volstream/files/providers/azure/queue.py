@@ -20,11 +20,10 @@ from azure.storage.queue import QueueClient
 from volstream.base.model.paths import without_secrets
 from volstream.base.threads import Backoff
 from volstream.errors import InvalidValueError, QueueError
-from volstream.files.providers.access import Access
 from volstream.files.providers.azure import credentials, events
+from volstream.files.providers.base import Access
 from volstream.files.queues.base import QueueSpec, QueueState
-from volstream.files.queues.received import Delivery
-from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.remote import Delivery, RemoteQueue
 
 #: Limit of Azure: seven days.
 _MAX_VISIBILITY = 604_800

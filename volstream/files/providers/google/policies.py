@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from volstream.files.providers.base import RequiredAccess
-from volstream.files.providers.policies import ACCOUNT, by_bucket, last_part, queues_of
+from volstream.files.providers.base import ACCOUNT, RequiredAccess, by_bucket, last_part, queues_of
 
 
 def is_role(name: str, _endpoint: str | None) -> bool:

@@ -22,11 +22,10 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from volstream.base.model.paths import without_secrets
 from volstream.errors import InvalidValueError, QueueError
-from volstream.files.providers.access import Access
+from volstream.files.providers.base import Access
 from volstream.files.providers.google import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
-from volstream.files.queues.received import Delivery
-from volstream.files.queues.remote import RemoteQueue
+from volstream.files.queues.remote import Delivery, RemoteQueue
 
 #: Limits of Pub/Sub: of the time until a message is delivered again, and of a request for messages.
 _MAX_DEADLINE, _MIN_WAIT_SECONDS = 600, 1.0

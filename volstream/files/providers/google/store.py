@@ -25,11 +25,10 @@ from requests import Response
 from requests.adapters import HTTPAdapter
 
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.files.providers.access import Access
+from volstream.files.providers.base import Access
 from volstream.files.providers.google import credentials
 from volstream.files.storage.base import Details
-from volstream.files.storage.bucket_store import PART_BYTES, BucketStore, Found, Listed
-from volstream.files.storage.ranged import Content
+from volstream.files.storage.buckets import PART_BYTES, BucketStore, Content, Found, Listed
 
 T = TypeVar("T")
 

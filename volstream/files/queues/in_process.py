@@ -1,7 +1,4 @@
-"""Queues that live in this process, and their delivered but unacknowledged messages.
-
-What does not belong here: messages waiting for their first delivery (``memory``, ``poll``, ``local``).
-"""
+"""Queues without a service: in memory, polled, silent; and the messages that are in flight."""
 
 from __future__ import annotations
 
@@ -9,11 +6,16 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from volstream.base.model.hints import Hint
-from volstream.files.queues.base import Message
+from volstream.base.model.hints import Hint, SubtreeHint
+from volstream.files.queues.base import Message, QueueSpec
+
+# Queues that live in this process, and their delivered but unacknowledged messages.
+#
+# What does not belong here: messages waiting for their first delivery (``memory``, ``poll``, ``local``).
 
 #: With this many unacknowledged messages, no new ones are delivered: a consumer that never acknowledges must not fill memory.
 CAPACITY = 100_000
@@ -140,3 +142,96 @@ class InProcessQueue(ABC):
     @abstractmethod
     def _new(self, now: float, limit: int) -> list[Message]:
         """Returns messages that are delivered for the first time."""
+
+
+# A queue in this process's memory, for tests and trials: messages are redelivered until acknowledged.
+#
+# What does not belong here: anything that outlives the process.
+
+
+class MemoryQueue(InProcessQueue):
+    """Delivers the hints passed to :meth:`send`, in order, at least once.
+
+    Like a provider's queue, and unlike a watcher, it keeps messages sent before ``start``.
+    """
+
+    def __init__(self, spec: QueueSpec) -> None:
+        super().__init__(spec.settings.visibility_seconds)
+        self._waiting: deque[Hint] = deque()
+
+    def send(self, hint: Hint) -> None:
+        """Adds a message."""
+        with self._changed:
+            self._waiting.append(hint)
+            self._changed.notify_all()
+        self._ready(time.monotonic())
+
+    def depth(self) -> int:
+        """See :meth:`EventQueue.depth`."""
+        with self._changed:
+            return len(self._waiting)
+
+    @property
+    def _next_due(self) -> float | None:
+        return float("-inf") if self._waiting and self._in_flight.room else None
+
+    def _new(self, now: float, limit: int) -> list[Message]:
+        room = min(limit, self._in_flight.room, len(self._waiting))
+        return [self._in_flight.deliver(self._waiting.popleft(), now) for _ in range(room)]
+
+
+# A queue for locations without change notifications (network mounts, containers): it requests a full listing
+# periodically.
+#
+# What does not belong here: the listing itself (``directory``).
+
+
+class PollQueue(InProcessQueue):
+    """Delivers one hint for the whole volume every ``poll_seconds``, the first after one period, because a start lists anyway.
+
+    Creates no other hint while one is unacknowledged, so that listings longer than the period do not queue up.
+    """
+
+    def __init__(self, spec: QueueSpec) -> None:
+        super().__init__(spec.settings.visibility_seconds)
+        self._period = spec.settings.poll_seconds
+        self._due = 0.0
+
+    def start(self) -> None:
+        """See :meth:`EventQueue.start`."""
+        self._due = time.monotonic() + self._period
+        super().start()
+
+    def depth(self) -> int:
+        """See :meth:`EventQueue.depth`."""
+        with self._changed:
+            return int(self._listening and not self._in_flight and time.monotonic() >= self._due)
+
+    @property
+    def _next_due(self) -> float | None:
+        return None if self._in_flight else self._due
+
+    def _new(self, now: float, limit: int) -> list[Message]:
+        if self._in_flight or now < self._due or limit <= 0:
+            return []
+        self._due = now + self._period
+        return [self._in_flight.deliver(SubtreeHint("", "poll"), now)]
+
+
+# A queue without messages: for volumes refreshed only on demand or by the scheduled reconcile, and for those
+# whose events are posted to the daemon, which notes them in the catalog
+# (:mod:`volstream.files.volumes.routing`).
+
+
+class SilentQueue(InProcessQueue):
+    """Waits and delivers nothing."""
+
+    def __init__(self, spec: QueueSpec) -> None:
+        super().__init__(spec.settings.visibility_seconds)
+
+    def depth(self) -> int:
+        """See :meth:`EventQueue.depth`."""
+        return 0
+
+    def _new(self, now: float, limit: int) -> list[Message]:  # noqa: ARG002
+        return []

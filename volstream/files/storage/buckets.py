@@ -1,0 +1,600 @@
+"""Stores of buckets, for all providers: keys and paths, ranged reads, uploads in parts, listings."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, printable, quote_path, without_secrets
+from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
+from volstream.files.providers import provider_of
+from volstream.files.providers.base import Access, Provider
+from volstream.files.storage.base import content_type
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# Rules common to all providers' buckets: mapping of keys to paths, and which keys are files. Pure.
+
+_LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
+
+#: Maximum length of a key, in UTF-8. OSS allows one byte less.
+_MAX_BYTES = 1024
+
+#: Types that stores report for objects uploaded without one.
+_UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
+
+_FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
+_UNASKABLE = "Its key cannot be asked for: a part of it is '.' or '..', or it has characters that the store refuses; rename it."
+_NUL = "Its key contains a NUL character, which no path may contain; rename it."
+
+
+@dataclass(frozen=True)
+class BucketPlace:
+    """A bucket, or a prefix of it.
+
+    Attributes:
+        bucket: its name, by which events mention it.
+        authority: what stands for it in URLs: the name, for some providers with the address of its account.
+        root: prefix of all keys; empty, or ending in ``/``.
+    """
+
+    provider: Provider
+    bucket: str
+    authority: str
+    root: str
+
+    @classmethod
+    def of(cls, location: str) -> BucketPlace:
+        """Parses a normalised URI; the part after the bucket is taken literally, not percent-decoded.
+
+        Raises:
+            InvalidValueError: the bucket name is not valid.
+        """
+        match = _LOCATION.fullmatch(location)
+        provider = provider_of(location)
+        found = provider.buckets.fullmatch(match[2]) if match is not None and provider is not None else None
+        if match is None or provider is None or found is None:
+            raise InvalidValueError(
+                f"{without_secrets(location)!r} does not name a bucket.",
+                "Write for example s3://my-bucket or s3://my-bucket/some/prefix.",
+            )
+        return cls(provider, found[found.re.groups and 1], match[2], f"{match[3]}/" if match[3] else "")
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its location."""
+        return self.provider.scheme
+
+    def key(self, path: str) -> str | None:
+        """Returns the key at ``path``, or None if no file can be there."""
+        key = self.root + path
+        if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MAX_BYTES:
+            return None
+        return key if self._is_askable(key) else None
+
+    def path(self, key: str) -> str:
+        """Returns the path of a key in this bucket or prefix."""
+        return key[len(self.root) :]
+
+    def url(self, path: str) -> str:
+        """Returns the object's URL, percent-encoded."""
+        return f"{self.scheme}://{self.authority}/{quote_path(self.root + path)}"
+
+    def name(self, path: str) -> str:
+        """Returns the object's name for messages."""
+        return printable(f"{self.scheme}://{self.authority}/{self.root}{path}")
+
+    def entry(
+        self, key: str, size: int, modified: datetime, etag: str, version_id: str | None = None, *, selection: Selection
+    ) -> FileInfo | Finding | None:
+        """Returns the listing entry for a key: a file, a finding, or None."""
+        path = self.path(key)
+        if not path or path.endswith("/"):
+            is_folder = size > 0 and selection.may_contain(path.rstrip("/"))
+            return Finding(path or key, _FOLDER) if is_folder else None
+        if not selection.accepts(path):
+            return None
+        if not self._is_askable(key):
+            return Finding(path, _UNASKABLE)
+        return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag, None, version_id)
+
+    def file(
+        self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None, version_id: str | None = None
+    ) -> FileInfo:
+        """Converts an object to a file.
+
+        Args:
+            version_id: None: listings of the store have none.
+            modified: truncated to seconds: only some listings, and no HEAD, have fractions.
+        """
+        type_ = content_type(path) if said_type in _UNTOLD else said_type
+        return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), version_id, type_)
+
+    def _is_askable(self, key: str) -> bool:
+        unaskable = self.provider.unaskable
+        return unaskable is None or unaskable.search(key) is None
+
+
+# The content of a bucket's object as a seekable file: one request for reading forward, another one after a
+# far seek.
+#
+# What does not belong here: requests to a provider (see the stores that use this).
+
+Fetch: TypeAlias = "Callable[[int], Content]"
+Errors: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+_BUFFER = 256 << 10
+
+#: Up to this many bytes are read and discarded rather than making another request.
+_SKIP = 1 << 20
+
+#: Attempts to resume a connection that breaks while reading, without any progress in between.
+_TRIES = 4
+
+
+class Body(Protocol):
+    """A response body being received."""
+
+    def read(self, amount: int, /) -> bytes:
+        """Returns at most ``amount`` bytes; none at the end."""
+
+    def close(self) -> None:
+        """Closes the connection."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A response with content.
+
+    Attributes:
+        end: where the requested part ends in the object.
+        etag: the version's, as in :attr:`FileInfo.version`; may be in quotes.
+        body: the requested part.
+    """
+
+    end: int
+    etag: str
+    body: Body
+
+
+def ranged(what: str, fetch: Fetch, errors: Errors) -> BinaryIO:
+    """Returns a file over ``fetch``, which requests the content from a position on. Makes the first request immediately.
+
+    Args:
+        what: name of the object in messages.
+        errors: maps the vendor's errors, including those of bodies.
+
+    Raises:
+        The errors of ``fetch``; a read raises StorageError if the object has changed.
+    """
+    # Typeshed does not declare BufferedReader as a BinaryIO.
+    return cast("BinaryIO", io.BufferedReader(Ranged(what, fetch, errors), _BUFFER))
+
+
+class Ranged(io.RawIOBase):
+    """See :func:`ranged`. Unbuffered.
+
+    Args:
+        start: where to begin.
+        expected: the only version to read, and where ``fetch`` ends; None: those that the first request finds.
+    """
+
+    def __init__(self, what: str, fetch: Fetch, errors: Errors, start: int = 0, expected: tuple[str, int] | None = None) -> None:
+        self._what, self._fetch, self._errors = what, fetch, errors
+        self._expected = expected
+        self._position = start
+        self._body: Body | None = self._request()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
+        if start + offset < 0:
+            raise ValueError(f"negative seek position {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._read(min(len(view), _BUFFER))  # beside the buffer, so little that it does not count
+        view[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        parts: list[bytes] = []
+        while data := self._read(self._end - self._position):
+            parts.append(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._drop()
+        super().close()
+
+    def _read(self, amount: int) -> bytes:
+        if amount <= 0 or self._position >= self._end:
+            return b""
+        failed: StorageError | None = None
+        for _ in range(_TRIES):
+            body = self._body_at_position()
+            try:
+                with self._errors():
+                    data = body.read(amount) if body is not None else b""
+            except StorageError as error:
+                failed = error
+                data = b""
+            if data:
+                self._position += len(data)
+                self._body_position = self._position
+                return data
+            self._drop()
+        raise failed or StorageError(f"{self._what} ended before its full size was read.")
+
+    def _body_at_position(self) -> Body | None:
+        """Returns the body, advanced to the position, or None if it broke before that."""
+        ahead = self._position - self._body_position
+        if self._body is None or not 0 <= ahead <= _SKIP:
+            self._drop()
+            self._body = self._request()
+            return self._body
+        try:
+            with self._errors():
+                while ahead:
+                    skipped = len(self._body.read(ahead))
+                    if not skipped:
+                        return None
+                    ahead -= skipped
+        except StorageError:
+            return None
+        return self._body
+
+    def _request(self) -> Body:
+        response = self._fetch(self._position)
+        found = response.etag.strip('"'), response.end
+        self._expected = self._expected or found
+        if found != self._expected:
+            response.body.close()
+            raise StorageError(f"{self._what} changed while it was being read.", "It will be read again.")
+        self._end, self._body_position = response.end, self._position
+        return response.body
+
+    def _drop(self) -> None:
+        if self._body is not None:
+            self._body.close()
+            self._body = None
+
+
+# The objects of a bucket of any provider: what listings and answers mean, and outputs, which are written in
+# parts if they are large.
+#
+# What does not belong here: the requests themselves, which a provider's store makes; uploads in numbered
+# parts (``parts``); the rules of keys (``bucket``).
+
+#: An object of a listing: key, size, time of the last change, etag and, if listings of the store have it, version id.
+Listed = tuple[str, int, datetime, str] | tuple[str, int, datetime, str, str]
+
+#: Larger objects are written and copied in parts of this size. With the same parts, a copy has the same etag.
+PART_BYTES = 16 << 20
+
+
+#: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
+_SEEN_SECONDS = 60.0
+
+#: When a bucket answered a check of this process, by access and bucket: a thousand volumes can be in one.
+_checked: dict[tuple[Access, str], float] = {}
+
+
+class Found(NamedTuple):
+    """An object, as a request for it shows it."""
+
+    size: int
+    modified: datetime
+    etag: str
+    content_type: str | None
+    version_id: str | None = None
+
+
+class BucketStore(ABC):
+    """An :class:`~.base.ObjectStore` that is :class:`~.base.KeyOrdered` and :class:`~.base.Writable`, and
+    :class:`~.base.TakesOutputs`. Subclasses make the requests.
+
+    A pickled store has keys for tasks instead of its credentials.
+
+    Args:
+        page: keys per listing request.
+    """
+
+    def __init__(self, location: str, access: Access, *, page: int = 1000) -> None:
+        self._location = location
+        self._place = BucketPlace.of(location)
+        self._access = access
+        self._page = page
+        self._seen = float("-inf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._location, self._place.provider.for_tasks(self._access, self._location))
+
+    def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
+        """See :meth:`ObjectStore.list`. In key order."""
+        return self._entries(prefix, selection, "", deep=True)
+
+    def list_after(self, prefix: str, selection: Selection, after: str, *, deep: bool = True) -> Iterator[FileInfo | Finding]:
+        """See :meth:`KeyOrdered.list_after`."""
+        return self._entries(prefix, selection, after, deep=deep)
+
+    def _entries(self, prefix: str, selection: Selection, after: str, *, deep: bool) -> Iterator[FileInfo | Finding]:
+        if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
+            return
+        if prefix and self._place.key(f"{prefix}x") is None:
+            return  # no key begins so; a store may refuse to look for one
+        for listed, _ in self._pages(prefix, after, deep=deep and selection.recursive):
+            for one in listed:
+                entry = self._place.entry(*one, selection=selection)
+                if entry is not None:
+                    yield entry
+
+    def prefixes(self, prefix: str) -> Iterator[str]:
+        """See :meth:`KeyOrdered.prefixes`."""
+        for _, prefixes in self._pages(prefix, "", deep=False):
+            yield from map(self._place.path, prefixes)
+
+    def head(self, path: str) -> FileInfo | None:
+        """See :meth:`ObjectStore.head`."""
+        try:
+            found = self._found(path)
+        except FileNotFoundError:
+            # The answer does not show whether the bucket or the object is missing.
+            if time.monotonic() - self._seen > _SEEN_SECONDS:
+                self._check_bucket()
+                self._seen = time.monotonic()
+            return None
+        self._seen = time.monotonic()
+        return self._place.file(path, *found)
+
+    def check(self) -> None:
+        """See :meth:`Checkable.check`."""
+        bucket = (self._access, self._place.authority)
+        if time.monotonic() - _checked.get(bucket, float("-inf")) > _SEEN_SECONDS / 2:
+            self._check_bucket()
+            _checked[bucket] = time.monotonic()
+
+    def open(self, path: str) -> BinaryIO:
+        """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
+        return ranged(self._place.name(path), partial(self._content, path), partial(self._errors, path))
+
+    def open_part(self, info: FileInfo, start: int, end: int) -> Ranged:
+        """See :meth:`HasParts.open_part`."""
+        path, last = info.relative_path, None if end == info.size else end - 1
+        fetch = partial(self._content, path, last=last)
+        return Ranged(self._place.name(path), fetch, partial(self._errors, path), start, (info.version, end))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """See :meth:`HasDetails.read_range`."""
+        body = self._content(path, start, start + length - 1).body
+        with self._errors(path):
+            return body.read(length)
+
+    def url(self, path: str) -> str:
+        """See :meth:`ObjectStore.url`."""
+        return self._place.url(path)
+
+    def write(self, path: str, content: bytes) -> None:
+        """See :meth:`Writable.write`."""
+        self._put(path, content, None)
+
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
+        """See :meth:`TakesOutputs.put`. In one request, or in parts if it is large."""
+        parts = _parts_of(content)
+        first, second = next(parts), next(parts, None)
+        if second is None:
+            return len(first), self._put(path, first, content_type).strip('"')
+        size = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for part in itertools.chain((first, second), parts):
+                size += len(part)
+                yield part
+
+        etag = self._put_large(path, content_type, counted()).strip('"')
+        return size, etag
+
+    def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
+        """See :meth:`TakesOutputs.move`. Copies, then removes. An object that appears at ``to`` after the look fails the copy,
+        unless the store ignores conditions."""
+        if not replaces and self.head(to) is not None:
+            raise FileExistsError(to)
+        try:
+            found = self._found(path)
+            etag = self._copy(path, to, found, replaces).strip('"')
+        except FileNotFoundError:
+            return None
+        self._remove_version(path, found)
+        return etag
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`TakesOutputs.remove_folder`. Forgets unfinished uploads, too, if it may list them."""
+        with suppress(StorageDeniedError):
+            self._forget_uploads(f"{path}/")
+        for entry in self.list(f"{path}/", Selection(ignores=())):
+            if isinstance(entry, FileInfo):
+                self.remove(entry.relative_path)
+
+    def obstacle(self, path: str) -> str | None:
+        """See :meth:`TakesOutputs.obstacle`."""
+        try:
+            self._key(path)
+        except FileNotFoundError:
+            return "cannot be a key"
+        return None if self.head(path) is None else "already exists"
+
+    def _remove_version(self, path: str, found: Found) -> None:  # noqa: ARG002  # of stores that can tell versions apart
+        """Removes an object; where the store can tell, only if nothing else has replaced it."""
+        self.remove(path)
+
+    def _forget_uploads(self, prefix: str) -> None:  # noqa: B027  # most stores have none
+        """Forgets unfinished uploads below a prefix, unless the store does so itself after some days."""
+
+    def _key(self, path: str) -> str:
+        """Returns the key at ``path``. Raises FileNotFoundError if no object can be there."""
+        key = self._place.key(path)
+        if key is None:
+            raise FileNotFoundError(path)
+        return key
+
+    def _found(self, path: str) -> Found:
+        with self._errors(path):
+            return self._head(path)
+
+    def _content(self, path: str, start: int, last: int | None = None) -> Content:
+        with self._errors(path):
+            return self._fetch(path, start, last)
+
+    @abstractmethod
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        """Maps the errors of requests about a path, and of reading their answers."""
+
+    @abstractmethod
+    def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
+        """Yields the objects of each page of a listing, and the prefixes of others that are not ``deep``. Keeps :attr:`_seen`."""
+
+    @abstractmethod
+    def _check_bucket(self) -> None:
+        """Raises StorageError if the bucket does not exist."""
+
+    @abstractmethod
+    def _head(self, path: str) -> Found:
+        """Returns an object. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
+        """Requests an object's content, from a position to the ``last`` one. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """See :meth:`Writable.remove`."""
+
+    @abstractmethod
+    def _put(self, path: str, content: bytes, content_type: str | None) -> str:
+        """Creates an object; returns its etag."""
+
+    @abstractmethod
+    def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
+        """Uploads an object in parts of :data:`PART_BYTES` (the last may be shorter); returns its etag. The object appears once
+        all parts are there; if ``parts`` raises, it never does."""
+
+    @abstractmethod
+    def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
+        """Copies an object, at once; returns the copy's etag. Raises FileNotFoundError.
+
+        Args:
+            replaces: what is at ``to``. If False, nothing may be there, if the store knows such a condition.
+        """
+
+
+def _parts_of(content: BinaryIO) -> Iterator[bytes]:
+    """Yields the content of a file in parts; at least one, which may be empty."""
+    part = _part(content)
+    yield part
+    while len(part) == PART_BYTES and (part := _part(content)):
+        yield part
+
+
+def _part(content: BinaryIO) -> bytes:
+    """Reads one part, from a stream that may return less than it is asked for."""
+    pieces, missing = [], PART_BYTES
+    while missing and (piece := content.read(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
+# Buckets that take large objects as numbered parts, each with an ETag: S3 and compatible stores.
+
+Part = TypeVar("Part")
+
+
+class PartedStore(BucketStore):
+    """A :class:`BucketStore` whose uploads in parts have an id, and stay until they are completed or aborted."""
+
+    def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
+        return self._in_parts(path, content_type, parts, partial(self._put_part, path), replaces=True)
+
+    def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
+        if "-" not in found.etag:
+            return self._copy_whole(path, to, found.etag, replaces)
+        # With the same parts, a copy has the same etag.
+        copy = partial(self._copy_part, path, to)
+        return self._in_parts(to, found.content_type, _ranges_of(found.size), copy, replaces)
+
+    def _forget_uploads(self, prefix: str) -> None:
+        for unfinished, upload in [*self._uploads(prefix)]:
+            self._abort_parts(unfinished, upload)
+
+    def _in_parts(
+        self, path: str, content_type: str | None, parts: Iterable[Part], write: Callable[[str, int, Part], str], replaces: bool
+    ) -> str:
+        """Creates an object of parts, which appears when it is complete; returns its etag.
+
+        Args:
+            write: writes a part, given the upload's id and the part's number; returns its etag.
+        """
+        upload = self._begin_parts(path, content_type)
+        try:
+            etags = [(number, write(upload, number, part)) for number, part in enumerate(parts, 1)]
+            return self._complete_parts(path, upload, etags, replaces)
+        except BaseException:
+            with suppress(StorageError):
+                self._abort_parts(path, upload)
+            raise
+
+    @abstractmethod
+    def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:
+        """Copies an object of this etag, which was written in one request; returns the copy's etag."""
+
+    @abstractmethod
+    def _begin_parts(self, path: str, content_type: str | None) -> str:
+        """Begins an upload in parts; returns its id."""
+
+    @abstractmethod
+    def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
+        """Writes a part; returns its etag."""
+
+    @abstractmethod
+    def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
+        """Copies a part of another object, from its first to its last position; returns its etag."""
+
+    @abstractmethod
+    def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
+        """Makes an object of the parts, given their numbers and etags; returns its etag."""
+
+    @abstractmethod
+    def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yields the unfinished uploads in parts below a prefix: the object's path, and the upload's id."""
+
+    @abstractmethod
+    def _abort_parts(self, path: str, upload: str) -> None:
+        """Forgets an upload and its parts."""
+
+
+def _ranges_of(size: int) -> Sequence[tuple[int, int]]:
+    """Returns the first and the last position of each part of an object."""
+    return [(start, min(start + PART_BYTES, size) - 1) for start in range(0, size, PART_BYTES)]
