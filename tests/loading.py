@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.file import File
-from volstream.functions.loading.loader import Loader
+from volstream.functions.loading.loader import Loader, columns_of
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.loading.sample import columns_of
 from volstream.functions.schema import to_ddl
 
 #: Text, bytes, or the rows of a parquet file.

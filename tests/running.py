@@ -15,9 +15,9 @@ from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.base import ObjectStore
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.bounds import Bounds
 from volstream.functions.finding import find
 from volstream.functions.outcomes import outcome_schema
+from volstream.functions.rows import Bounds
 from volstream.functions.schema import from_ddl
 from volstream.functions.worker import Work
 

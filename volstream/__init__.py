@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from volstream.api.dbapi import connect
     from volstream.api.session import Session, run
     from volstream.errors import VolstreamError
-    from volstream.functions.decorator import function
     from volstream.functions.file import File, FileSet
     from volstream.functions.output import OutputFile
+    from volstream.functions.signature import function
 
 __all__ = ["File", "FileSet", "OutputFile", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
 
@@ -22,11 +22,11 @@ _HOMES = {
     "File": "volstream.functions.file",
     "FileSet": "volstream.functions.file",
     "OutputFile": "volstream.functions.output",
-    "RetryLater": "volstream.functions.rejection",
+    "RetryLater": "volstream.functions.signature",
     "Session": "volstream.api.session",
     "VolstreamError": "volstream.errors",
     "connect": "volstream.api.dbapi",
-    "function": "volstream.functions.decorator",
+    "function": "volstream.functions.signature",
     "run": "volstream.api.session",
 }
 

@@ -68,7 +68,7 @@ def try_command(
     If the function declares no columns, the --returns inferred from its rows is shown.
     """
     from volstream.base import config
-    from volstream.functions.environments.store import EnvironmentStore
+    from volstream.functions.environments import EnvironmentStore
     from volstream.functions.trial import try_function
 
     output = Output(format_ == "json")

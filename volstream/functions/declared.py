@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from volstream.base.model.units import format_duration
 from volstream.errors import FunctionLoadError, VolstreamError
-from volstream.functions.decorator import check_signature
-from volstream.functions.environment import starting
-from volstream.functions.processes import end_of, end_with, last_line
+from volstream.functions.processes import end_of, end_with, last_line, starting
 from volstream.functions.schema import declaration_of, of_declaration
+from volstream.functions.signature import check_signature
 from volstream.functions.source import FunctionSource
 
 #: Time limit of an import in a separate process.

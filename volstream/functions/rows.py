@@ -6,26 +6,198 @@ What does not belong here: converting outcomes for staging (``outcomes``).
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import re
 import shutil
 import sys
 import tempfile
+import types
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import chain, repeat
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
 from volstream.base.model.text import counted, first_line
 from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError
-from volstream.functions.bounds import Bounds, RowMeter, TooLargeError
-from volstream.functions.classes import row_of
 from volstream.functions.types import convert
 from volstream.functions.types.kinds import has_objects, with_usual_decimals
-from volstream.functions.types.values import NoColumnError
+from volstream.functions.types.values import NoColumnError, plain
+
+# Limits on a file's results: its rows, and the output printed during the call. Pure.
+
+#: Size assumed for a value without a length: a number, a time.
+_VALUE_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits for one file, and for a batch's stored output.
+
+    Attributes:
+        row_bytes: size of a row's values. Each slot of the engine holds several copies of a row at once.
+        file_bytes: size of all rows of a file, which stay in the worker's memory until the last row is complete.
+        log_file_bytes: output kept from a call: its last lines.
+        log_batch_bytes: output kept from a batch, by each worker and in total.
+        row_rule: the origin of ``row_bytes``, for messages.
+    """
+
+    row_bytes: int = 64 << 20
+    file_bytes: int = 512 << 20
+    log_file_bytes: int = 16 << 10
+    log_batch_bytes: int = 1 << 20
+    row_rule: str = "setting result_row_bytes"
+
+
+class TooLargeError(Exception):
+    """The rows of a file exceed the limits."""
+
+
+class RowMeter:
+    """Measures a file's rows one by one."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bytes = 0
+        self._bounds = bounds
+        self._rows = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Counts a row. Raises TooLargeError."""
+        size = sum(map(size_of, row.values()))
+        if size > self._bounds.row_bytes:
+            raise TooLargeError(
+                f"Row {self._rows} has {format_size(size)} of values, but a row may have at most "
+                f"{format_size(self._bounds.row_bytes)} ({self._bounds.row_rule})."
+            )
+        self._rows += 1
+        self.bytes += size
+        if self.bytes > self._bounds.file_bytes:
+            raise TooLargeError(
+                f"The first {self._rows} rows have {format_size(self.bytes)} of values, but the rows of a file may have at most "
+                f"{format_size(self._bounds.file_bytes)} (setting result_file_bytes)."
+            )
+
+
+def size_of(value: object) -> int:
+    """Returns the approximate size of a value in a table; exact for text and bytes."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if value is None or isinstance(value, int | float):  # first, because most values are one of these
+        return _VALUE_BYTES
+    if isinstance(value, bytes | bytearray | memoryview):
+        return memoryview(value).nbytes
+    if isinstance(value, list | tuple):
+        if value and isinstance(value[0], int | float):
+            return _VALUE_BYTES * len(value)  # a vector: not inspected number by number
+        return sum(map(size_of, value))
+    if isinstance(value, Mapping):
+        return sum(map(size_of, value)) + sum(map(size_of, value.values()))
+    size = getattr(value, "nbytes", _VALUE_BYTES)  # arrays have it
+    return size if isinstance(size, int) else _VALUE_BYTES
+
+
+# Classes whose instances are rows: dataclasses, NamedTuples, TypedDicts, and pydantic models.
+#
+# pydantic is never imported here: a function that returns its models has already imported it.
+
+#: Types whose values are plain.
+LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
+
+
+def is_row_class(kind: Any) -> TypeGuard[type]:
+    """True if instances of a class are rows, and the class declares their columns."""
+    return isinstance(kind, type) and (
+        dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or typing.is_typeddict(kind) or _is_model(kind)
+    )
+
+
+def fields_of(kind: type) -> Sequence[str]:
+    """Returns the names of a row class's columns, in order: without fields that pydantic excludes."""
+    row_class: Any = kind
+    if _is_model(kind):
+        names = [*row_class.model_fields, *row_class.model_computed_fields]
+        declared = row_class.model_fields
+    elif dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        declared = getattr(kind, "__pydantic_fields__", {})
+    else:
+        return list(row_class._fields if _is_named_tuple(kind) else hints_of_fields(row_class))
+    return [name for name in names if name not in declared or not declared[name].exclude]
+
+
+def row_of(value: object) -> Mapping[str, Any] | None:
+    """Converts an instance of a row class, or a mapping, to a mapping of plain values; None: it is something else.
+
+    Nothing in the result changes when the function fills its own lists, dicts, arrays and buffers anew for another row.
+
+    Raises:
+        NoColumnError: it has a value that no column holds; the message names it.
+    """
+    row: Mapping[str, Any]
+    if isinstance(value, Mapping):
+        row = value
+    elif _is_named_tuple(type(value)):
+        row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
+    elif dataclasses.is_dataclass(type(value)) or _is_model(type(value)):
+        row = {name: getattr(value, name) for name in fields_of(type(value))} | _extra(value)
+    else:
+        return None
+    # Converting values recursively is ten times slower.
+    if {*map(type, row), *map(type, row.values())} <= LEAVES:
+        return {**row}
+    return {_deep(name, name): _deep(item, name) for name, item in row.items()}
+
+
+def _extra(value: Any) -> dict[str, Any]:
+    """Returns the fields that an instance of a class of pydantic has more than the class declares."""
+    if getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow":  # of a dataclass
+        declared = {field.name for field in dataclasses.fields(value)}
+        return {name: item for name, item in vars(value).items() if name not in declared}
+    return getattr(value, "model_extra", None) or {}
+
+
+def _deep(value: Any, name: object) -> Any:
+    """Replaces instances of row classes in a value by mappings, and others by plain values."""
+    if type(value) in LEAVES:
+        return value
+    if type(value) in (list, tuple):
+        return [*value] if {*map(type, value)} <= LEAVES else [_deep(item, name) for item in value]
+    row = row_of(value)
+    if row is not None:
+        return row
+    try:
+        flat = plain(value)
+    except NoColumnError as error:
+        raise NoColumnError(f"The column {name!r} has a {error}.") from None
+    return flat if type(flat) is type(value) else _deep(flat, name)
+
+
+def hints_of_fields(kind: type) -> Mapping[str, Any]:
+    """Returns the annotations of a row class's columns. Raises what resolving them raises."""
+    if not _is_model(kind):
+        return typing.get_type_hints(kind)
+    model: Any = kind
+    model.model_rebuild()
+    # As pydantic has them, without the variables of generic models.
+    given = {name: field.annotation for name, field in model.model_fields.items()}
+    computed = {name: field.return_type for name, field in model.model_computed_fields.items()}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=given | computed))
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _is_model(kind: type) -> bool:
+    """True for pydantic models of version 2."""
+    return isinstance(getattr(kind, "model_fields", None), Mapping) and hasattr(kind, "model_validate")
+
 
 #: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
 _IN_MEMORY_BYTES = 4 << 20
@@ -316,7 +488,7 @@ def _objects(values: Any) -> list[Any]:
 def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
     """Converts the values of a column as those of dicts. Raises NotRowsError, NoColumnError."""
     # Imported late: it imports this module.
-    from volstream.functions.inferred import types_of
+    from volstream.functions.schema import types_of
 
     kind = getattr(values, "type", None)
     try:

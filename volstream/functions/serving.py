@@ -17,14 +17,12 @@ from volstream.errors import InvalidValueError
 from volstream.functions import processes
 from volstream.functions.call import close_all
 from volstream.functions.child import Ready
-from volstream.functions.concurrency import Calls, is_blocked
-from volstream.functions.inferred import types_of
-from volstream.functions.limits import explain_memory, memory_limit
+from volstream.functions.concurrency import Calls, explain_memory, is_blocked, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.output import OutputTarget, OutputWriter
-from volstream.functions.prefetch import Fetcher
 from volstream.functions.rows import NotRowsError
-from volstream.functions.worker import Work
+from volstream.functions.schema import types_of
+from volstream.functions.worker import Fetcher, Work
 
 
 def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int | None = None) -> Iterator[object]:

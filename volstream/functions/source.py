@@ -31,7 +31,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from volstream.errors import FunctionLoadError
-from volstream.functions.environment import Environment
+from volstream.functions.processes import Environment
 
 #: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"

@@ -14,20 +14,17 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind, groups
 from volstream.errors import InvalidValueError
 from volstream.files.storage.local import LocalStore
-from volstream.functions.bounds import Bounds
 from volstream.functions.call import Caller, call_each
 from volstream.functions.child import ChildWorker
 from volstream.functions.declared import declared_by
-from volstream.functions.environment import Environment
-from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.pickled import function_attributes, resolved
-from volstream.functions.prefetch import Fetcher
 from volstream.functions.printing import ImmediateOutput
-from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
-from volstream.functions.schema import check_names, from_ddl
-from volstream.functions.worker import Work
+from volstream.functions.processes import Environment
+from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
+from volstream.functions.schema import Inference, InferredColumns, check_names, from_ddl
+from volstream.functions.worker import Fetcher, Work
 
 
 @dataclass(frozen=True)

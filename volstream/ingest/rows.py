@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from volstream.base.model.arguments import fitting
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.functions.bounds import size_of
+from volstream.functions.rows import size_of
 from volstream.functions.types import convert
 from volstream.ingest.options import RowOperator
 from volstream.ingest.values import TailColumn

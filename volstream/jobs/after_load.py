@@ -18,7 +18,7 @@ from volstream.files.storage import open_store
 from volstream.files.storage.base import TakesOutputs
 from volstream.files.volumes.access import job_emptying_shared, shares_files
 from volstream.files.volumes.definitions import streams_on
-from volstream.functions.loading.formats import is_marker
+from volstream.functions.loading.options import is_marker
 from volstream.functions.output import STAGING
 from volstream.jobs.load import loads
 from volstream.jobs.output_checks import writer_into

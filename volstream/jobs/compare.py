@@ -20,9 +20,9 @@ from volstream.base.model.paths import did_you_mean
 from volstream.base.model.work import WAITING, FailureKind, total_counts
 from volstream.errors import FunctionLoadError, InvalidStateError, NotFoundError
 from volstream.files.volumes.access import store_of
-from volstream.functions.bounds import size_of
 from volstream.functions.output import FILE, has_files
 from volstream.functions.pickled import code_of
+from volstream.functions.rows import size_of
 from volstream.functions.schema import key_column, of_job, provenance_of
 from volstream.functions.source import FunctionSource
 from volstream.jobs import plan

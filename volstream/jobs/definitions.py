@@ -47,11 +47,10 @@ from volstream.errors import (
     StreamBusyError,
 )
 from volstream.functions.declared import declared_apart, declared_by
-from volstream.functions.inferred import with_known
 from volstream.functions.loading.columns import with_rescued
 from volstream.functions.loading.options import INFERRED, LOADER, LoadOptions
 from volstream.functions.pickled import code_of, resolved
-from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table
+from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table, with_known
 from volstream.functions.source import FunctionSource
 from volstream.jobs.after_load import check_after_load
 from volstream.jobs.conditions import check_expectations, check_sets, check_where

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volstream.functions.environments.store import EnvironmentStore
+from volstream.functions.environments import EnvironmentStore
 from volstream.functions.source import FunctionSource
 
 if TYPE_CHECKING:

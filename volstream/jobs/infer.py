@@ -18,8 +18,8 @@ from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
-from volstream.functions.inferred import Inference, InferredColumns
 from volstream.functions.outcomes import FileOutcome, FileTask
+from volstream.functions.schema import Inference, InferredColumns
 from volstream.functions.source import FunctionSource
 from volstream.functions.worker import Work, tasks_of
 from volstream.jobs import sets

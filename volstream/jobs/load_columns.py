@@ -19,11 +19,9 @@ from volstream.errors import InvalidStateError, InvalidValueError, StorageDenied
 from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker
 from volstream.functions.finding import find
-from volstream.functions.loading.columns import inferred_of
-from volstream.functions.loading.formats import is_marker, may_be_read
-from volstream.functions.loading.names import RESERVED
-from volstream.functions.loading.options import INFERRED, RESCUED, LoadOptions
-from volstream.functions.loading.sample import add, merged
+from volstream.functions.loading.columns import RESERVED, inferred_of
+from volstream.functions.loading.loader import add, merged
+from volstream.functions.loading.options import INFERRED, RESCUED, LoadOptions, is_marker, may_be_read
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import checked, from_ddl, of_job, to_ddl, type_named
@@ -44,7 +42,7 @@ SAMPLE = 32
 MAX_COLUMNS = 2000
 
 #: The function that reports a file's columns, and its result.
-_SHOWN, _SHOWN_AS = "volstream.functions.loading.sample:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
+_SHOWN, _SHOWN_AS = "volstream.functions.loading.loader:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
 
 #: A column of every job that loads.
 _RESCUED = pa.field(RESCUED, pa.string())

@@ -16,8 +16,8 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
 from volstream.errors import InvalidStateError
-from volstream.functions import gpus
-from volstream.functions.gpus import Gpus
+from volstream.functions import concurrency
+from volstream.functions.concurrency import Gpus
 
 
 def most_workers(job: FileJob, settings: Settings) -> int | None:
@@ -35,7 +35,7 @@ def most_workers(job: FileJob, settings: Settings) -> int | None:
         room = psutil.virtual_memory().total - settings.driver_memory
         limits.append(_fitting(job, job.memory, room, lambda size: f"{format_size(size)} of memory", "this host"))
     if job.gpus is not None:
-        limits.append(_fitting(job, job.gpus, len(gpus.devices()), lambda count: counted(count, "GPU"), "this host"))
+        limits.append(_fitting(job, job.gpus, len(concurrency.devices()), lambda count: counted(count, "GPU"), "this host"))
     return min(limits, default=None)
 
 
@@ -43,7 +43,7 @@ def gpus_of(job: FileJob, settings: Settings) -> Gpus | None:
     """Returns the GPUs that each worker takes; None: none."""
     if job.gpus is None:
         return None
-    return Gpus(job.gpus, () if settings.on_cluster else tuple(gpus.devices()))
+    return Gpus(job.gpus, () if settings.on_cluster else tuple(concurrency.devices()))
 
 
 def profile_of(job: FileJob, settings: Settings) -> Any:

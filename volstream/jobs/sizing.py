@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from volstream.base.config import Settings
 from volstream.base.model.work import Batch, WaitingBatches
-from volstream.functions.bounds import Bounds
+from volstream.functions.rows import Bounds
 
 #: Size of a job's first batch, before any was measured: enough to measure, little to lose.
 FIRST_FILES = 1000

@@ -26,10 +26,9 @@ from volstream.base.tracing import span
 from volstream.errors import FunctionLoadError, VolstreamError
 from volstream.files.storage.base import HasBirths, ObjectStore
 from volstream.files.volumes.access import store_of
-from volstream.functions.pace import Pace
 from volstream.functions.schema import key_column, of_job, of_table
 from volstream.functions.source import FunctionSource
-from volstream.functions.worker import Work
+from volstream.functions.worker import Pace, Work
 from volstream.jobs import logs, plan
 from volstream.jobs.definitions import FUNCTION_BROKEN
 from volstream.jobs.environments import ship

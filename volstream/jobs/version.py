@@ -12,7 +12,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.processes import user_name
 from volstream.catalog import Catalog
 from volstream.catalog.reports import CodeVersion
-from volstream.functions.environments.store import EnvironmentStore
+from volstream.functions.environments import EnvironmentStore
 from volstream.functions.loading.options import INFERRED
 from volstream.functions.pickled import PickledSource, code_of
 from volstream.functions.source import FunctionSource

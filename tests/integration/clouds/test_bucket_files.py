@@ -16,7 +16,7 @@ from volstream.base.model.work import FailureKind
 from volstream.files.providers.aws import credentials
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails
-from volstream.functions.volume import FileContent, PresignedUrl
+from volstream.functions.sql import FileContent, PresignedUrl
 
 CODE = "def f(file):\n    return {'n': len(file.read_bytes())}"
 

@@ -16,8 +16,7 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.decorator import function
-from volstream.functions.rejection import RetryLater
+from volstream.functions.signature import RetryLater, function
 
 #: How functions of each kind begin, with ``wait`` for a barrier of so many calls.
 COROUTINE = """
@@ -112,7 +111,7 @@ def test_only_the_file_that_takes_too_long_fails(run: Runner, store: MemoryStore
 _PROFILED = """
 import sys, threading
 from contextlib import suppress
-from volstream.functions.limits import TimeLimitError, limit_of, time_limit
+from volstream.functions.concurrency import TimeLimitError, limit_of, time_limit
 
 def late():
     with suppress(TimeLimitError), time_limit(600):

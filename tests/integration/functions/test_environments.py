@@ -16,9 +16,9 @@ from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.declared import declared_by
-from volstream.functions.environment import Environment
 from volstream.functions.finding import find
 from volstream.functions.pickled import archive_of, source_of
+from volstream.functions.processes import Environment
 from volstream.functions.trial import try_function
 
 #: Runs source text over files with these contents.

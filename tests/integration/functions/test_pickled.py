@@ -20,8 +20,8 @@ import pytest
 
 from tests.edits import DIFFERENT
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.decorator import batch_size_of
 from volstream.functions.pickled import MAX_BYTES, archive_of, function_attributes, source_of
+from volstream.functions.signature import batch_size_of
 
 PROGRAM = """
 from __future__ import annotations

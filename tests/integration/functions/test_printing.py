@@ -16,8 +16,8 @@ import pytest
 from tests.running import BATCH, Runner, failed, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.bounds import Bounds
 from volstream.functions.printing import PRINTED_LAST, Capture, TruncatedLog
+from volstream.functions.rows import Bounds
 
 #: Prints in each way that there is.
 TALKATIVE = """

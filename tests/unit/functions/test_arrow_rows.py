@@ -20,11 +20,9 @@ import pytest
 from tests.running import EVERYWHERE, Runner, failed, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.bounds import Bounds
-from volstream.functions.inferred import Inference
-from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements
+from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
 from volstream.functions.rows import rows_of as returned_rows
-from volstream.functions.schema import from_ddl, to_ddl
+from volstream.functions.schema import Inference, from_ddl, to_ddl
 from volstream.functions.types import convert
 
 COLUMNS = pa.schema([("n", pa.int64()), ("s", pa.string())])

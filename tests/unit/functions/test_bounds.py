@@ -12,7 +12,7 @@ import pytest
 from tests.running import EVERYWHERE, Runner, failed, planned, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.bounds import Bounds, size_of
+from volstream.functions.rows import Bounds, size_of
 
 MIB = 1 << 20
 SMALL = Bounds(row_bytes=1000, file_bytes=5000)

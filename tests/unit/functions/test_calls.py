@@ -23,8 +23,8 @@ from volstream.base.model.work import FailureKind
 from volstream.base.processes import new_owner
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.decorator import function
-from volstream.functions.pace import CallSchedule, Pace
+from volstream.functions.signature import function
+from volstream.functions.worker import CallSchedule, Pace
 
 COUNTING = """
 class f:

@@ -14,11 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from volstream.functions.bounds import Bounds
-from volstream.functions.classes import row_of
 from volstream.functions.concurrency import settled
 from volstream.functions.output import FILE, OutputFile, OutputTarget, OutputWriter
-from volstream.functions.rows import ArrowRows, RowRequirements, owned, rows_of
+from volstream.functions.rows import ArrowRows, Bounds, RowRequirements, owned, row_of, rows_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.types import convert
 

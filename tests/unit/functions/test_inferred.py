@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 
 from volstream.errors import InvalidValueError
-from volstream.functions.bounds import Bounds
-from volstream.functions.inferred import Inference, InferredColumns, with_known
-from volstream.functions.rows import RowRequirements, rows_of
-from volstream.functions.schema import from_ddl, to_ddl
+from volstream.functions.rows import Bounds, RowRequirements, rows_of
+from volstream.functions.schema import Inference, InferredColumns, from_ddl, to_ddl, with_known
 from volstream.functions.types import convert
 
 

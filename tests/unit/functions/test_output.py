@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from volstream.files.storage.local import LocalStore
-from volstream.functions.inferred import types_of
 from volstream.functions.output import FILE, OutputFile, OutputTarget, OutputWriter, problem_of
 from volstream.functions.rows import NotRowsError
-from volstream.functions.schema import from_ddl, from_declaration, to_ddl
+from volstream.functions.schema import from_ddl, from_declaration, to_ddl, types_of
 
 
 @pytest.fixture

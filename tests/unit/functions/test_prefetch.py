@@ -19,7 +19,7 @@ from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
 from volstream.files.storage.buckets import Content, Ranged
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions import prefetch
+from volstream.functions import worker
 
 READING = "def f(file): return {'s': file.read_text()}"
 
@@ -91,7 +91,7 @@ def errors() -> Iterator[None]:
 @pytest.fixture
 def bucket(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     global _bucket_now
-    monkeypatch.setattr(prefetch, "_PART_BYTES", 4)
+    monkeypatch.setattr(worker, "_PART_BYTES", 4)
     _bucket_now = Bucket(store.url("").rstrip("/"))
     return _bucket_now
 
@@ -209,7 +209,7 @@ def test_a_content_in_parts_is_in_memory_once(store: MemoryStore) -> None:
     tracemalloc.start()
     try:
         with ThreadPoolExecutor(4) as pool:
-            whole = prefetch.Parts(made, info, pool).result()
+            whole = worker.Parts(made, info, pool).result()
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
-from volstream.functions.scalar import call_of, new_function
+from volstream.functions.sql import call_of, new_function
 
 
 def test_a_call_travels_as_source_to_hosts_without_its_files(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.decorator import function
 from volstream.functions.finding import absolute, find
 from volstream.functions.pickled import archive_of
+from volstream.functions.signature import function
 from volstream.functions.source import FunctionSource, own_folder
 
 

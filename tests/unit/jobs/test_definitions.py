@@ -30,8 +30,7 @@ from volstream.errors import (
     ObjectInUseError,
     StreamBusyError,
 )
-from volstream.functions.inferred import InferredColumns
-from volstream.functions.schema import from_ddl
+from volstream.functions.schema import InferredColumns, from_ddl
 from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
 from volstream.jobs.home import Home
 from volstream.jobs.infer import Infer

@@ -13,7 +13,7 @@ from tests import objects
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.model.work import Batch, WaitingBatches
-from volstream.functions.bounds import Bounds
+from volstream.functions.rows import Bounds
 from volstream.jobs import sizing
 from volstream.jobs.sizing import Limits, Rate
 

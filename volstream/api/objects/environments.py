@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from volstream.base.definitions import FileJob
 from volstream.base.model.arguments import checked
 from volstream.errors import NotFoundError, ObjectInUseError
-from volstream.functions.environments.store import EnvironmentStore, MadeEnvironment
+from volstream.functions.environments import EnvironmentStore, MadeEnvironment
 from volstream.jobs.home import Home
 
 

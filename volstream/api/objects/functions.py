@@ -49,7 +49,7 @@ class Functions(Collection[Function]):
             InvalidValueError: ``returns`` is not a type; the function cannot be pickled.
             AlreadyExistsError: the name is taken.
         """
-        from volstream.functions.scalar import new_function
+        from volstream.functions.sql import new_function
 
         existing = self._definitions.resolve_existing(Name.parse(name), or_replace=or_replace, if_not_exists=if_not_exists)
         if existing is not None and if_not_exists:

@@ -35,7 +35,7 @@ from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 
 if TYPE_CHECKING:
     from volstream.base.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
-    from volstream.functions.inferred import InferredColumns
+    from volstream.functions.schema import InferredColumns
     from volstream.functions.source import FunctionSource
     from volstream.jobs.code import CodeCounts
     from volstream.jobs.comparison import Comparison, ComparisonObserver

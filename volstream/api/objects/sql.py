@@ -14,7 +14,7 @@ from volstream.api.statements.registration import register_after_work
 from volstream.api.statements.result import Result
 from volstream.api.statements.run import SparkStatements
 from volstream.errors import InvalidValueError
-from volstream.functions.types.text import document_values
+from volstream.functions.types.values import document_values
 from volstream.jobs.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
@@ -50,7 +50,7 @@ def run_statement(objects: Objects, statement: str, *, read_only: bool = False) 
 def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
     """Runs one statement and returns its columns and its rows, which are fetched from Spark batch by batch.
 
-    Names of columns are distinct, values as :func:`~volstream.functions.types.text.document_values` has them.
+    Names of columns are distinct, values as :func:`~volstream.functions.types.values.document_values` has them.
 
     Raises:
         SqlError: as :func:`run_statement`; also while rows are fetched.

@@ -71,7 +71,7 @@ def default_queue(name: str, location: str, values: Mapping[str, Any]) -> QueueT
 
 def _function(_written: str, values: Mapping[str, Any], _given: Collection[str], folder: Path) -> dict[str, Any]:
     from volstream.functions.finding import absolute
-    from volstream.functions.scalar import sql_type
+    from volstream.functions.sql import sql_type
 
     return {"function": absolute(values["function"], folder), "returns": sql_type(values["returns"])}
 

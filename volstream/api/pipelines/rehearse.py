@@ -23,8 +23,7 @@ from volstream.api.pipelines.read import located
 from volstream.base.definitions import DynamicJobSpec
 from volstream.base.model.names import Name
 from volstream.errors import EngineError, NotFoundError, VolstreamError
-from volstream.functions.inferred import InferredColumns
-from volstream.functions.schema import from_ddl
+from volstream.functions.schema import InferredColumns, from_ddl
 from volstream.jobs.definitions import create_job
 from volstream.jobs.home import Home
 from volstream.spark.session import SparkGateway

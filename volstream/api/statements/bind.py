@@ -24,9 +24,8 @@ from volstream.changes.streams.source import TableSource
 from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, SqlError
 from volstream.files.volumes.access import store_of
-from volstream.functions.scalar import call_of
 from volstream.functions.schema import from_ddl
-from volstream.functions.volume import volume_function
+from volstream.functions.sql import call_of, volume_function
 from volstream.spark.errors import condition_of
 from volstream.spark.frames import Views, relation, without_collations
 from volstream.spark.jvm.command import compile_in

@@ -16,8 +16,8 @@ from volstream.changes.streams.volume_source import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.files.volumes.access import store_of
 from volstream.functions.loading.columns import inferred_of, with_rescued
+from volstream.functions.loading.loader import PATH, FilesAsRows
 from volstream.functions.loading.options import INFERRED, LoadOptions
-from volstream.functions.loading.rows import PATH, FilesAsRows
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.conditions import matching
 from volstream.jobs.load_columns import SAMPLE, columns_shown, sample

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError
-from volstream.functions.loading import calendar
+from volstream.functions.loading import typed_files
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, TypedColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, max_expanded_size
-from volstream.functions.rejection import FileRejectedError
+from volstream.functions.signature import FileRejectedError
 from volstream.functions.types import convert
 from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
 from volstream.functions.types.widen import widen
@@ -85,9 +85,11 @@ def chunks(source: Part) -> Iterator[Chunk]:
             if types is None:
                 types, said = _columns_of(content)
             columns = [_column(name, kind, [row[name] for row in records]) for name, kind in types]
-            if calendar.is_former(said):
+            if typed_files.is_former(said):
                 columns = [
-                    replace(column, values=calendar.rebased(column.values, said)) if isinstance(column, ArrowColumn) else column
+                    replace(column, values=typed_files.rebased(column.values, said))
+                    if isinstance(column, ArrowColumn)
+                    else column
                     for column in columns
                 ]
             yield Chunk(len(records), columns)

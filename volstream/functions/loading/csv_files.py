@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import threading
 import uuid
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from volstream.base.model.names import folded, free
+from volstream.base.model.text import counted, shortened
+from volstream.base.model.units import format_size
 from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
-from volstream.functions.loading.dialect import NULL, Dialect, Encoded, too_large_row, unclosed_quote
-from volstream.functions.loading.formats import RecognizedFormat
-from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.options import LoadOptions, RecognizedFormat
 from volstream.functions.loading.texts import Notation
-from volstream.functions.rejection import FileRejectedError
+from volstream.functions.signature import FileRejectedError
 
 #: Maximum characters of the first row, after any number of empty lines.
 _HEAD_CHARACTERS = 1 << 20
@@ -279,3 +283,267 @@ def _rejection(reason: str, encoding: str) -> FileRejectedError:
     if "straddling" in reason:
         return too_large_row()
     return FileRejectedError(f"The file cannot be read as csv: {reason}.")
+
+
+# How a csv file is written: which of its lines are rows, and where values begin and end. Pure.
+
+#: The place after each line.
+_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
+
+#: Excel's first line that names the delimiter.
+_SEP = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
+
+#: The delimiters that files have, most often first.
+_DELIMITERS = ",;\t|"
+
+#: With so few values, a first row may have the delimiter by chance, as in ``name;amount (EUR, net)``.
+_FEW = 2
+
+#: How lines begin that are comments in most files that have such.
+_COMMENTS = ("#", "//", "--", "%")
+
+#: Letters in numbers and times, and what tells these from names.
+_IN_VALUES, _DIGIT, _LETTER = re.compile(r"(?<=\d)(T(?=\d)|Z$|[eE](?=[+-]?\d))"), re.compile(r"\d"), re.compile(r"[^\W\d]|_")
+
+#: Rows that tell whether the first one is a header.
+_SHOWN = 100
+
+#: Stands for a NULL that is written with the escape: an empty value alone in a row would be no row. Drawn by chance, so that no
+#: file has it.
+NULL = uuid.uuid4().hex
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written.
+
+    Attributes:
+        quote: around values; None: quotes are ordinary characters.
+        escape: takes the meaning from the next character; None: there is none.
+        nulls: unquoted values that are NULL, besides empty ones.
+        lead, footer: lines before the header, and at the end.
+        comment: how lines begin that are no rows; None: there are none.
+        may_guess: the first row may be rejected as no header.
+        is_named: the delimiter was named, not assumed.
+    """
+
+    delimiter: str
+    quote: str | None
+    escape: str | None
+    nulls: Sequence[str]
+    lead: int
+    footer: int
+    comment: str | None
+    may_guess: bool
+    is_named: bool
+
+    @classmethod
+    def of(cls, options: LoadOptions, delimiter: str, begin: str) -> Dialect:
+        """Returns the dialect of a file with this beginning: a line ``sep=;`` there names its delimiter, as in Excel."""
+        named = _SEP.match(begin)
+        return cls(
+            delimiter=delimiter if named is None else named[1],
+            quote=None if options.quote == "none" else options.quote,
+            escape=None if options.escape == options.quote else options.escape,  # as in Spark: a doubled quote
+            nulls=options.null_values,
+            lead=max(options.skip_rows or 0, int(named is not None)),
+            footer=options.skip_footer,
+            comment=options.comment_prefix,
+            may_guess=options.skip_rows is None,
+            is_named=named is not None or options.delimiter is not None,
+        )
+
+    @property
+    def has_other_lines(self) -> bool:
+        """True if :meth:`rows` may change the text."""
+        return bool(self.lead or self.footer or self.comment or self._escaped_nulls)
+
+    def reader(self, text: str) -> tuple[io.StringIO, Any]:
+        """Returns the lines of a text, and the standard library's reader of them."""
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))  # of the process; 131,072 at first
+        lines = io.StringIO(text, newline="")
+        return lines, csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            escapechar=self.escape,
+            quoting=csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL,
+        )
+
+    def rows(self, blocks: Iterable[str]) -> Iterator[str]:
+        """Yields the rows of a text, as text, with empty lines.
+
+        Raises:
+            FileRejectedError: a row is too large, or a quote is never closed.
+        """
+        if not self.has_other_lines:
+            yield from blocks
+            return
+        held: deque[tuple[str, bool]] = deque()  # with whether it is a row, not an empty line
+        waiting, row, is_quoted = 0, "", False
+        for line in islice(_lines(blocks), self.lead, None):
+            if not row and self.comment is not None and line.startswith(self.comment):
+                continue
+            is_quoted, goes_on = self._after(line, begins=not row, is_quoted=is_quoted)
+            row += line
+            if goes_on:
+                _check_size(row)
+                continue
+            is_row = bool(row.strip("\r\n"))
+            held.append((self._nulls_at_edges.sub(lambda match: match[1] or NULL, row) if self._escaped_nulls else row, is_row))
+            waiting += is_row  # empty lines at the end are no footer
+            row = ""
+            while waiting > self.footer:
+                text, is_row = held.popleft()
+                waiting -= is_row
+                yield text
+        if row:
+            raise unclosed_quote()
+
+    def check_first(self, rest: str, first: Sequence[str], before: int) -> None:
+        """Raises FileRejectedError if, judging by the rows after it, the first row seems to be a comment or a title, or to have
+        another delimiter.
+
+        Args:
+            rest: the text after the first row, or its beginning.
+            before: lines up to the end of the first row.
+        """
+        if not self.is_named and len(first) <= _FEW:
+            self._check_delimiter(self.delimiter.join(first), [line for line in rest.splitlines()[:_SHOWN] if line.strip()])
+        _, reader = self.reader(rest)
+        after: list[tuple[int, int]] = []
+        with suppress(csv.Error):  # PyArrow reads the rows
+            after += ((_width(row), reader.line_num) for row in islice(reader, _SHOWN) if row)
+        widths = [width for width, _ in after]
+        usual, own = max(widths, key=widths.count, default=0), _width(first)
+        is_comment = self.comment is None and first[0].startswith(_COMMENTS)
+        is_title = own * 2 <= usual and (len(first) < usual or usual > 2)
+        if not widths or not (is_title or (is_comment and (own == 1 or own != usual))):
+            return
+        end = next(end for width, end in after if width == usual) if own < usual else 1
+        remedy = f"skip lines (skip_rows={before + end - 1})"
+        if is_comment:
+            remedy += f" or comments (comment_prefix={first[0][0]})"
+        raise FileRejectedError(
+            f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be a "
+            f"{'comment' if is_comment else 'title'}: it has {counted(own, 'value')}, most rows after it have {usual}. "
+            f"To read the file, {remedy}; skip_rows=0 takes this row as it is."
+        )
+
+    def check_names(self, first: Sequence[str]) -> None:
+        """Raises FileRejectedError if the first row has no name of a column: its values are numbers, times, or empty. The numbers
+        from 0 on are names, which pandas gives.
+        """
+        values = [_IN_VALUES.sub("", value) for value in first if value.strip()]
+        if values != [str(number) for number in range(len(values))] and all(
+            _DIGIT.search(value) and not _LETTER.search(value) for value in values
+        ):
+            raise FileRejectedError(
+                f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be no header: it has numbers and "
+                "times alone. Say that there is no header (header=false, --no-header); skip_rows=0 takes this row as names."
+            )
+
+    def _check_delimiter(self, first: str, lines: Sequence[str]) -> None:
+        """Raises FileRejectedError if most lines have as many of another delimiter as the first one."""
+        for other in _DELIMITERS:
+            count = 0 if other == self.delimiter else first.count(other)
+            if count and 10 * sum(line.count(other) == count for line in lines) >= 9 * len(lines) > 0:
+                raise FileRejectedError(
+                    f"The values of the file seem to be separated by {other!r}, not by {self.delimiter!r}: {shortened(first)}. "
+                    f"To read the file, name the delimiter (delimiter={other!r}), also if it is {self.delimiter!r}."
+                )
+
+    def _after(self, line: str, *, begins: bool, is_quoted: bool) -> tuple[bool, bool]:
+        """Returns whether a quoted value, and whether the row, goes on after a line.
+
+        Args:
+            begins: the row begins with it.
+            is_quoted: a quoted value goes on in it.
+        """
+        plain = line if self._escaped is None else self._escaped.sub("xx", line)
+        at = -1 if self.quote is None else plain.find(self.quote)
+        while self.quote is not None and at >= 0:
+            if not is_quoted:
+                is_quoted = begins if at == 0 else plain[at - 1] == self.delimiter
+            elif plain.startswith(self.quote, at + 1):
+                at += 1
+            else:
+                is_quoted = False
+            at = plain.find(self.quote, at + 1)
+        return is_quoted, is_quoted or (line.endswith(("\n", "\r")) and not plain.endswith(("\n", "\r")))
+
+    @cached_property
+    def _escaped(self) -> re.Pattern[str] | None:
+        """An escape and the character after it."""
+        return None if self.escape is None else re.compile(re.escape(self.escape) + ".", re.DOTALL)
+
+    @property
+    def plain_nulls(self) -> Sequence[str]:
+        """The NULLs of :meth:`rows`."""
+        return ["", NULL, *(null for null in self.nulls if null not in self._escaped_nulls)]
+
+    @cached_property
+    def _escaped_nulls(self) -> Sequence[str]:
+        r"""The NULLs, such as ``\N``, that PyArrow would not know, because they begin with the escape."""
+        return [null for null in self.nulls if self.escape is not None and null.startswith(self.escape)]
+
+    @cached_property
+    def _nulls_at_edges(self) -> re.Pattern[str]:
+        """Matches such NULLs, and quoted values, which come first, as its group."""
+        no_edge, escape = f"[^{re.escape(self.delimiter)}\r\n]", re.escape(self.escape or "")
+        quoted = "(?!)" if self.quote is None else "{0}(?:[^{0}{1}]|{0}{0}|{1}.)*{0}".format(re.escape(self.quote), escape)
+        nulls = "|".join(map(re.escape, self._escaped_nulls))
+        return re.compile(f"(?<!{no_edge})(?:({quoted})|(?:{nulls})(?!{no_edge}))", re.DOTALL)
+
+
+def _width(row: Sequence[str]) -> int:
+    """Returns the number of values of a row, without the empty ones at its end."""
+    return max((at for at, value in enumerate(row, start=1) if value.strip()), default=0)
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[str]:
+    """Yields the lines of a text, with their ends."""
+    tail = ""
+    for block in blocks:
+        *whole, tail = _ENDS.split(tail + block)
+        if not tail and whole and whole[-1].endswith("\r"):  # perhaps a half
+            tail = whole.pop()
+        yield from whole
+        _check_size(tail)
+    if tail:
+        yield tail
+
+
+def _check_size(row: str) -> None:
+    if len(row) > MAX_RECORD_BYTES:
+        raise too_large_row()
+
+
+def too_large_row() -> FileRejectedError:
+    """Returns the error for a row that is larger than memory should hold."""
+    return FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
+
+
+def unclosed_quote() -> FileRejectedError:
+    """Returns the error for a file that ends within a quoted value."""
+    return FileRejectedError("A quote in the file is never closed.")
+
+
+class Encoded:
+    """Text as a binary file in UTF-8, behind a byte order mark: PyArrow takes the first one for no text.
+
+    Args:
+        at_once: how many pieces of the text are encoded together.
+    """
+
+    def __init__(self, pieces: Iterator[str], at_once: int) -> None:
+        self._pieces = pieces
+        self._at_once = at_once
+        self._rest = BOM_UTF8
+
+    def read(self, size: int) -> bytes:
+        """Returns up to ``size`` bytes; none at the end."""
+        while len(self._rest) < size and (some := "".join(islice(self._pieces, self._at_once))):
+            self._rest += some.encode()
+        block, self._rest = self._rest[:size], self._rest[size:]
+        return block

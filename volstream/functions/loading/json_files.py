@@ -13,13 +13,12 @@ from typing import Any
 
 from volstream.base.model.names import folded
 from volstream.base.model.units import format_size
-from volstream.functions.loading.columns import Chunk, JsonColumn
+from volstream.functions.loading.columns import Chunk, JsonColumn, column_name
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, texts
-from volstream.functions.loading.names import column_name
-from volstream.functions.loading.numbers import DECODER
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.rejection import FileRejectedError
-from volstream.functions.types.text import as_json
+from volstream.functions.loading.texts import DECODER
+from volstream.functions.signature import FileRejectedError
+from volstream.functions.types.values import as_json
 
 #: Rows in memory at a time, and about how many characters of them.
 _ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES

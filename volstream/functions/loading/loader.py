@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from volstream.base.definitions import NewColumns
+from volstream.base.definitions import FileFormat, NewColumns
 from volstream.base.model.names import folded
+from volstream.base.model.paths import FileInfo, printable
 from volstream.errors import InvalidValueError
+from volstream.files.storage.base import ObjectStore
 from volstream.functions.file import File
-from volstream.functions.loading.columns import Chunk, TextColumn, kind_of, present
-from volstream.functions.loading.names import Placement, place
-from volstream.functions.loading.options import RESCUED, LoadOptions
-from volstream.functions.loading.read import chunks
-from volstream.functions.loading.sample import add
-from volstream.functions.rejection import FileRejectedError
-from volstream.functions.schema import from_ddl, to_ddl
-from volstream.functions.types.text import as_json
-from volstream.functions.types.widen import of_values_only
+from volstream.functions.loading import avro_files, csv_files, json_files, typed_files
+from volstream.functions.loading.columns import (
+    ArrowColumn,
+    Chunk,
+    FileColumn,
+    FolderColumn,
+    Placement,
+    TextColumn,
+    kind_of,
+    place,
+    present,
+)
+from volstream.functions.loading.content import Part, parts
+from volstream.functions.loading.options import (
+    ENTRY,
+    EXTENSIONS,
+    RESCUED,
+    LoadOptions,
+    RecognizedFormat,
+    is_marker,
+    partitions,
+    recognize,
+)
+from volstream.functions.schema import PROVENANCE, from_ddl, to_ddl
+from volstream.functions.signature import FileRejectedError
+from volstream.functions.types.values import as_json
+from volstream.functions.types.widen import of_values_only, widen, without_null
 
 
 class Loader:
@@ -134,3 +154,173 @@ def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, A
 def _as_column(rescued: Mapping[int, Mapping[str, Any]], rows: int) -> pa.Array:
     texts: Sequence[str | None] = [as_json(rescued[at]) if at in rescued else None for at in range(rows)]
     return pa.array(texts, pa.string())
+
+
+# Rows of many files at once, for a statement. Runs on executors.
+
+#: The column with a row's file.
+PATH = PROVENANCE.field("_file_path")
+
+
+@dataclass(frozen=True)
+class FilesAsRows:
+    """The function that reads files, given by batches of :class:`FileInfo`.
+
+    Attributes:
+        columns: as DDL, with the one for rescued data.
+        arguments: see :meth:`LoadOptions.of`.
+    """
+
+    store: ObjectStore
+    columns: str
+    arguments: Mapping[str, str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows, with their file. Raises InvalidValueError for a file that cannot be read."""
+        load = Loader(self.columns, **self.arguments)
+        for info in (FileInfo(*row.values()) for batch in batches for row in batch.to_pylist()):
+            file = File(self.store, info)
+            try:
+                for rows in load(file):
+                    yield rows.append_column(PATH, pa.array([info.relative_path] * rows.num_rows, PATH.type))
+            except FileRejectedError as error:
+                raise InvalidValueError(f"The file {printable(info.relative_path)} cannot be read: {error}") from None
+            finally:
+                file.close()
+
+
+# The columns of a sample of files.
+
+
+def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = False) -> pa.Schema:
+    """Returns the columns of files, judging by the first rows of each; without columns if none of them has rows.
+
+    A column of csv files without values is text; a key of json files without values is no column yet.
+
+    Args:
+        whole: judging by all rows.
+
+    Raises:
+        FileRejectedError: none of the files can be read.
+    """
+    shown: list[pa.Schema] = []
+    rejected: FileRejectedError | None = None
+    for file in files:
+        try:
+            shown.append(columns_shown_by(file, options, whole=whole))
+        except FileRejectedError as error:
+            rejected = error
+        finally:
+            file.close()
+    if rejected is not None and not shown:
+        raise rejected
+    return merged(shown)
+
+
+def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
+    """Returns the columns that a file shows; null is the type of text without values. Raises FileRejectedError."""
+    columns: dict[str, pa.Field] = {}
+    for chunk in chunks(file, options):
+        if not chunk.rows:
+            continue
+        for at, name in place([column.name for column in chunk.columns], pa.schema([])).new.items():
+            column = chunk.columns[at]
+            kind = kind_of(column, options)
+            if isinstance(column, TextColumn) or not pa.types.is_null(kind):
+                add(columns, pa.field(name, kind))
+        if not (whole or chunk.is_part):
+            break
+    return pa.schema([*columns.values()])
+
+
+def merged(shown: Iterable[pa.Schema]) -> pa.Schema:
+    """Returns the columns of files by what each shows."""
+    columns: dict[str, pa.Field] = {}
+    for field in (field for schema in shown for field in schema):
+        add(columns, field)
+    return pa.schema([field.with_type(without_null(field.type)) for field in columns.values()])
+
+
+def add(columns: dict[str, pa.Field], field: pa.Field) -> None:
+    """Adds a column, or its type to the one of its name; the keys are names in lower case."""
+    before = columns.get(folded(field.name), field)
+    columns[folded(field.name)] = before.with_type(widen(before.type, field.type))
+
+
+class SampleColumns:
+    """The function that returns what a file shows, as ``columns``: a serialized schema. See :func:`columns_shown_by`.
+
+    Args:
+        options: see :meth:`LoadOptions.of`.
+    """
+
+    def __init__(self, **options: str) -> None:
+        self._options = LoadOptions.of(options)
+
+    def __call__(self, file: File) -> dict[str, bytes]:
+        """Returns the row. Raises FileRejectedError."""
+        return {"columns": columns_shown_by(file, self._options).serialize().to_pybytes()}
+
+
+# Reads a file in the format that it has, chunk by chunk.
+
+
+def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
+    """Yields the rows of a file, with the values that its folders name, and of an archive with the path of their entry; an empty
+    file has no rows, nor has one whose name marks it as no data.
+
+    Raises:
+        FileRejectedError: its format is unknown, or it is not of its format.
+    """
+    if not file.size or is_marker(file.relative_path):
+        return
+    what = recognize(file.relative_path, options)
+    for part in parts(file, options, unpack=what is None or not what.format.is_plugin):
+        try:
+            yield from _rows(part, file, options)
+        except FileRejectedError as error:
+            if part.entry is None:
+                raise
+            raise FileRejectedError(f"The entry {part.entry!r} of the file: {error}", error.new_columns) from None
+
+
+def _rows(part: Part, file: File, options: LoadOptions) -> Iterator[Chunk]:
+    what = recognize(part.path, options)
+    if what is None:
+        others = " Or name the entries to load (entries)." if part.entry is not None else ""
+        raise FileRejectedError(
+            "Unknown file format. Set the job's format, or exclude the file by a condition. "
+            f"Known extensions: {EXTENSIONS}, and those of plug-ins.{others}"
+        )
+    named = {**partitions(file.relative_path), **partitions(part.entry or "")}
+    own: Sequence[FileColumn] = []
+    for chunk in _chunks(part, what, options):
+        if part.entry is not None:
+            own = [ArrowColumn(ENTRY, pa.array([part.entry] * chunk.rows, pa.string()))]
+        yield _with(named, own, chunk) if named or own else chunk
+
+
+def _chunks(part: Part, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
+    match what.format:
+        case FileFormat.CSV:
+            return csv_files.chunks(part, what, options)
+        case FileFormat.JSON:
+            return json_files.chunks(part, options)
+        case FileFormat.PARQUET:
+            return typed_files.parquet_chunks(part)
+        case FileFormat.AVRO:
+            return avro_files.chunks(part)
+        case FileFormat.ORC:
+            return typed_files.orc_chunks(part)
+        case _:
+            return typed_files.plugin_chunks(part, what.format, options)
+
+
+def _with(named: Mapping[str, str | None], more: Sequence[FileColumn], chunk: Chunk) -> Chunk:
+    """Returns rows with more columns, and those that their folders name, in place of others with these names, as in Spark."""
+    values = [
+        *more,
+        *(FolderColumn(name, pa.array([value] * chunk.rows, pa.string()), value=value) for name, value in named.items()),
+    ]
+    taken = {folded(column.name) for column in values}
+    return replace(chunk, columns=[*(column for column in chunk.columns if folded(column.name) not in taken), *values])

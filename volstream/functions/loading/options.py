@@ -1,13 +1,18 @@
-"""How the files of a job that loads are read. Pure: the job stores these options as the arguments of its function."""
+"""How the files of a job that loads are read: its options, which the job stores, and the formats of files
+by their names. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
 
-from volstream.base.definitions import LoadKeys
+from volstream.base import plugins
+from volstream.base.definitions import FileFormat, LoadKeys
 from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import to_create
+from volstream.base.plugins import Group
 
 #: The name under which a job has the function that loads files.
 LOADER = "volstream.functions.loading.loader:Loader"
@@ -39,3 +44,78 @@ class LoadOptions(LoadKeys):
     def arguments(self) -> dict[str, str]:
         """Returns the arguments that :meth:`of` parses."""
         return {name: as_text(value) for name, value in vars(self).items() if value is not None}
+
+
+# Tells a file's format by its name. Pure.
+
+_FORMATS: Mapping[str, FileFormat] = {
+    "csv": FileFormat.CSV,
+    "tsv": FileFormat.CSV,
+    "json": FileFormat.JSON,
+    "jsonl": FileFormat.JSON,
+    "ndjson": FileFormat.JSON,
+    "parquet": FileFormat.PARQUET,
+    "avro": FileFormat.AVRO,
+    "orc": FileFormat.ORC,
+}
+
+#: The folder of rows without a value.
+_HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+#: Extensions of compressed files, whose formats the extension before tells, and of archives, whose entries tell theirs.
+_COMPRESSED, _ARCHIVES = ("gz", "bz2", "zst", "lz4", "xz", "sz", "snappy"), ("zip", "tar", "tgz")
+
+
+#: What names of files may end in, as part of a sentence.
+EXTENSIONS = (
+    f"{', '.join(f'.{word}' for word in _FORMATS)}, also followed by {', '.join(f'.{word}' for word in _COMPRESSED)}, "
+    f"and {', '.join(f'.{word}' for word in _ARCHIVES)}"
+)
+
+
+@dataclass(frozen=True)
+class RecognizedFormat:
+    """What a file is, judging by its name and the job's options.
+
+    Attributes:
+        delimiter: between the values of a csv file.
+    """
+
+    format: FileFormat
+    delimiter: str
+
+
+def is_marker(path: str) -> bool:
+    """True for files that hold no rows by convention: a part of the path begins with ``_`` or ``.``, as for Spark.
+
+    Folders of partitions (``_day=1``) are not markers.
+    """
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
+
+
+def partitions(path: str) -> Mapping[str, str | None]:
+    """Returns the values that the folders of a path name, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
+    pairs = (folder.partition("=") for folder in path.split("/")[:-1])
+    values = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
+    return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
+
+
+def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
+    """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
+    extension = _extension(path)
+    file_format = options.format or _FORMATS.get(extension)
+    if file_format is None and plugins.has(Group.READERS, extension):
+        file_format = FileFormat(extension)
+    if file_format is None:
+        return None
+    return RecognizedFormat(file_format, options.delimiter or ("\t" if extension == "tsv" else ","))
+
+
+def may_be_read(path: str, options: LoadOptions) -> bool:
+    """True if the file at ``path`` is recognized, or an archive."""
+    return _extension(path) in _ARCHIVES or recognize(path, options) is not None
+
+
+def _extension(path: str) -> str:
+    stem, _, extension = path.rpartition("/")[2].lower().rpartition(".")
+    return stem.rpartition(".")[2] if extension in _COMPRESSED else extension

@@ -15,7 +15,7 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.work import groups
 from volstream.errors import InvalidValueError
 from volstream.functions.loading import avro_files
-from volstream.functions.types.text import strict_json
+from volstream.functions.types.values import strict_json
 from volstream.ingest.sources.appender import Appender
 from volstream.ingest.sources.tables import EVENT_COLUMNS
 from volstream.tables.tails.tail import INSERT, OPERATION

@@ -36,13 +36,11 @@ from volstream.functions.child import ChildWorker
 from volstream.functions.file import File
 from volstream.functions.finding import find
 from volstream.functions.loading.columns import with_rescued
-from volstream.functions.loading.formats import may_be_read, recognize
-from volstream.functions.loading.loader import Loader
-from volstream.functions.loading.options import RESCUED, LoadOptions
-from volstream.functions.loading.sample import columns_of
+from volstream.functions.loading.loader import Loader, columns_of
+from volstream.functions.loading.options import RESCUED, LoadOptions, may_be_read, recognize
 from volstream.functions.outcomes import FileTask
-from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
+from volstream.functions.signature import FileRejectedError
 from volstream.functions.worker import Work
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT

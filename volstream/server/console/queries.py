@@ -18,7 +18,7 @@ from volstream.api.objects.sql import run_statement
 from volstream.api.session import Session
 from volstream.base.model.units import format_duration, format_size
 from volstream.errors import InvalidStateError
-from volstream.functions.types.text import document_values
+from volstream.functions.types.values import document_values
 from volstream.ops.inspection.tables import cut, sized
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches

@@ -17,8 +17,7 @@ import pytest
 from tests.environments import environment, stand_in, wheel
 from tests.waiting import eventually
 from volstream.errors import DependencyError, InvalidValueError, NotFoundError
-from volstream.functions.environments.requirements import LOCK, _Installer, key_of
-from volstream.functions.environments.store import EnvironmentStore
+from volstream.functions.environments import LOCK, EnvironmentStore, _Installer, requirements_key
 
 SAY = "import clasher; print(clasher.VERSION)"
 
@@ -26,7 +25,7 @@ SAY = "import clasher; print(clasher.VERSION)"
 MAKE = """
 import sys
 from pathlib import Path
-from volstream.functions.environments.store import EnvironmentStore
+from volstream.functions.environments import EnvironmentStore
 EnvironmentStore(Path(sys.argv[1])).at(sys.argv[2])
 """
 
@@ -121,10 +120,10 @@ def test_another_build_of_a_local_wheel_is_another_environment(
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "more.txt").write_text("../clasher-1.0-py3-none-any.whl")
     path = Path(requirements(tmp_path, asked.format(tmp_path, tmp_path.name)))
-    key = key_of(path)
-    assert key_of(path) == key
+    key = requirements_key(path)
+    assert requirements_key(path) == key
     built.write_bytes(b"another build")
-    assert key_of(path) != key
+    assert requirements_key(path) != key
 
 
 def test_names_of_packages_mean_the_same_in_any_folder(made: EnvironmentStore, tmp_path: Path, notes: Path) -> None:

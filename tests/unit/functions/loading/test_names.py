@@ -10,7 +10,7 @@ import pytest
 
 from tests.loading import Files
 from volstream.base.model.names import RESERVED_COLUMNS, folded
-from volstream.functions.loading.names import RESERVED, place
+from volstream.functions.loading.columns import RESERVED, place
 from volstream.functions.loading.options import RESCUED
 from volstream.functions.schema import PROVENANCE, PROVENANCE_OF_SETS, checked, from_ddl
 

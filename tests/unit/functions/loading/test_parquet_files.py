@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.loading import Files
-from volstream.functions.loading import parquet_files
-from volstream.functions.rejection import FileRejectedError
+from volstream.functions.loading import typed_files
+from volstream.functions.signature import FileRejectedError
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 
@@ -137,7 +137,7 @@ def test_what_is_no_parquet_is_rejected(files: Files, content: bytes) -> None:
 def test_a_file_of_too_many_columns_is_rejected_before_they_are_made(
     files: Files, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(parquet_files, "MAX_COLUMNS", 100)
+    monkeypatch.setattr(typed_files, "MAX_COLUMNS", 100)
     sink = io.BytesIO()
     rows = pa.table({f"c{number}": pa.array([1], pa.int8()) for number in range(101)})
     pq.write_table(rows, sink) if name == "x.parquet" else pyarrow.orc.write_table(rows, sink)
@@ -149,9 +149,9 @@ def test_a_parquet_file_with_too_large_a_footer_is_rejected_before_it_is_parsed(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = pa.table({"a": [1]}).replace_schema_metadata({"note": "x" * 2_000})
-    monkeypatch.setattr(parquet_files, "_MAX_FOOTER", 10_000)
+    monkeypatch.setattr(typed_files, "_MAX_FOOTER", 10_000)
     assert files.rows("x.parquet", rows) == [{"a": 1}]
-    monkeypatch.setattr(parquet_files, "_MAX_FOOTER", 1_000)
+    monkeypatch.setattr(typed_files, "_MAX_FOOTER", 1_000)
     with pytest.raises(FileRejectedError, match="footer of the file"):
         files.rows("x.parquet", rows, "a INT")
 

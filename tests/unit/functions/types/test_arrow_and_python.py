@@ -11,8 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from volstream.functions.bounds import Bounds
-from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements, rows_of
+from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements, rows_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.types import convert
 from volstream.functions.types.kinds import BY_NAME

@@ -21,13 +21,10 @@ import pytest
 
 from volstream.base.model.text import to_json
 from volstream.errors import InvalidValueError
-from volstream.functions.bounds import Bounds
-from volstream.functions.inferred import Inference
-from volstream.functions.rows import ArrowRows, NotRowsError, RowRequirements, rows_of
-from volstream.functions.schema import from_ddl, from_declaration, to_ddl
+from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements, rows_of
+from volstream.functions.schema import Inference, from_ddl, from_declaration, to_ddl
 from volstream.functions.types import convert
-from volstream.functions.types.text import as_json
-from volstream.functions.types.values import plain
+from volstream.functions.types.values import as_json, plain
 
 
 class Color(enum.Enum):

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from volstream.base.model.text import to_json
-from volstream.functions.types.text import as_json, as_text, strict_json
+from volstream.functions.types.values import as_json, as_text, strict_json
 
 VALUES: list[tuple[Any, str, str]] = [
     (timedelta(0), "P0DT0H0M0S", '"P0DT0H0M0S"'),

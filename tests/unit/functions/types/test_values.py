@@ -7,7 +7,7 @@ import pytest
 
 from volstream.base.model.text import to_json
 from volstream.functions.types.convert import python_values
-from volstream.functions.types.text import document_values
+from volstream.functions.types.values import document_values
 
 FAR = 253402300800000000
 TIME = pa.timestamp("us")

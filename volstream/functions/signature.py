@@ -1,4 +1,4 @@
-"""What a function says about itself: by its decorator, its annotations and its signature."""
+"""What a function says of itself: by its decorator, its annotations, and the errors by which it reports more than a failure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any, TypeVar, overload
 
 from volstream.base.model.arguments import checked
 from volstream.base.model.text import like
+from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.hints import hints_of
+
+# What a function says about itself: by its decorator, its annotations and its signature.
 
 #: Files per call if a function takes a list of unspecified length.
 _BATCH_SIZE = 64
@@ -160,3 +162,63 @@ def typed(function: Callable[..., Any], arguments: Mapping[str, str]) -> Mapping
         except (KeyError, ValueError):
             raise FunctionLoadError(f"The argument {name} is {text!r}, which is no {kinds[0].__name__}.") from None
     return values
+
+
+# Resolves each annotation of a function separately: one that cannot be resolved does not hide the others.
+
+
+def hints_of(function: Any) -> Mapping[str, Any]:
+    """Returns the resolved annotations of a function's parameters and of its result (``return``), in order."""
+    hints: dict[str, Any] = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            hints |= typing.get_type_hints(alone, getattr(function, "__globals__", {}))
+        except Exception:  # noqa: BLE001  # resolving text can raise anything
+            continue
+    return hints
+
+
+# Errors by which functions report more than a failure: volstream's own about a file, and any function's to be
+# called later.
+
+
+class FileRejectedError(Exception):
+    """A file has no rows because of its content; retries cannot change that.
+
+    Args:
+        message: what is wrong, and what the user can do.
+        new_columns: DDL of columns that the file has and the result lacks, if that is the reason.
+    """
+
+    def __init__(self, message: str, new_columns: str | None = None) -> None:
+        super().__init__(message)
+        self.new_columns = new_columns
+
+    @property
+    def kind(self) -> FailureKind:
+        """The kind of the file's failure."""
+        return FailureKind.MALFORMED if self.new_columns is None else FailureKind.NEW_COLUMNS
+
+
+class RetryLater(Exception):  # noqa: N818  # it is not an error
+    """A function raises this to be called for the file again later, for example after a 429 or a 503 of a model's API.
+
+    The file waits without having failed, and keeps its ``retries``. After waiting for ``retry_later_max_seconds`` it fails.
+
+    Args:
+        reason: shown while the file waits.
+        after: minimum seconds until the next call.
+
+    Raises:
+        InvalidValueError: ``after`` is not a positive number.
+    """
+
+    #: Also set in a subclass that does not call ``__init__``.
+    after: float = 60.0
+
+    def __init__(self, reason: str = "", after: float = 60.0) -> None:
+        super().__init__(reason)
+        if not isinstance(after, int | float) or not 0 < after < float("inf"):
+            raise InvalidValueError(f"A function cannot be called again after {after!r} seconds.")
+        self.after = float(after)

@@ -1,0 +1,300 @@
+"""Rows of files that have types of their own: parquet, ORC, and the formats of plug-ins."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc
+import pyarrow.parquet as pq
+
+from volstream.base import plugins
+from volstream.base.definitions import FileFormat
+from volstream.base.model.units import format_size
+from volstream.base.plugins import Group
+from volstream.functions.loading.columns import ArrowColumn, Chunk, ReadTextColumn
+from volstream.functions.loading.content import Part, reading_as
+from volstream.functions.loading.options import LoadOptions
+from volstream.functions.loading.texts import Notation
+from volstream.functions.signature import FileRejectedError
+from volstream.functions.types.kinds import is_bytes, is_text
+
+# Dates and times that Spark wrote in its former calendar: Julian before 1582-10-15, Gregorian since.
+#
+# Before Spark 3 it wrote all files so, and since then those of its ``LEGACY`` modes; their metadata say it,
+# as Spark's own ``DataSourceUtils`` reads them. A date is the same day, month and year in both calendars, but
+# another number of days.
+
+_VERSION, _ZONE = "org.apache.spark.version", "org.apache.spark.timeZone"
+
+#: The days since 1970 from which on a number of days is added, and that number; from Spark's ``RebaseDateTime``.
+_SWITCHES = np.array(
+    [
+        *(-719164, -682945, -646420, -609895, -536845, -500320, -463795),
+        *(-390745, -354220, -317695, -244645, -208120, -171595, -141427),
+    ]
+)
+_ADDED = np.array([2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0])
+
+_DAY = 86_400_000_000
+
+#: 1900-01-01 in microseconds since 1970: earlier times depend on the writer's zone, too, which had its own calendar's offsets.
+_ZONED = -2_208_988_800_000_000
+
+
+def is_former(metadata: Mapping[str, str], *, int96: bool = False) -> bool:
+    """True if a file's metadata say that values of a column may be of the former calendar.
+
+    Args:
+        int96: the column has parquet's INT96, for which Spark has a mode of its own since 3.1.
+    """
+    version = metadata.get(_VERSION)
+    if version is None:
+        return False
+    before, mark = (("1.", "2.", "3.0."), "INT96") if int96 else (("1.", "2."), "DateTime")
+    return version.startswith(before) or f"org.apache.spark.legacy{mark}" in metadata
+
+
+def rebased(values: pa.Array, metadata: Mapping[str, str]) -> pa.Array:
+    """Returns values of a file of the former calendar in that of today.
+
+    Raises:
+        FileRejectedError: a value cannot be converted: a date within a nested value, or a time before 1900 whose writer was
+            not in UTC.
+    """
+    if pa.types.is_date32(values.type):
+        return _moved(values)
+    if pa.types.is_timestamp(values.type):
+        if metadata.get(_ZONE, "UTC") not in ("UTC", "Z", "GMT", "Etc/UTC") and _is_before(values, _ZONED):
+            raise _refusal("times before 1900 of a writer in another zone than UTC")
+        return _moved(values)
+    for leaf in _leaves(values):
+        if _is_before(leaf, int(_SWITCHES[-1]) * _day(leaf)):
+            raise _refusal("dates before 1582-10-15 inside of other values")
+    return values
+
+
+def _moved(values: pa.Array) -> pa.Array:
+    day = _day(values)
+    if not _is_before(values, int(_SWITCHES[-1]) * day):
+        return values
+    numbers = pc.fill_null(_numbers(values), 0).to_numpy(zero_copy_only=False)
+    at = np.searchsorted(_SWITCHES, numbers // day, side="right") - 1
+    added = np.where(numbers // day < _SWITCHES[-1], _ADDED[np.maximum(at, 0)], 0)
+    moved = pa.array((numbers + added * day).astype(numbers.dtype), mask=values.is_null().to_numpy(zero_copy_only=False))
+    return moved.cast(pa.timestamp("us") if day != 1 else values.type).cast(values.type)
+
+
+def _day(values: pa.Array) -> int:
+    """Returns a day in the unit of :func:`_numbers`."""
+    return 1 if pa.types.is_date32(values.type) else _DAY
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    """Returns dates as days, and times as microseconds."""
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(pa.int64())
+
+
+def _is_before(values: pa.Array, bound: int) -> bool:
+    least = pc.min(_numbers(values)).as_py()
+    return least is not None and least < bound
+
+
+def _leaves(values: pa.Array) -> Iterator[pa.Array]:
+    kind = values.type
+    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        yield values
+    elif pa.types.is_struct(kind):
+        for part in values.flatten():
+            yield from _leaves(part)
+    elif pa.types.is_map(kind):
+        yield from _leaves(values.keys)
+        yield from _leaves(values.items)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _leaves(values.flatten())
+
+
+def _refusal(what: str) -> FileRejectedError:
+    return FileRejectedError(
+        f"The file has {what}, in the calendar that Spark had before version 3. Read it with Spark, and write it again with "
+        "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite (spark.sql.avro...) set to CORRECTED."
+    )
+
+
+# Rows of parquet files, with the types that they have there.
+#
+# A few bytes can stand for gigabytes: of nulls, of one text that a dictionary repeats, of zeros that
+# compress. So batches are small by what they hold, and a file that expands too far is rejected.
+
+#: Rows in memory at a time, and about how many bytes of them.
+_ROWS, _BYTES = 10_000, 64 << 20
+
+#: The footer takes many times its size in memory, and each column some 10 KB: files of more are rejected.
+_MAX_FOOTER, MAX_COLUMNS = 32 << 20, 10_000
+
+#: Bytes at the end: the length of the footer, and four that all files have.
+_END = 8
+
+#: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
+WIDTH = 4
+
+
+def parquet_chunks(source: Part) -> Iterator[Chunk]:
+    """Yields the rows of a parquet file; first a chunk without rows, which shows the columns before anything is decoded.
+
+    Raises:
+        FileRejectedError: it is not such a file, or expands too far.
+    """
+    with reading_as("parquet"):
+        content = source.seekable()
+        size = content.seek(0, io.SEEK_END)
+        content.seek(max(0, size - _END))
+        if _MAX_FOOTER < int.from_bytes(content.read(4), "little") < size:
+            raise FileRejectedError(f"The footer of the file has more than {format_size(_MAX_FOOTER)}. Write larger row groups.")
+        footer = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
+        metadata, schema = footer.metadata, footer.schema_arrow
+        check_columns(metadata.num_columns)
+        if not metadata.num_rows:
+            return
+        source.expansion.check(claimed(metadata))
+        yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in schema])
+        opened = pq.ParquetFile(
+            content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
+        )
+        said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata.metadata or {}).items()}
+        old = {
+            column.path.partition(".")[0]
+            for column in map(metadata.schema.column, range(metadata.num_columns))
+            if is_former(said, int96=column.physical_type == "INT96")
+        }
+        seen = 0
+        for batch in opened.iter_batches(_rows(metadata), use_threads=False):
+            for part, size in _parts(batch):
+                seen += size
+                source.expansion.check(seen)
+                columns = [_as(values, field.type) for field, values in zip(schema, part.columns, strict=True)]
+                columns = [
+                    rebased(values, said) if name in old else values for name, values in zip(schema.names, columns, strict=True)
+                ]
+                yield Chunk(part.num_rows, [*map(ArrowColumn, schema.names, columns)])
+
+
+def check_columns(number: int) -> None:
+    """Raises FileRejectedError if a file has too many columns."""
+    if number > MAX_COLUMNS:
+        raise FileRejectedError(f"The file has {number:,} columns; the limit is {MAX_COLUMNS:,}.")
+
+
+def claimed(metadata: pq.FileMetaData) -> int:
+    """Returns how many bytes the values are, by the footer, without what dictionaries repeat."""
+    return sum(max(chunk.total_uncompressed_size, chunk.num_values * WIDTH) for chunk in _column_chunks(metadata))
+
+
+def _rows(metadata: pq.FileMetaData) -> int:
+    """Returns how many rows are read at a time."""
+    fitting: int = _BYTES * metadata.num_rows // max(1, claimed(metadata))
+    return max(1, min(_ROWS, fitting))
+
+
+def _repeating(metadata: pq.FileMetaData) -> list[str]:
+    """Returns the columns of texts or bytes that a dictionary may repeat: decoded at once, a batch of them has no limit."""
+    return sorted(
+        {
+            chunk.path_in_schema
+            for chunk in _column_chunks(metadata)
+            if chunk.physical_type == "BYTE_ARRAY"
+            and "." not in chunk.path_in_schema
+            and any("DICTIONARY" in encoding for encoding in chunk.encodings)
+        }
+    )
+
+
+def _column_chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yields the rows of a batch in parts of about :data:`_BYTES`, with the bytes that each has when it is decoded."""
+    sizes = pa.array([batch.nbytes // batch.num_rows] * batch.num_rows, pa.int64())
+    for values in batch.columns:
+        if isinstance(values, pa.DictionaryArray) and (is_text(kind := values.type.value_type) or is_bytes(kind)):
+            lengths = pc.take(pc.binary_length(values.dictionary).cast(pa.int64()), values.indices)
+            sizes = pc.add(sizes, pc.fill_null(lengths, 0))
+    sums: list[int] = pc.cumulative_sum(sizes).to_pylist()
+    begin, before = 0, 0
+    for end, size in enumerate(sums, start=1):
+        if size - before >= _BYTES or end == len(sums):
+            yield batch.slice(begin, end - begin), size - before
+            begin, before = end, size
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns values with the type of their column, which a dictionary may have replaced."""
+    if values.type == kind:
+        return values
+    decoded = values.dictionary_decode()
+    return decoded if decoded.type == kind else decoded.cast(kind)
+
+
+# Rows of ORC files, with the types that they have there.
+
+#: Rows that are passed on at a time.
+_ORC_ROWS = 10_000
+
+
+def orc_chunks(source: Part) -> Iterator[Chunk]:
+    """Yields the rows of an ORC file, stripe by stripe; first a chunk without rows, which shows the columns.
+
+    Raises:
+        FileRejectedError: it is not such a file, or expands too far.
+    """
+    with reading_as("orc"):
+        opened = pyarrow.orc.ORCFile(source.seekable())
+        check_columns(len(opened.schema))
+        # At least: the footer says no more.
+        source.expansion.check(opened.nrows * len(opened.schema) * WIDTH)
+        if not opened.nrows:
+            return
+        yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in opened.schema])
+        decoded = 0
+        for number in range(opened.nstripes):
+            stripe = opened.read_stripe(number)
+            decoded += stripe.nbytes
+            source.expansion.check(decoded)
+            for part in (stripe.slice(at, _ORC_ROWS) for at in range(0, stripe.num_rows, _ORC_ROWS)):
+                yield Chunk(part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)])
+
+
+# Rows of files in formats that plug-ins read.
+
+
+def plugin_chunks(source: Part, format_: FileFormat, options: LoadOptions) -> Iterator[Chunk]:
+    """Yields the rows of a file. Texts are read like those of csv files, other values have their types.
+
+    Raises:
+        FileRejectedError: no plug-in for the format is installed here, or it refuses the file.
+        DependencyError: the plug-in is broken.
+    """
+    if not plugins.has(Group.READERS, format_):
+        raise FileRejectedError(f"No package that reads {format_} files is installed where the file is read. Install it there.")
+    notation = Notation.of(options)
+    try:
+        for batch in plugins.call(Group.READERS, format_, source.seekable(), options.reader_options):
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            yield Chunk(
+                batch.num_rows,
+                [
+                    ReadTextColumn(name, values.cast(pa.string()), notation)
+                    if is_text(values.type)
+                    else ArrowColumn(name, values)
+                    for name, values in columns
+                ],
+            )
+    except ValueError as error:
+        raise FileRejectedError(f"The file cannot be read as {format_}: {error}") from None
