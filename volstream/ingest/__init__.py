@@ -22,8 +22,7 @@ from volstream.ingest.options import (
     RetryStatus,
     RowOperator,
 )
-from volstream.ingest.rows import Row
-from volstream.ingest.stream import BufferFullError, RealtimeStream, RowsNotSentError
+from volstream.ingest.stream import BufferFullError, RealtimeStream, Row, RowsNotSentError
 
 __all__ = [
     "BufferFullError",

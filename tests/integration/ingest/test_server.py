@@ -41,8 +41,7 @@ from volstream.base.config import Settings
 from volstream.base.model.names import Name
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.ingest import RealtimeOperation, RealtimeOptions, RowsNotSentError
-from volstream.ingest.remote import Client
-from volstream.ingest.wire import encoded, from_flight
+from volstream.ingest.remote import Client, encoded, from_flight
 from volstream.server.daemon.ingest import TOKEN, IngestServer
 from volstream.spark.session import SparkGateway
 

@@ -96,8 +96,7 @@ class Connectors:
             InvalidStateError: only Spark can create tables in the warehouse.
             DependencyError: the client is not installed.
         """
-        from volstream.ingest.sources.kafka.definition import create_topic_table
-        from volstream.ingest.sources.kafka.topic import TopicSource
+        from volstream.ingest.sources.kafka import TopicSource, create_topic_table
 
         parsed = Name.parse(name)
         existing = self._home.catalog.sources.resolve_existing(parsed, or_replace=False, if_not_exists=if_not_exists)
@@ -117,7 +116,7 @@ class Connectors:
             InvalidStateError: the source is not a topic, a daemon reads it, or it was re-created.
             BrokerError: the brokers cannot be reached.
         """
-        from volstream.ingest.sources.kafka.poll import read_to_end
+        from volstream.ingest.sources.kafka import read_to_end
 
         source = self._home.catalog.sources.get(Name.parse(name))
         if source.kind is not SourceType.KAFKA:

@@ -16,8 +16,8 @@ from volstream.base.model.names import Name, quote
 from volstream.base.model.work import groups
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.ingest.sources import tables, versions
-from volstream.ingest.sources.appender import Appender
-from volstream.ingest.sources.items import ITEM, columns_of, key_text, stored
+from volstream.ingest.sources.events import ITEM, columns_of, key_text, stored
+from volstream.ingest.sources.tables import Appender
 from volstream.jobs.home import Home
 from volstream.sql.text import literal
 from volstream.tables.delta import places

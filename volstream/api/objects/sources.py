@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
     from volstream.api.objects.uploads import UploadedTable
     from volstream.base.definitions.keywords import SourceChanges
     from volstream.ingest.local import LocalTables
-    from volstream.ingest.sources.appender import Appender
     from volstream.ingest.sources.events import EventStream
+    from volstream.ingest.sources.tables import Appender
 
 #: What a retention may be.
 Retention = Annotated[str | timedelta | None, "'30 days', a timedelta, or None to keep events for ever"]
@@ -101,7 +101,7 @@ class Sources(Collection[Source]):
         import pyarrow as pa
 
         from volstream.ingest.sources import tables, versions
-        from volstream.ingest.sources.items import columns_of, stored
+        from volstream.ingest.sources.events import columns_of, stored
 
         parsed = Name.parse(name)
         if not immutable and version is not None:
@@ -189,6 +189,6 @@ class Sources(Collection[Source]):
         return source
 
     def _appender(self, source: Source) -> Appender:
-        from volstream.ingest.sources.appender import Appender
+        from volstream.ingest.sources.tables import Appender
 
         return Appender(self._home, source.name, self._tables.table(source.name))

@@ -34,7 +34,7 @@ from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
 from volstream.changes.streams.source import SHORTHANDS, TableSource, check_property
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
-from volstream.ingest.ending import end
+from volstream.ingest.sources.tables import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import guarded, without_views
 from volstream.spark.session import OF_DELTA, TIME_ZONE, whole_plans

@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
-from volstream.base.definitions import Source, SourceType
+from volstream.base.definitions import Source, SourceKind, SourceType
+from volstream.base.log import get
 from volstream.base.model.names import Name, check_table
-from volstream.errors import AlreadyExistsError, InvalidStateError
-from volstream.ingest.ending import end
+from volstream.base.processes import new_owner
+from volstream.base.threads import Stop
+from volstream.catalog import Catalog
+from volstream.catalog.leases import of_source
+from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, ObjectInUseError, TailFullError
+from volstream.ingest.local import LocalTable, commit
+from volstream.jobs.home import Home
+from volstream.spark.errors import map_spark_errors
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta import direct, places
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import can_create, is_table
 from volstream.tables.delta.schema import PRIMARY_KEY
-
-if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+from volstream.tables.delta.writer import with_retries
+from volstream.tables.tails.writer import Flush
 
 #: Table properties that keep every version.
 KEPT = {"delta.logRetentionDuration": "interval 36500 days", "delta.deletedFileRetentionDuration": "interval 36500 days"}
@@ -96,3 +105,117 @@ def create(home: Home, source: Source, columns: pa.Schema) -> None:
         key = {} if source.primary_key is None else {PRIMARY_KEY: json.dumps([source.primary_key])}
         key |= KEPT if source.immutable else {}
         direct.create(location, columns, key, tracked=True)
+
+
+# Ends the filling of a table by volstream, before the table is dropped.
+
+#: Between two looks at whether the reader has ended.
+_LOOK_SECONDS = 0.1
+
+#: The reader sees within a second that its source is gone, and then ends what it does.
+_END_SECONDS = 30.0
+
+
+def end(catalog: Catalog, source: Source) -> None:
+    """Removes a source from the catalog, and waits until no process writes its table, which can then be deleted.
+
+    Raises:
+        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
+    """
+    for stream in catalog.streams.list():
+        if stream.source_kind is SourceKind.TABLE and stream.source_name == source.name:
+            raise ObjectInUseError(
+                f"The stream {stream.name} reads the table {source.name}.",
+                "Drop the stream, or the dynamic table that owns it, first.",
+            )
+    with catalog.database.transaction() as transaction:
+        catalog.sources.remove(transaction, source)
+    name, mine = of_source(source.id), new_owner()
+    waits = Stop()
+    for _ in range(int(_END_SECONDS / _LOOK_SECONDS)):
+        other = catalog.leases.acquire(name, mine, f"dropping source {source.name}", _END_SECONDS)
+        if other is None:
+            catalog.leases.release(name, mine)
+            catalog.tails.remove(source.name)
+            return
+        waits.wait(_LOOK_SECONDS)
+    raise ObjectInUseError(f"Source {source.name} is still being read.", f"Run DROP TABLE {source.name} again later.")
+
+
+# Deletes events that are older than their stream's retention.
+
+_ARRIVED = EVENT_COLUMNS.names[0]
+
+
+def expire(home: Home, source: Source) -> bool:
+    """Deletes committed events of a source that are too old; returns False, without Spark, if there are none.
+
+    Raises:
+        VolstreamError: they cannot be deleted now.
+    """
+    location = places.table_location(home.warehouse, source.name)
+    if source.retention_policy is None:
+        return False
+    limit = datetime.now(UTC) - timedelta(seconds=source.retention_policy)
+    table = OpenTable.newest(location)
+    arrived = None if table is None else table.bounds().get(_ARRIVED)
+    oldest = None if arrived is None else arrived.least
+    if not isinstance(oldest, datetime) or oldest >= limit:
+        return False
+    with map_spark_errors(), home.gateway.pooled() as session:
+        statement = f"DELETE FROM {table_at(location)} WHERE {_ARRIVED} < TIMESTAMP {literal(limit.isoformat())}"
+        with_retries(lambda: session.sql(statement).collect())
+    return True
+
+
+# Appends rows to the tail of a source's table; durable on return.
+
+_log = get("sources")
+
+#: Rows of one flush at most.
+_ROWS = 50_000
+
+
+@dataclass
+class _Sender:
+    """The numbering of flushes that come one after the other: those of two threads may arrive in any order."""
+
+    stream_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sequence: int = 0
+
+
+class Appender:
+    """Writes to one table. Thread-safe: what several threads append at once is written together."""
+
+    def __init__(self, home: Home, name: Name, table: LocalTable) -> None:
+        self._home = home
+        self._name = name
+        self._table = table
+        self._idle: list[_Sender] = []  # as many as there were threads at once: the tail keeps the number of each
+
+    def append(self, rows: pa.Table) -> None:
+        """Appends rows with their operations (``table.OPERATION``), in order. If many have arrived, commits them first.
+
+        Raises:
+            VolstreamError: they cannot be written. Some of more than 50,000 rows may have been.
+        """
+        try:
+            sender = self._idle.pop()
+        except IndexError:
+            sender = _Sender()
+        try:
+            for start in range(0, rows.num_rows, _ROWS):
+                sender.sequence += 1
+                self._append(Flush(sender.stream_id, sender.sequence, rows.slice(start, _ROWS)))
+        finally:
+            self._idle.append(sender)
+
+    def _append(self, flush: Flush) -> None:
+        try:
+            self._table.append([flush])
+            return
+        except TailFullError:
+            commit(self._home.catalog, self._name, self._table.location, lambda: self._home.gateway)
+        except DependencyError as error:  # what fails after the commit does not say that the rows have arrived
+            _log.info("append_repeated", table=str(self._name), cause=str(error))
+        self._table.append([flush])  # does nothing if they have

@@ -21,7 +21,7 @@ from volstream.base.privacy import certificate_of, check_token, resolve, secret_
 from volstream.base.threads import Stop
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
-from volstream.ingest.wire import COLUMNS, decoded, encoded, to_flight
+from volstream.ingest.remote import COLUMNS, decoded, encoded, to_flight
 from volstream.server.console.app import probes
 from volstream.server.console.server import HttpServer
 from volstream.server.daemon.families import counter, gauge

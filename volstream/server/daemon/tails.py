@@ -14,7 +14,7 @@ from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog.alerts import ConditionKind
 from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
 from volstream.ingest.local import commit
-from volstream.ingest.sources.retention import expire
+from volstream.ingest.sources.tables import expire
 from volstream.jobs.home import Home
 from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table

@@ -10,7 +10,7 @@ from tests.broker import Broker
 from tests.integration.conftest import Home
 from volstream.base.model.names import Name
 from volstream.errors import AlreadyExistsError, InvalidValueError
-from volstream.ingest.sources.kafka.ingestion import TopicIngestion
+from volstream.ingest.sources.kafka import TopicIngestion
 
 AMOUNTS = "SELECT CAST(get_json_object(event, '$.amount') AS INT) AS amount, CAST(key AS STRING) AS key FROM"
 

@@ -18,9 +18,8 @@ from volstream.base.threads import Stop
 from volstream.catalog.leases import of_commits, of_source
 from volstream.errors import AlreadyExistsError, FencedError, InvalidStateError, InvalidValueError, NotFoundError, TailFullError
 from volstream.files.kafka.client import TopicReader
-from volstream.ingest.sources.kafka import rows as of_messages
-from volstream.ingest.sources.kafka.ingestion import TopicIngestion
-from volstream.ingest.sources.kafka.topic import TopicSource
+from volstream.ingest.sources import kafka as of_messages
+from volstream.ingest.sources.kafka import TopicIngestion, TopicSource
 from volstream.tables.delta import places
 from volstream.tables.tails.tail import TailedTable
 from volstream.tables.tails.writer import MAX_ROWS, Flush, TailWriter

@@ -33,7 +33,7 @@ from volstream.errors import (
     NotFoundError,
     ObjectInUseError,
 )
-from volstream.ingest.sources.retention import expire
+from volstream.ingest.sources.tables import expire
 from volstream.server.daemon.tails import Committer
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import durable, places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from volstream.ingest.sources.items import stored
+from volstream.ingest.sources.events import stored
 
 
 def test_an_item_is_its_key_and_json_with_durations_as_in_iso_8601() -> None:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volstream.ingest.sources.kafka.rows import json_text, new_messages, rows
-from volstream.ingest.sources.kafka.topic import COLUMNS
+from volstream.ingest.sources.kafka import COLUMNS, json_text, new_messages, rows
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

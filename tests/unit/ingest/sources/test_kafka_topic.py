@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.ingest.sources.kafka.topic import TopicSource
+from volstream.ingest.sources.kafka import TopicSource
 
 SOURCE = TopicSource(("a:9092", "b.example:9093"), "t", {}, "json")
 
