@@ -35,7 +35,7 @@ from volstream.base.model.hints import HintSet, KeyHint
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.changes.directory import table
 from volstream.changes.directory.keeper import DirectoryKeeper
-from volstream.changes.directory.refresh import add_keys
+from volstream.changes.directory.reconcile import add_keys
 from volstream.changes.directory.writer import DirectoryWriter
 from volstream.spark.engine.owner import read_record
 

@@ -30,7 +30,7 @@ from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.hints import Hint, HintSet, ObjectHint
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
-from volstream.changes.directory.confirm import HEADS_AT_ONCE
+from volstream.changes.directory.reconcile import HEADS_AT_ONCE
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue

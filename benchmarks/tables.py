@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.report import Figures
 from volstream.api.session import Session
 from volstream.base.model.names import Name
-from volstream.changes.changelog import process
-from volstream.changes.changelog.base import Deduplication
-from volstream.changes.changelog.tracked import SnapshotDifference
+from volstream.changes.changelog import Deduplication, SnapshotDifference, changes_query
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
@@ -72,7 +70,7 @@ class Table:
         location = self.location(f"plain{self.size}")
         version = newest_version(location) or 0
         difference = SnapshotDifference(location, _COLUMNS, _COLUMNS, {})
-        text = process.read(difference, version, version, Deduplication.NET_CHANGES, compute_updates=True)
+        text = changes_query(difference, version, version, Deduplication.NET_CHANGES, compute_updates=True)
         return self.session.spark.sql(text).toArrow()
 
     def consume(self) -> object:

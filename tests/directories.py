@@ -15,10 +15,9 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
 from volstream.changes.directory import table
-from volstream.changes.directory.base import SIZES, FileSizes
-from volstream.changes.directory.difference import compare
 from volstream.changes.directory.snapshot import Snapshot
-from volstream.changes.directory.writer import DirectoryWriter
+from volstream.changes.directory.table import compare
+from volstream.changes.directory.writer import SIZES, DirectoryWriter, FileSizes
 
 #: Path and content of each file; None: it is gone.
 Files = Mapping[str, int | None]

@@ -241,7 +241,7 @@ class Session(Closeable):
             StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
         from volstream.api.statements import metastore
-        from volstream.changes.streams.changes import query
+        from volstream.changes.streams.read import query
         from volstream.spark.errors import as_sql_errors
         from volstream.tables.delta.places import is_table
         from volstream.tables.delta.writer import compile_if_large

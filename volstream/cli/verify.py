@@ -21,7 +21,7 @@ from volstream.errors import FilesFailedError, InterruptedByUserError, Volstream
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
-    from volstream.changes.directory.verify import ComparedDirectory
+    from volstream.changes.directory.reconcile import ComparedDirectory
     from volstream.jobs.progress import Observer
     from volstream.jobs.verify import Verification
 

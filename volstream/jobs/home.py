@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.base.definitions import Job
-    from volstream.changes.streams.consume import Consumer
-    from volstream.changes.streams.consumption import Consumption
+    from volstream.changes.streams.consume import Consumer, Consumption
     from volstream.changes.streams.read import StreamReader
     from volstream.jobs.residents import Residents
     from volstream.spark.session import SparkGateway
@@ -185,9 +184,9 @@ class Home(Closeable):
         """Opens a consumption of streams: this thread's transaction, or a separate one.
 
         Args:
-            again, timeout, job: see :class:`~volstream.changes.streams.consumption.Consumption`.
+            again, timeout, job: see :class:`~volstream.changes.streams.consume.Consumption`.
         """
-        from volstream.changes.streams.consumption import Consumption
+        from volstream.changes.streams.consume import Consumption
 
         if self.open_consumption is not None:
             yield self.open_consumption

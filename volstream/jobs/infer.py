@@ -14,7 +14,7 @@ from volstream.base.definitions import FileJob, FileJobSpec, Volume
 from volstream.base.model.paths import printable
 from volstream.base.model.text import cause, counted
 from volstream.base.model.work import FailureKind
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.files.volumes.access import store_of
 from volstream.functions.child import ChildWorker

@@ -18,7 +18,7 @@ from volstream.base.model.work import Batch, Failure, Plan, PlanKind
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidStateError
 from volstream.jobs import cutting, plan, sets, sizing
 from volstream.jobs.sizing import Limits

@@ -10,7 +10,7 @@ from volstream.base.model.paths import FileInfo, printable
 from volstream.base.model.text import counted
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidStateError
 from volstream.jobs.home import Home
 from volstream.jobs.services import JobServices

@@ -21,7 +21,7 @@ from volstream.catalog import Catalog
 from volstream.changes.directory import table
 from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.jobs import cutting, plan
 from volstream.jobs.cutting import PlanRow
 from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE

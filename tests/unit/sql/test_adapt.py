@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.changes.streams.source import SHORTHANDS
+from volstream.changes.streams.sources import SHORTHANDS
 from volstream.errors import InvalidValueError, SqlError
 from volstream.sql import adapt
 from volstream.sql.statement import SparkStatement

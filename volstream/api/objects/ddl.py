@@ -20,7 +20,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.text import nearest, to_json
 from volstream.base.model.units import local
 from volstream.changes.directory.table import COLUMNS
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError, SqlError
 from volstream.ops.inspection import details
 from volstream.sql.grammar import Statement, Text

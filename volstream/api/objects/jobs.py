@@ -617,7 +617,7 @@ class Jobs(Collection[Job]):
 
     def _list_first(self, volume: Volume, stop: Stop | None = None) -> None:
         """Lists a volume that was never listed."""
-        from volstream.changes.directory.foreground import refresh
+        from volstream.changes.directory.keeper import refresh
 
         if volume.last_listing is None:
             refresh(self._home.catalog, self._home.settings, volume, stop=stop)

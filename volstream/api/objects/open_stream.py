@@ -10,7 +10,7 @@ from volstream.api.statements import arrived, metastore
 from volstream.base.definitions import Stream
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
-from volstream.changes.changelog.base import quoted
+from volstream.changes.changelog import quoted
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import Views, bound_to
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.changes.streams.consumption import ConsumedBatch, Consumption
+    from volstream.changes.streams.consume import ConsumedBatch, Consumption
     from volstream.jobs.home import Home
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from volstream.base.definitions.keywords import VolumeKeywords
-    from volstream.changes.directory.foreground import RefreshResult
-    from volstream.changes.directory.verify import ComparedDirectory
+    from volstream.changes.directory.keeper import RefreshResult
+    from volstream.changes.directory.reconcile import ComparedDirectory
     from volstream.jobs.home import Home
 
 
@@ -120,7 +120,7 @@ class Volumes(Collection[Volume]):
             StorageError: the listing did not complete.
             NotFoundError: there is no such volume, or it was never listed.
         """
-        from volstream.changes.directory.verify import compared
+        from volstream.changes.directory.reconcile import compared
 
         return compared(self._home.catalog, self._home.settings, self.get(name), Stop() if stop is None else stop)
 
@@ -148,7 +148,7 @@ class Volumes(Collection[Volume]):
             InvalidValueError: the report is about something else, or lacks a field.
             InvalidStateError: the directory table is newer than the report, or a daemon keeps the volume and a report is given.
         """
-        from volstream.changes.directory.foreground import refresh
+        from volstream.changes.directory.keeper import refresh
 
         return refresh(
             self._home.catalog,

@@ -173,7 +173,7 @@ def _added(writers: Sequence[FileJob]) -> tuple[str, ...]:
 
 def _is_result(schema: Schema, added: Collection[str]) -> bool:
     """True if a table has nothing that the jobs which write it would not give it."""
-    from volstream.changes.streams.source import tracked
+    from volstream.changes.streams.sources import tracked
 
     others = {column.lower() for column in schema.columns}.difference(added)
     return not (others or tracked(schema) or schema.primary_key or schema.partitions)
@@ -181,7 +181,7 @@ def _is_result(schema: Schema, added: Collection[str]) -> bool:
 
 def _table(schema: Schema) -> dict[str, Any]:
     from volstream.api.pipelines.columns import columns_text
-    from volstream.changes.streams.source import tracked
+    from volstream.changes.streams.sources import tracked
     from volstream.tables.delta.commits import PROPERTIES as TRACKING
 
     properties = {

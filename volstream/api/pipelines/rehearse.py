@@ -159,7 +159,7 @@ def _copy_definitions(home: Home, scratch: Home) -> None:
 
 def _copy_table(home: Home, scratch: Home, name: Name) -> None:
     from volstream.api.statements import metastore
-    from volstream.changes.streams.source import tracked
+    from volstream.changes.streams.sources import tracked
     from volstream.tables.delta.opened import schema_at
 
     if home.catalog.streams.find(name) is not None:

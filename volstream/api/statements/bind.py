@@ -17,11 +17,10 @@ from volstream.api.statements.guards import check_not_hidden, is_temporary_view
 from volstream.api.statements.metastore import check_schema, is_taken, shares_schemas
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.paths import scheme_of
-from volstream.changes.changelog.base import Deduplication
+from volstream.changes.changelog import Deduplication
 from volstream.changes.directory import table as directory
-from volstream.changes.streams.changes import query
-from volstream.changes.streams.source import TableSource
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.read import query
+from volstream.changes.streams.sources import TableSource, VolumeSource
 from volstream.errors import InvalidValueError, SqlError
 from volstream.files.volumes.access import store_of
 from volstream.functions.schema import from_ddl
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.base.definitions import Stream
-    from volstream.changes.streams.consumption import Consumption
+    from volstream.changes.streams.consume import Consumption
     from volstream.changes.streams.read import Range
     from volstream.jobs.home import Home
 

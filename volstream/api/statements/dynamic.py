@@ -16,7 +16,7 @@ from volstream.api.statements import metastore
 from volstream.api.statements.bind import Binding
 from volstream.base.definitions import DynamicJob, SourceKind, Stream, StreamSpec
 from volstream.base.model.names import RESERVED_COLUMNS, Name, quote
-from volstream.changes.streams.source import tracked
+from volstream.changes.streams.sources import tracked
 from volstream.errors import InvalidStateError, SqlError, StreamSchemaChangedError
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import Views
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from volstream.changes.streams.consumption import Consumption
+    from volstream.changes.streams.consume import Consumption
     from volstream.changes.streams.read import Range
     from volstream.jobs.home import Home
     from volstream.jobs.lease import JobWatch

@@ -12,7 +12,7 @@ from volstream.base.definitions import LoadKeys, NewColumns, Volume
 from volstream.base.definitions.job import load_keys
 from volstream.base.model.paths import FileInfo, printable
 from volstream.changes.directory import table as directory
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.files.volumes.access import store_of
 from volstream.functions.loading.columns import inferred_of, with_rescued

@@ -13,7 +13,7 @@ from volstream.api.statements import metastore
 from volstream.base.definitions import DynamicJob, SourceKind, Stream
 from volstream.base.model.names import RESERVED_COLUMNS, Name
 from volstream.base.model.units import local
-from volstream.changes.streams.source import NEEDED, behind, tracked
+from volstream.changes.streams.sources import NEEDED, behind, tracked
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import Views, relation

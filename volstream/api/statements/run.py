@@ -32,7 +32,7 @@ from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.base.model.text import nearest
 from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
-from volstream.changes.streams.source import SHORTHANDS, TableSource, check_property
+from volstream.changes.streams.sources import SHORTHANDS, TableSource, check_property
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
 from volstream.ingest.sources.tables import end
 from volstream.spark.errors import as_sql_errors, map_spark_errors

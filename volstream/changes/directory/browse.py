@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.snapshot import Snapshot, existing_rows
+from volstream.changes.directory.table import PATH
 from volstream.tables.delta.native import DataFile
 
 #: The displayed attributes of a file.

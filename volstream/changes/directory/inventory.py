@@ -18,8 +18,8 @@ from volstream.base.config import Settings
 from volstream.base.definitions import Volume
 from volstream.base.model.paths import FileInfo, Finding, Selection, checked
 from volstream.catalog import Catalog
-from volstream.changes.directory.confirm import look
 from volstream.changes.directory.listing import Listing, spool
+from volstream.changes.directory.reconcile import look
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.storage import open_store, place_of_reports
 from volstream.files.storage.base import KeyOrdered, ObjectStore

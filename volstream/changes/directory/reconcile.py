@@ -10,32 +10,228 @@ from __future__ import annotations
 import tempfile
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volstream.base.config import Settings
 from volstream.base.definitions import Volume
 from volstream.base.log import get
 from volstream.base.model.hints import Rejection
-from volstream.base.model.paths import Selection, printable
-from volstream.base.model.work import Completeness, Refresh, RemovalLimit
-from volstream.base.threads import Closeable
+from volstream.base.model.paths import FileInfo, Selection, printable
+from volstream.base.model.work import Completeness, Refresh, RemovalLimit, groups
+from volstream.base.threads import Closeable, Stop, map_at_once
 from volstream.catalog import Catalog
 from volstream.changes.directory import table
-from volstream.changes.directory.confirm import Confirm, ConfirmReport, Observations
-from volstream.changes.directory.difference import differences
-from volstream.changes.directory.listing import Listing, list_to, listed_in
-from volstream.changes.directory.shards import ShardedListing
-from volstream.changes.directory.snapshot import Snapshot
-from volstream.changes.directory.table import DELETE, INSERT
+from volstream.changes.directory.listing import Listing, ShardedListing, list_to, listed_in
+from volstream.changes.directory.snapshot import Snapshot, existing_rows, old_images
+from volstream.changes.directory.table import DELETE, INSERT, PATH, UPDATE, compare, differences
 from volstream.changes.directory.writer import Counts, DirectoryWriter, RefreshChanges
-from volstream.errors import StorageError
-from volstream.files.storage.base import KeyOrdered, ObjectStore
-from volstream.files.volumes.access import job_emptying
+from volstream.errors import NotFoundError, StorageError
+from volstream.files.storage.base import PROBE, KeyOrdered, ObjectStore
+from volstream.files.volumes.access import job_emptying, store_of
 from volstream.tables.delta import places
+
+# Confirms the findings of a listing or a report when they are compared: both only make proposals.
+
+#: Concurrent requests to a store, which wait for the network, not for a processor.
+HEADS_AT_ONCE = 16
+
+#: New and changed files of a report that are looked at: as many requests as it takes to list 10^8 objects.
+MOST_LOOKS = 100_000
+
+#: Objects that were written so long before a report are in it: S3 may leave out what was written shortly before.
+_SETTLED = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Observations of the volume by this writer since the start of a listing.
+
+    Attributes:
+        keys: keys checked individually.
+        prefixes: prefixes listed.
+        unknown: an earlier process may have seen more, so the listing's findings are checked as well.
+    """
+
+    keys: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    unknown: bool = False
+
+    def covers(self, path: str) -> bool:
+        """True if the directory is newer than the listing for this path."""
+        return path in self.keys or path.startswith(self.prefixes)
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """Drops changes that the store, or a newer observation, contradicts.
+
+    Removes a row only if a check shows that its key no longer exists, or no longer belongs to the volume.
+
+    Attributes:
+        selection: the keys that belong to the volume.
+        failed: keys that could not be checked; their changes are dropped.
+    """
+
+    store: ObjectStore
+    selection: Selection
+    since: Observations = field(default_factory=Observations)
+    failed: dict[str, StorageError] = field(default_factory=dict)
+
+    def __call__(self, changes: pa.Table) -> pa.Table:
+        """Returns the confirmed changes. Raises StorageError if the store could not be reached at all."""
+        columns = [changes[name].to_pylist() for name in ("relative_path", "change", "etag", "size")]
+        rows = list(zip(*columns, strict=True))
+        newer = [self.since.covers(path) for path, *_ in rows]
+        asked = [
+            path
+            for (path, change, _, _), covered in zip(rows, newer, strict=True)
+            if not covered and ((change == DELETE and self.selection.accepts(path)) or self.since.unknown)
+        ]
+        if not asked and not any(newer):
+            return changes
+        now, failed = look(self.store, asked)
+        self.failed.update(failed)
+        holds = [
+            not covered
+            and row[0] not in failed
+            and (row[0] not in now or not self.selection.accepts(row[0]) or _agrees(now[row[0]], *row[1:]))
+            for row, covered in zip(rows, newer, strict=True)
+        ]
+        return changes.filter(pa.array(holds, pa.bool_()))
+
+
+@dataclass
+class ConfirmReport:
+    """Replaces the changes that a report proposes by what a look at the files finds, as far as that is necessary.
+
+    A report says nothing of what came after it. Rows of files that are newer than the report are left alone. A row is removed
+    only if a look finds no object, as after a listing. A row that was written after the report is looked at. Of other new and
+    changed files a number is looked at; beyond it they become as the report has them: that was true, and an event, the next
+    report, or the job that finds the file missing corrects it.
+
+    Attributes:
+        since: what this writer observed since the report was read, and rows that were removed since it was begun.
+        as_of: when the report was begun.
+        covers: prefix of all paths in the report.
+        looks: new and changed files that may still be looked at.
+        failed: as in :class:`Confirm`.
+    """
+
+    store: ObjectStore
+    selection: Selection
+    since: Observations
+    as_of: datetime
+    covers: str
+    looks: int = MOST_LOOKS
+    failed: dict[str, StorageError] = field(default_factory=dict)
+
+    def __call__(self, changes: pa.Table) -> pa.Table:
+        """Returns the confirmed changes.
+
+        Raises:
+            StorageError: the store could not be reached at all; the report does not cover all of the volume.
+        """
+        moment = pa.scalar(self.as_of, pa.timestamp("us", tz="UTC"))
+        columns = (
+            changes["relative_path"],
+            changes["change"],
+            pc.fill_null(pc.greater_equal(changes["old_last_modified_time"], moment), False),
+            pc.fill_null(pc.greater_equal(changes["old_refreshed_on"], moment), False),
+        )
+        asked, stays = [], []
+        for path, change, newer, rewritten in zip(*(column.to_pylist() for column in columns), strict=True):
+            accepted = self.selection.accepts(path)
+            left = accepted and (newer or self.since.covers(path))
+            ask = accepted and not left
+            if ask and change != DELETE and not rewritten:
+                ask = self.looks > 0
+                self.looks -= ask
+            asked.append(ask)
+            stays.append(not (ask or left))
+        looked_at = self._looked_at(changes.filter(pa.array(asked, pa.bool_())))
+        return pa.concat_tables([changes.filter(pa.array(stays, pa.bool_())), looked_at])
+
+    def _looked_at(self, proposed: pa.Table) -> pa.Table:
+        """Returns the differences between the rows of proposed changes and the files as they are now."""
+        now, failed = look(self.store, proposed["relative_path"].to_pylist())
+        self.failed.update(failed)
+        files = [file for file in now.values() if file is not None]
+        for file in files:
+            if not file.relative_path.startswith(self.covers) and file.last_modified_time < self.as_of - _SETTLED:
+                raise StorageError(
+                    f"The report lacks {self.store.url(file.relative_path)}, although the file is older, and has only keys below "
+                    f"{self.store.url(self.covers)}.",
+                    "Give a report of an inventory whose filter includes all of the volume. Nothing was changed.",
+                )
+        known = existing_rows(old_images(proposed))
+        checked = pc.is_in(known["relative_path"], value_set=pa.array(list(now), pa.string()))
+        return compare(table.rows(files, self.store.url), known.filter(checked))
+
+
+def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
+    """Returns the current file at each key, or None; and the keys that cannot be checked while others can.
+
+    Raises:
+        StorageError, StorageDeniedError: no key can be checked.
+    """
+    listed = list(keys)
+
+    def head(key: str) -> FileInfo | StorageError | None:
+        try:
+            return store.head(key)
+        except StorageError as error:
+            return error
+
+    seen: dict[str, FileInfo | None] = {}
+    failed: dict[str, StorageError] = {}
+    for key, answer in zip(listed, map_at_once(head, listed, HEADS_AT_ONCE), strict=True):
+        if isinstance(answer, StorageError):
+            failed[key] = answer
+        else:
+            seen[key] = answer
+    if failed and not seen:
+        store.head(PROBE)  # raises if the problem is the store or the credentials, not the keys
+    return seen, failed
+
+
+def _agrees(now: FileInfo | None, change: str, etag: str, size: int) -> bool:
+    if now is None or change == DELETE:
+        return now is None and change == DELETE
+    return (now.etag, now.size) == (etag, size)
+
+
+# Checks single keys and compares them with their rows.
+
+
+def add_keys(
+    changes: RefreshChanges, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str], at_once: int
+) -> Mapping[str, StorageError]:
+    """Adds the differences between ``keys`` and the directory's rows for them to a refresh.
+
+    Args:
+        at_once: number of keys checked and compared together, which bounds memory use.
+
+    Returns:
+        The keys that cannot be checked while others can; their rows stay unchanged.
+
+    Raises:
+        StorageError, StorageDeniedError: no key can be checked.
+    """
+    failed: dict[str, StorageError] = {}
+    for some in groups(keys, at_once):
+        seen, odd = look(store, some)
+        failed.update(odd)
+        files = [info for info in seen.values() if info is not None]
+        changes.add(compare(table.rows(files, store.url), snapshot.find(list(seen))))
+    return failed
+
 
 _log = get("directory")
 
@@ -318,3 +514,78 @@ class Removals(Closeable):
 def _contents(rows: pa.Table, etag: str, size: str) -> Iterator[int]:
     """Yields hashes that identify contents."""
     return map(hash, zip(rows[etag].to_pylist(), rows[size].to_pylist(), strict=True))
+
+
+# Compares a volume's directory with the files that the volume has, and changes nothing.
+
+#: Files named in a report.
+_EXAMPLES = 20
+
+
+class Difference(StrEnum):
+    """``MISSING``: the directory lacks the file. ``CHANGED``: it has another version. ``GONE``: there is no such file."""
+
+    MISSING = "missing"
+    CHANGED = "changed"
+    GONE = "gone"
+
+
+_DIFFERENCES = {INSERT: Difference.MISSING, UPDATE: Difference.CHANGED, DELETE: Difference.GONE}
+
+
+@dataclass(frozen=True)
+class ComparedDirectory:
+    """What was found.
+
+    Attributes:
+        files, bytes: of the volume.
+        wrong: number of files with each difference; only those that there are.
+        examples: some of these files, with their differences.
+        late: how many of these are so recent that their events may still be under way.
+        unusable: names that cannot be rows, and files still being written; they were not compared.
+    """
+
+    files: int
+    bytes: int
+    wrong: Mapping[Difference, int]
+    examples: Sequence[tuple[str, Difference]]
+    late: int
+    unusable: int
+
+    @property
+    def count(self) -> int:
+        """Number of files that are wrong in the directory."""
+        return sum(self.wrong.values())
+
+
+def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -> ComparedDirectory:
+    """Lists a volume and compares the directory with the listing. What a daemon commits meanwhile is no difference.
+
+    Raises:
+        NotFoundError: the volume was never listed.
+        StorageError: the listing failed, or files that it lacks could not be checked.
+        InterruptedByUserError: stopped.
+    """
+    store = store_of(volume, catalog, settings)
+    wrong, examples, late = Counter[Difference](), list[tuple[str, Difference]](), 0
+    with places.staged(settings.warehouse_path, "verify") as folder:
+        listing = list_subtrees(
+            folder, store, [""], volume.selection, settle_seconds=settings.settle_seconds, wait=stop.wait, stopped=stop.__bool__
+        )
+        snapshot = Snapshot.open(table.location(settings.warehouse_path, volume.id), volume.id)
+        if snapshot is None:
+            raise NotFoundError(f"The volume {volume.name} was never listed.", f"Run: volstream refresh {volume.name}")
+        confirm = Confirm(store, volume.selection, Observations(unknown=True))
+        began = pa.scalar(datetime.fromtimestamp(listing.began, UTC), pa.timestamp("us", tz="UTC"))
+        for difference in differences(listed_in(folder), snapshot.at()):
+            newer = pc.fill_null(pc.greater_equal(difference["old_refreshed_on"], began), False)
+            found = confirm(difference.filter(pc.invert(newer)))
+            kinds = [_DIFFERENCES[change] for change in found["change"].to_pylist()]
+            wrong.update(kinds)
+            late += late_in(found, listing.began)
+            if len(examples) < _EXAMPLES:
+                paths = found[PATH].slice(0, _EXAMPLES).to_pylist()
+                examples += list(zip(paths, kinds, strict=False))[: _EXAMPLES - len(examples)]
+    return ComparedDirectory(
+        listing.files, listing.bytes, dict(sorted(wrong.items())), sorted(examples), late, listing.finding_count
+    )

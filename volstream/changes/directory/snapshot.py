@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from volstream.base.threads import map_at_once
 from volstream.changes.directory import table
-from volstream.changes.directory.ordered import PATH
-from volstream.changes.directory.table import DELETE, INSERT
+from volstream.changes.directory.table import DELETE, INSERT, PATH
 from volstream.errors import DependencyError, InvalidStateError
 from volstream.sql.text import literal
 from volstream.tables.delta.native import DataFile, View

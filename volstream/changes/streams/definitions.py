@@ -11,8 +11,7 @@ from volstream.base.model.names import RESERVED_COLUMNS, Name
 from volstream.base.model.text import like
 from volstream.base.model.units import in_utc
 from volstream.catalog import Catalog
-from volstream.changes.streams.source import ChangeSource, TableSource, source_of, tracked
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import ChangeSource, TableSource, VolumeSource, source_of, tracked
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.files.volumes.access import job_emptying_shared
 from volstream.tables.delta import places

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.changes.directory import table
-from volstream.changes.directory.difference import same_content
-from volstream.changes.directory.ordered import PATH, aligned, one_table
 from volstream.changes.directory.snapshot import Snapshot, first_of_each, last_of_each, old_images
-from volstream.changes.directory.table import DELETE, INSERT
+from volstream.changes.directory.table import DELETE, INSERT, PATH, aligned, one_table, same_content
 
 #: Maximum number of changed rows handled in memory: a hundred megabytes.
 FEW = 250_000

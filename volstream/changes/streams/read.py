@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from volstream.base.definitions import SourceKind, Stream, StreamMode
+from volstream.base.model.names import Name
 from volstream.base.model.work import Plan
 from volstream.catalog import Catalog
-from volstream.changes.changelog import process
-from volstream.changes.changelog.base import CHANGE_TYPE, NO_TIME, OLD_KINDS, Deduplication, quoted, struct_of
+from volstream.changes.changelog import (
+    CHANGE_TYPE,
+    NO_TIME,
+    OLD_KINDS,
+    Changelog,
+    Deduplication,
+    appended_rows_query,
+    changes_query,
+    net_changes_query,
+    quoted,
+    struct_of,
+    without_repeated,
+)
 from volstream.changes.directory import table
-from volstream.changes.streams.source import ChangeSource, images, source_of
-from volstream.errors import StreamStaleError
+from volstream.changes.streams.definitions import check_tracked, identifying
+from volstream.changes.streams.sources import ChangeSource, TableSource, VolumeSource, images, source_of, tracked
+from volstream.errors import InvalidValueError, NotFoundError, StreamStaleError
 from volstream.spark.frames import Views, relation
 from volstream.spark.jvm.command import compile_in
 from volstream.sql.text import literal
+from volstream.tables.delta import places
+from volstream.tables.delta.opened import schema_at
+from volstream.tables.delta.schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,7 +105,7 @@ class Range:
             some = new and not self.empty
             return f"SELECT {columns} FROM {self.source.rows(self.to_version)}{'' if some else ' LIMIT 0'}"
         changelog = images(self.source, self.first, self.to_version)
-        changes = process.read(changelog, self.first, self.to_version, Deduplication.NONE, compute_updates=False)
+        changes = changes_query(changelog, self.first, self.to_version, Deduplication.NONE, compute_updates=False)
         old = ", ".join(map(literal, OLD_KINDS))
         return f"SELECT {columns} FROM ({changes}) WHERE {CHANGE_TYPE} {'NOT ' if new else ''}IN ({old})"
 
@@ -104,7 +120,7 @@ class Range:
             return present(self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time)
         changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
         # Unless something identifies rows, a changelog reports only inserted rows.
-        shape = process.net if changelog.row_id and not self.append_only else process.appended
+        shape = net_changes_query if changelog.row_id and not self.append_only else appended_rows_query
         return shape(changelog, self.first, self.to_version)
 
 
@@ -198,7 +214,7 @@ class StreamReader:
         changes = covered.changes()
         content = source.content(covered.to_version) if both and not covered.is_snapshot else None
         if content is not None:
-            changes = process.without_repeated(changes, content)
+            changes = without_repeated(changes, content)
         return stream_rows(changes, columns, view, both_images=both)
 
     def unlisted(self, session: SparkSession) -> DataFrame:
@@ -277,7 +293,7 @@ _NO_VERSION = "CAST(NULL AS BIGINT)"
 
 
 def present(rows: str, columns: Sequence[str], row_version: str, row_time: str = NO_TIME) -> str:
-    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changes.changelog.process.net`.
+    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changes.changelog.net`.
 
     Args:
         rows: a relation.
@@ -332,3 +348,91 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
 
 def _entry(change_type: str, image: str, version: str, time: str) -> str:
     return f"named_struct('change_type', '{change_type}', 'image', {image}, 'version', {version}, 'time', {time})"
+
+
+# ``session.changes`` and ``CHANGES FROM``: changes of tables and directories, in the format of Spark's
+# ``read.changes``.
+
+
+def query(
+    catalog: Catalog,
+    warehouse: str,
+    of: Name,
+    first: int | datetime,
+    last: int | datetime | None,
+    mode: str,
+    *,
+    compute_updates: bool,
+    identity: Sequence[str] = (),
+    directory: bool = False,
+) -> str:
+    """Returns SQL for the changes between two versions or times, both included. Raises as :meth:`volstream.Session.changes`.
+
+    Args:
+        identity: columns that identify a row; empty: Delta's row ids identify rows.
+        directory: ``of`` is the name of a volume, whose directory table is used.
+    """
+    deduplication = next((option for option in Deduplication if option.lower() == mode.lower()), None)
+    if deduplication is None:
+        allowed = ", ".join(option.value for option in Deduplication)
+        raise InvalidValueError(f"deduplicationMode cannot be {mode!r}.", f"Choose one of {allowed}.")
+    source: VolumeSource | TableSource
+    if directory:
+        if identity:
+            raise InvalidValueError("The rows of a directory are files, identified by path: no other identity is possible.")
+        source, what = VolumeSource(catalog, warehouse, catalog.volumes.get(of).id), f"directory of volume {of}"
+    else:
+        source, what = TableSource(of, places.table_location(warehouse, of), warehouse), f"table {of}"
+    head = source.head()
+    if head is None:
+        raise NotFoundError(f"There is no {what}.")
+    if isinstance(first, datetime):
+        first = _from(source, what, first)
+    elif first != head[0] + 1:  # after the newest version, the range is empty
+        first = source.resolve(what, first, None)
+    if isinstance(last, datetime):
+        last = source.resolve(what, None, last)
+    else:
+        last = head[0] if last is None else source.resolve(what, last, None)
+    empty = last == head[0] < first
+    if empty:
+        first = last
+    if last < first:
+        raise InvalidValueError(f"The range ends at version {last}, before it begins at version {first}.")
+    changelog: Changelog
+    if isinstance(source, VolumeSource):
+        changelog = source.changelog(first, last)
+    else:
+        schema = _tracked(source, first, last)
+        keyed = replace(source, key=tuple(schema.ids_of(identifying(of, schema, identity))))
+        changelog = keyed.every_change(first, last, net=deduplication is Deduplication.NET_CHANGES)
+    text = changes_query(changelog, first, last, deduplication, compute_updates=compute_updates)
+    return f"SELECT * FROM ({text}) LIMIT 0" if empty else text
+
+
+def _tracked(source: TableSource, first: int, last: int) -> Schema:
+    """Returns the columns at the last version.
+
+    Raises:
+        InvalidStateError: the table's changes are not tracked.
+        InvalidValueError: changes are tracked now, but were not at one of the versions.
+    """
+    after, now = schema_at(source.location, last), schema_at(source.location)
+    assert after is not None, "the version is in the log"
+    check_tracked(source.name, now or after)
+    if not all(schema is not None and tracked(schema) for schema in (schema_at(source.location, first), after)):
+        since = source.tracked_since(min(first, last))
+        raise InvalidValueError(
+            f"The changes of table {source.name} have been tracked since version {since}.",
+            f"Give FROM VERSION {since}, or a later one.",
+        )
+    return after
+
+
+def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:
+    """Returns the first version at or after a time. Raises InvalidValueError if that is in the future or before the history."""
+    at = source.resolve(what, None, moment)
+    try:
+        return source.resolve(what, None, moment - timedelta(microseconds=1)) + 1
+    except InvalidValueError:  # the history begins at this time
+        return at

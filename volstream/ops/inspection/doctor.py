@@ -25,7 +25,7 @@ from volstream.base.model.work import Check, CheckState
 from volstream.base.processes import host_of
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
 from volstream.files.providers.base import Access

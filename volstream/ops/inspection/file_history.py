@@ -17,7 +17,7 @@ from volstream.base.model.paths import did_you_mean, is_utf8, printable
 from volstream.base.model.work import FailureState, PlanKind
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import DELETE, INSERT, UPDATE, WROTE
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import NotFoundError
 from volstream.files.volumes.access import store_of
 from volstream.files.volumes.definitions import jobs_on

@@ -9,7 +9,7 @@ from volstream.base.model.paths import printable
 from volstream.base.model.text import counted
 
 if TYPE_CHECKING:
-    from volstream.changes.directory.verify import ComparedDirectory
+    from volstream.changes.directory.reconcile import ComparedDirectory
     from volstream.jobs.verify import Verification
 
 

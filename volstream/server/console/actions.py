@@ -13,7 +13,7 @@ from volstream.api.session import Session
 from volstream.base.log import get
 from volstream.base.model.text import counted
 from volstream.base.model.work import ActionState, AuditEntry, PlanKind, PlanState
-from volstream.changes.directory.foreground import RefreshResult
+from volstream.changes.directory.keeper import RefreshResult
 from volstream.errors import InvalidValueError, in_brief
 from volstream.jobs.conditions import check_where
 from volstream.jobs.lease import RunReport

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from volstream.base.model.names import Name
 from volstream.base.model.paths import media_type, printable
 from volstream.base.model.units import format_size
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError, VolstreamError
 from volstream.files.volumes.access import store_of
 from volstream.jobs.home import Home

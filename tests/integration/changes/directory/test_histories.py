@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.directories import Directory
-from volstream.changes.directory.base import FileSizes
+from volstream.changes.directory.writer import FileSizes
 from volstream.changes.streams import net_files
 
 PATHS = [f"{letter}/{number}" for letter in "abü" for number in range(6)]

@@ -20,13 +20,12 @@ from volstream.base.model.paths import FileInfo, Selection
 from volstream.catalog import Catalog
 from volstream.changes.directory import inventory as inventories
 from volstream.changes.directory import table
-from volstream.changes.directory.confirm import ConfirmReport, Observations
-from volstream.changes.directory.difference import compare
 from volstream.changes.directory.inventory import Inventory, check_newer, check_report, list_report
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import listed_in
-from volstream.changes.directory.reconcile import ReconcileResult
+from volstream.changes.directory.reconcile import ConfirmReport, Observations, ReconcileResult
 from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.directory.table import compare
 from volstream.errors import InterruptedByUserError, InvalidStateError, InvalidValueError, NotFoundError, StorageError
 from volstream.files.storage.inventory import Manifest
 from volstream.files.storage.memory import MemoryStore

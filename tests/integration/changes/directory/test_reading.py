@@ -11,7 +11,7 @@ import pytest
 
 from tests.directories import rows
 from tests.integration.conftest import Home, Place
-from volstream.changes.directory.difference import compare
+from volstream.changes.directory.table import compare
 from volstream.changes.directory.writer import DirectoryWriter
 from volstream.spark.jvm.command import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
 from volstream.tables.delta.opened import OpenTable

@@ -14,9 +14,8 @@ from tests.ordered import Bucket
 from tests.storm.power import Power
 from tests.storm.preload import Preload
 from volstream.base.model.paths import Selection
-from volstream.changes.directory import shards
-from volstream.changes.directory.listing import listed_in
-from volstream.changes.directory.shards import ShardedListing
+from volstream.changes.directory import listing
+from volstream.changes.directory.listing import ShardedListing, listed_in
 from volstream.errors import InterruptedByUserError, StorageError
 
 ALL = Selection(ignores=())
@@ -24,8 +23,8 @@ ALL = Selection(ignores=())
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_GROUP_ROWS", 10)
-    monkeypatch.setattr(shards, "_FILE_ROWS", 20)
+    monkeypatch.setattr(listing, "_GROUP_ROWS", 10)
+    monkeypatch.setattr(listing, "_FILE_ROWS", 20)
 
 
 def listing_of(folder: Path, bucket: Bucket, prefix: str = "", selection: Selection = ALL, **options: Any) -> ShardedListing:
@@ -97,7 +96,7 @@ def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path, monkeypatch
     listing = listing_of(tmp_path / "l", Bucket(["x"]), "", Selection(patterns=("x",))).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
     interrupted()
-    monkeypatch.setattr(shards, "_STALE_SECONDS", -1.0)
+    monkeypatch.setattr(listing, "_STALE_SECONDS", -1.0)
     listing = listing_of(tmp_path / "l", Bucket(["x"])).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
 

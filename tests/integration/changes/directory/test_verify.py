@@ -60,7 +60,7 @@ def test_what_is_refreshed_during_the_listing_is_no_difference(shell: Shell) -> 
             session.volumes.refresh("v")
             return opened(root, volume_id)
 
-        with patch("volstream.changes.directory.verify.Snapshot.open", after_a_refresh):
+        with patch("volstream.changes.directory.reconcile.Snapshot.open", after_a_refresh):
             assert session.volumes.verify("v").wrong == {}
 
 

@@ -18,7 +18,7 @@ from tests.directories import Directory, Files
 from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
 from volstream.catalog.refreshes import Refreshes
-from volstream.changes.directory.base import FileSizes
+from volstream.changes.directory.writer import FileSizes
 from volstream.errors import FencedError, InvalidStateError, NotFoundError
 
 
@@ -295,7 +295,7 @@ def test_a_sweep_removes_only_old_leftovers_of_crashes(directory: Directory) -> 
 def _inserted(files: Files) -> pa.Table:
     from tests.directories import rows
     from volstream.changes.directory import table
-    from volstream.changes.directory.difference import compare
+    from volstream.changes.directory.table import compare
 
     return compare(rows(files), table.FILES.empty_table())
 

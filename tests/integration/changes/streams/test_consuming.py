@@ -15,8 +15,7 @@ from tests.integration.conftest import Home, Place
 from tests.interrupts import interrupted
 from volstream.api.objects.open_stream import StreamBatch
 from volstream.base.model.work import BatchState, app_id
-from volstream.changes.streams.consume import Consumer
-from volstream.changes.streams.consumption import Consumption
+from volstream.changes.streams.consume import Consumer, Consumption
 from volstream.errors import (
     FencedError,
     InvalidStateError,
@@ -195,7 +194,7 @@ def test_a_transaction_whose_second_statement_fails_is_rolled_forward(filled: Ho
 def test_a_stream_that_only_the_failed_statement_of_a_transaction_read_is_not_consumed(filled: Home, crashes: bool) -> None:
     filled.sql("CREATE TABLE v$ (id INT); CREATE TABLE t2$ (id INT) TBLPROPERTIES ('change_tracking' = 'true')")
     filled.sql("CREATE STREAM s2$ ON TABLE t2$; INSERT INTO t2$ VALUES (7)")
-    undo = "volstream.changes.streams.consumption.Consumption._undo"
+    undo = "volstream.changes.streams.consume.Consumption._undo"
     fails: AbstractContextManager[object] = interrupted("call", undo) if crashes else pytest.raises(SqlError)
     with fails, filled.session.transaction():
         filled.sql("INSERT INTO u$ SELECT id, name FROM s$")

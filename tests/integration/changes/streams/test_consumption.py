@@ -11,8 +11,7 @@ import pytest
 from tests import objects
 from tests.waiting import eventually
 from volstream.catalog import Catalog
-from volstream.changes.streams.consume import Consumer
-from volstream.changes.streams.consumption import Consumption
+from volstream.changes.streams.consume import Consumer, Consumption
 from volstream.changes.streams.read import StreamReader
 from volstream.errors import StreamBusyError
 from volstream.tables.delta.writer import DeltaWriter

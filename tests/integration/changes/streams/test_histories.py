@@ -12,11 +12,9 @@ import pytest
 
 from tests.integration.conftest import Home
 from volstream.base.model.names import Name
-from volstream.changes.changelog import process
-from volstream.changes.changelog.base import Changelog, Deduplication
-from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChanges
+from volstream.changes.changelog import Changelog, Deduplication, SnapshotDifference, TrackedChanges, changes_query
 from volstream.changes.streams.read import Range
-from volstream.changes.streams.source import TableSource
+from volstream.changes.streams.sources import TableSource
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.opened import newest_version
 
@@ -208,6 +206,6 @@ def test_random_histories_agree_with_a_model(home: Home, seed: int, vectors: boo
 
 def net_of(home: Home, log: Changelog, first: int, last: int) -> list[tuple[str, Values]]:
     names = {"insert": "INSERT", "delete": "DELETE", "update_preimage": "UPDATE_BEFORE", "update_postimage": "UPDATE_AFTER"}
-    sql = process.read(log, first + 1, last, Deduplication.NET_CHANGES, compute_updates=True)
+    sql = changes_query(log, first + 1, last, Deduplication.NET_CHANGES, compute_updates=True)
     found = [(names[row["_change_type"]], (row["h"], row["id"], row["v"])) for row in home.session.spark.sql(sql).collect()]
     return sorted(found)

@@ -12,7 +12,7 @@ from tests.integration.conftest import Place
 from volstream.base.definitions import StreamMode
 from volstream.changes.directory.table import location
 from volstream.changes.streams import net_files
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidValueError
 
 Change = tuple[str, str, int, int]

@@ -15,9 +15,8 @@ from deltalake import DeltaTable
 from tests.integration.conftest import Home, home_in
 from volstream.base import config
 from volstream.base.model.names import Name
-from volstream.changes.changelog import process
-from volstream.changes.changelog.tracked import SnapshotDifference, TrackedChanges
-from volstream.changes.streams.source import TableSource
+from volstream.changes.changelog import SnapshotDifference, TrackedChanges, net_changes_query
+from volstream.changes.streams.sources import TableSource
 from volstream.errors import DependencyError
 from volstream.server.daemon.housekeeping import clean
 from volstream.spark.session import SparkGateway
@@ -75,7 +74,7 @@ def test_changed_files_show_the_same_changes_as_whole_versions(home: Home, shape
     for first, last in [(begin + 1, end) for end in ends] + [(ends[at] + 1, ends[-1]) for at in (0, 2, 4, 5)]:
         whole = SnapshotDifference(location, columns, columns, {})
         shown = "old.data, new.data, if(old IS NULL, NULL, old.wrote), if(new IS NULL, NULL, new.wrote)"
-        queries = (f"SELECT {shown} FROM ({process.net(one, first, last)})" for one in (tracked, whole))
+        queries = (f"SELECT {shown} FROM ({net_changes_query(one, first, last)})" for one in (tracked, whole))
         found, expected = (sorted(map(repr, home.session.spark.sql(query).collect())) for query in queries)
         assert found == expected, (first, last)
         assert expected or last - first < 3

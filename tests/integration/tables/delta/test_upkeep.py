@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from volstream.base.definitions import SourceKind
-from volstream.changes.streams.source import behind
+from volstream.changes.streams.sources import behind
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import commits, datafile, direct, history, upkeep
 from volstream.tables.delta.datafile import FinishedFile

@@ -21,8 +21,8 @@ from volstream.base.model.hints import HintSet, Rejection
 from volstream.base.model.names import Name
 from volstream.base.model.paths import FileInfo
 from volstream.changes.directory import table
-from volstream.changes.directory.confirm import Confirm, Observations
-from volstream.changes.directory.difference import compare
+from volstream.changes.directory.reconcile import Confirm, Observations
+from volstream.changes.directory.table import compare
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
 from volstream.files.storage.memory import MemoryStore

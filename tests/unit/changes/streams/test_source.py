@@ -6,7 +6,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from volstream.base.model.names import Name
-from volstream.changes.streams.source import TableSource
+from volstream.changes.streams.sources import TableSource
 
 
 def test_changes_right_behind_a_log_that_was_cleaned_up_are_no_longer_kept(tmp_path: Path) -> None:

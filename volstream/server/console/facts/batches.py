@@ -15,9 +15,8 @@ from volstream.base.processes import host_of
 from volstream.catalog.failures import ANY
 from volstream.catalog.reports import Attempt
 from volstream.changes.directory import browse
-from volstream.changes.directory.ordered import PATH
 from volstream.changes.directory.snapshot import first_of_each, last_of_each
-from volstream.changes.directory.table import DELETE, INSERT
+from volstream.changes.directory.table import DELETE, INSERT, PATH
 from volstream.errors import NotFoundError, VolstreamError
 from volstream.jobs.home import Home
 from volstream.ops.inspection import details

@@ -13,7 +13,7 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.refreshes import RejectedMessage
 from volstream.changes.directory import browse
 from volstream.changes.directory.snapshot import Snapshot
-from volstream.changes.streams.volume_source import VolumeSource
+from volstream.changes.streams.sources import VolumeSource
 from volstream.files.volumes.definitions import jobs_on
 from volstream.jobs.home import Home
 from volstream.ops.inspection import details
