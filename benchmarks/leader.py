@@ -34,13 +34,13 @@ from volstream.catalog.consumptions import Consumptions
 from volstream.changes.streams.consume import Consumer
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
-from volstream.jobs import attempt, ledger, plan, stager
-from volstream.jobs.ahead import LookAhead
-from volstream.jobs.attempt import BatchExecutor
-from volstream.jobs.planner import Planner
-from volstream.jobs.results import ResultTables
-from volstream.jobs.staged import Staged
-from volstream.jobs.staging import REPLY, replied
+from volstream.jobs.batches import attempt, ledger, stager
+from volstream.jobs.batches.attempt import BatchExecutor, LookAhead
+from volstream.jobs.batches.results import ResultTables
+from volstream.jobs.batches.staged import Staged
+from volstream.jobs.batches.staging import REPLY, replied
+from volstream.jobs.plans import plan
+from volstream.jobs.plans.planner import Planner
 from volstream.spark.frames import batches
 from volstream.tables.delta import places
 

@@ -40,12 +40,12 @@ from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.changes.directory import table
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import of_job
-from volstream.jobs import cutting, plan
-from volstream.jobs.results import ResultTables, changes_of
-from volstream.jobs.sizing import Limits
-from volstream.jobs.staged import Staged
-from volstream.jobs.stager import target_of_rows
-from volstream.jobs.staging import replied
+from volstream.jobs.batches.results import ResultTables, changes_of
+from volstream.jobs.batches.staged import Staged
+from volstream.jobs.batches.stager import target_of_rows
+from volstream.jobs.batches.staging import replied
+from volstream.jobs.plans import cutting, plan
+from volstream.jobs.plans.cutting import Limits
 from volstream.spark.engine.owner import read_record
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct, places

@@ -29,8 +29,8 @@ from volstream.errors import VolstreamError
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.jobs.conditions import check_where
-from volstream.jobs.schedule import check_cron, next_due
+from volstream.jobs.rules.conditions import check_where
+from volstream.jobs.runs.schedule import check_cron, next_due
 from volstream.sql import adapt, dialects, grammar, incremental
 from volstream.sql.changes import changes_of, time_of
 from volstream.sql.statement import SparkStatement

@@ -24,7 +24,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import QueueType, Volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import DependencyError
-from volstream.jobs.lease import RunReport
+from volstream.jobs.runs.lease import RunReport
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import health
 from volstream.spark.engine.client import attach

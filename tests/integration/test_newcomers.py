@@ -18,8 +18,8 @@ from volstream.base.model.work import PlanState, Target
 from volstream.catalog import Catalog, tables
 from volstream.cli.main import run
 from volstream.functions.printing import CapturedOutput, Line
-from volstream.jobs import logs
-from volstream.jobs.stores import LOGS
+from volstream.jobs.batches import logs
+from volstream.jobs.batches.ledger import LOGS
 
 
 @pytest.mark.parametrize(

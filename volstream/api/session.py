@@ -23,7 +23,7 @@ from volstream.base.model.units import in_utc
 from volstream.base.threads import Closeable
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.functions.source import check_not_imported
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.ops import openlineage
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ class Session(Closeable):
         Raises:
             As :meth:`~volstream.api.objects.jobs.Jobs.load` and :meth:`~volstream.api.objects.jobs.Jobs.run`.
         """
-        from volstream.jobs.load import default_name
+        from volstream.jobs.rules.load import default_name
 
         job = default_name(name)
         self.jobs.load(job, volume, name, **({"on_change": True} | options if not {*NO_SCHEDULE} & options.keys() else options))

@@ -16,8 +16,7 @@ from volstream.cli.output import Output
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
-    from volstream.jobs.comparison import Comparison, CostPercentiles
-    from volstream.jobs.differences import Differences, Percentiles
+    from volstream.jobs.proof.compare import Comparison, CostPercentiles, Differences, Percentiles
 
 
 @click.command("compare")

@@ -128,7 +128,7 @@ def status_command(session: Session, output: Output, everything: bool) -> None:
 
 def _older_code(session: Session, number: int) -> list[str]:
     """Returns which jobs have rows made by older code, of few jobs: for one whose code has changed, its table is read."""
-    from volstream.jobs.version import may_have_older
+    from volstream.jobs.rules.version import may_have_older
 
     home = session.home
     if number > _FEW_JOBS or "://" in home.warehouse:
@@ -138,7 +138,7 @@ def _older_code(session: Session, number: int) -> list[str]:
     for job in jobs:
         with suppress(VolstreamError):  # another line says what is wrong
             if may_have_older(home.catalog, home.settings, job):
-                from volstream.jobs.code import older, said_of_code  # they import Arrow
+                from volstream.jobs.rules.code import older, said_of_code  # they import Arrow
 
                 found = older(home, job)
                 said = None if found is None else said_of_code(job, found)

@@ -24,9 +24,9 @@ from volstream.errors import FilesFailedError, InterruptedByUserError
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
-    from volstream.jobs.lease import RunReport
-    from volstream.jobs.logs import LogLine
-    from volstream.jobs.preview import Preview
+    from volstream.jobs.batches.logs import LogLine
+    from volstream.jobs.runs.lease import RunReport
+    from volstream.jobs.runs.run import Preview
 
 
 @click.command("create-job")

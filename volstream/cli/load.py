@@ -28,7 +28,7 @@ def load_command(
     session: Session, output: Output, volume: str, into: str, name: str | None, given: dict[str, Any], **existing: Any
 ) -> None:
     """Load the files of VOLUME, csv, json, parquet, avro or orc, as rows of a table, and keep the table up to date."""
-    from volstream.jobs.load import default_name  # late: reads schemas with Arrow
+    from volstream.jobs.rules.load import default_name  # late: reads schemas with Arrow
     from volstream.ops.inspection import details
 
     name = name or default_name(into)

@@ -204,7 +204,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
-    from volstream.jobs.lease import runs_of
+    from volstream.jobs.runs.lease import runs_of
     from volstream.ops.inspection import details
     from volstream.ops.inspection.status import job_status
 

@@ -10,7 +10,7 @@ from volstream.base.model.units import format_size
 from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.options import interactive
 from volstream.cli.output import Output
-from volstream.jobs.progress import Observer, Progress
+from volstream.jobs.runs.lease import Observer, Progress
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from volstream.errors import FilesFailedError, InterruptedByUserError, Volstream
 if TYPE_CHECKING:
     from volstream.api.session import Session
     from volstream.changes.directory.reconcile import ComparedDirectory
-    from volstream.jobs.progress import Observer
-    from volstream.jobs.verify import Verification
+    from volstream.jobs.proof.verify import Verification
+    from volstream.jobs.runs.lease import Observer
 
 
 #: What the first interrupt is answered with.

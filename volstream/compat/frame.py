@@ -12,7 +12,7 @@ from volstream.base.model.text import like
 from volstream.compat.leaf import Leaf
 from volstream.compat.writer import Writer
 from volstream.errors import InvalidValueError, in_brief
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.session import whole_plans
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from volstream.base.model.names import Name
 from volstream.errors import NotFoundError
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.spark.frames import Views, bound_to, unique_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from volstream.spark.errors import as_sql_errors
 if TYPE_CHECKING:
     from pyspark.sql.connect.readwriter import DataFrameReader
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

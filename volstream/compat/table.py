@@ -14,7 +14,7 @@ from volstream.base.model.names import Name
 from volstream.compat.frame import DataFrame
 from volstream.compat.leaf import consume
 from volstream.errors import InvalidValueError
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import quote_column

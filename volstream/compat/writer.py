@@ -10,7 +10,7 @@ from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.changes.streams.consume import is_unused
 from volstream.compat.leaf import Leaf, consume
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import type_of

@@ -22,7 +22,7 @@ from volstream.tables.tails.tail import tail_exists
 from volstream.tables.tails.writer import Flush, TailWriter, commit_tail
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
     from volstream.spark.session import SparkGateway
 
 _log = get("ingest")

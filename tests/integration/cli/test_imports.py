@@ -33,7 +33,7 @@ def test_helps_and_wrong_usage_import_nothing_large() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["volstream.ops.inspection.status", "volstream.jobs.run", "volstream.changes.directory.keeper"]
+    "module", ["volstream.ops.inspection.status", "volstream.jobs.runs.run", "volstream.changes.directory.keeper"]
 )
 def test_looking_whether_there_is_something_to_do_imports_no_spark_and_no_parser(module: str) -> None:
     assert imported(f"import sys, {module}").isdisjoint({"pandas", "pyspark", "sqlglot", "starlette"})

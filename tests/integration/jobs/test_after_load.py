@@ -85,7 +85,7 @@ def test_a_volume_may_be_emptied_and_refreshed_without_a_question(place: Place) 
 @pytest.mark.parametrize(
     ("after_load", "point"),
     [
-        pytest.param("delete", "volstream.jobs.outputs._set_aside", marks=pytest.mark.long),
+        pytest.param("delete", "volstream.jobs.batches.outputs._set_aside", marks=pytest.mark.long),
         ("archive:.done", "volstream.files.storage.local.LocalStore.move"),
         pytest.param("delete", "volstream.files.storage.local.LocalStore.move", marks=pytest.mark.long),
     ],
@@ -139,7 +139,7 @@ def test_an_attempt_that_is_not_committed_takes_nothing_and_a_killed_run_is_fini
     assert there(place) == {"a.csv": "n\n1\n"}
     place.put("b.csv", "n\n2\n")
     place.refresh()
-    with meanwhile("call", "volstream.jobs.outputs._take", die), pytest.raises(EngineLostError):
+    with meanwhile("call", "volstream.jobs.batches.outputs._take", die), pytest.raises(EngineLostError):
         place.run()
     place.run()
     place.refresh()

@@ -17,8 +17,8 @@ from tests.waiting import eventually
 from volstream.base.model.work import BatchState
 from volstream.base.threads import Stop
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
-from volstream.jobs import plan
-from volstream.jobs.progress import Progress
+from volstream.jobs.plans import plan
+from volstream.jobs.runs.lease import Progress
 from volstream.spark.frames import batches
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_a_batch_of_which_outcomes_are_missing_is_not_committed_but_repeated(
         yield pa.concat_tables(batches(frame)).slice(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr("volstream.jobs.staged.batches", without_first)
+        patch.setattr("volstream.jobs.batches.staged.batches", without_first)
         with pytest.raises(VolstreamError, match="has 3 files, but 2 outcomes were staged"):
             place.run()
     assert place.table("_file_path") == []
@@ -110,7 +110,7 @@ def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, li
     def die() -> None:
         raise EngineLostError("The Spark engine was lost.")
 
-    with meanwhile("call", "volstream.jobs.attempt.BatchExecutor._judged", die), pytest.raises(EngineLostError):
+    with meanwhile("call", "volstream.jobs.batches.attempt.BatchExecutor._judged", die), pytest.raises(EngineLostError):
         place.run()
     assert bounds(place) == [(1, None, "f", 6)]
     place.session.jobs.alter("j", **limit)

@@ -36,7 +36,7 @@ _CODES = {"job.py": "v1", "other.py": "v2", "more.py": "v3"}
 
 #: Functions whose first call is a step of a run; the others are the points at which tests kill processes.
 _FUNCTIONS = {
-    "begun": "volstream.jobs.stream_run.StreamRun.go",
+    "begun": "volstream.jobs.runs.run.StreamRun.go",
     "advance": "volstream.catalog.consumptions.Consumptions.advance",
     "postpone": "volstream.catalog.failures.Failures.postpone",
     "begin": "volstream.catalog.consumptions.Consumptions.begin",

@@ -21,8 +21,8 @@ from volstream.base.definitions import FileJob, OnMove
 from volstream.base.model.names import Name
 from volstream.catalog.reports import CodeVersion
 from volstream.errors import VolstreamError
-from volstream.jobs.code import prune, stale_paths
-from volstream.jobs.stores import LEDGER
+from volstream.jobs.batches.ledger import LEDGER
+from volstream.jobs.rules.code import prune, stale_paths
 from volstream.ops.backup.make import make
 from volstream.ops.backup.restore import restore
 from volstream.ops.inspection import details
@@ -287,7 +287,7 @@ def test_a_batch_costs_no_statement_for_its_version(place: Place) -> None:
 def test_code_of_forgotten_batches_is_kept_while_a_version_of_the_table_has_their_rows(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("volstream.jobs.code._MANY_FORGOTTEN", 1)
+    monkeypatch.setattr("volstream.jobs.rules.code._MANY_FORGOTTEN", 1)
     home = place.session.home
     for name in "abc":
         place.put(name, name)

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.conftest import Place
 from volstream.base.definitions import JobState
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError, NotFoundError
-from volstream.jobs.differences import Example
+from volstream.jobs.proof.compare import Example
 
 #: One row per line: fails on files that begin with "bad".
 LINES = """

@@ -24,9 +24,9 @@ from volstream.files.providers.base import Access, Keys
 from volstream.functions.file import File
 from volstream.functions.finding import find
 from volstream.functions.trial import try_function
-from volstream.jobs.progress import Progress
-from volstream.jobs.staged import Staged
-from volstream.jobs.stager import target_of_rows, work_on
+from volstream.jobs.batches.staged import Staged
+from volstream.jobs.batches.stager import target_of_rows, work_on
+from volstream.jobs.runs.lease import Progress
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import table_location

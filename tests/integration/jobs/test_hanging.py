@@ -14,8 +14,8 @@ from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base.definitions import JobState
 from volstream.errors import FencedError, VolstreamError
-from volstream.jobs import ahead
-from volstream.jobs.lease import RunReport
+from volstream.jobs.batches import attempt
+from volstream.jobs.runs.lease import RunReport
 
 HANGING = """
 import pathlib, time
@@ -54,7 +54,7 @@ class Hanging:
 
 @pytest.fixture
 def hanging(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
-    monkeypatch.setattr(ahead, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(attempt, "LOOK_SECONDS", 0.1)
     latch = tmp_path / "latch"
     latch.touch()
     place.put("a.txt", "fine")

@@ -15,8 +15,9 @@ from volstream.base.definitions import QueueType
 from volstream.catalog.consumptions import Consumptions
 from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.functions.output import STAGING
-from volstream.jobs import outputs, verify_outputs
-from volstream.jobs.verify import Problem
+from volstream.jobs.batches import outputs
+from volstream.jobs.proof import verify
+from volstream.jobs.proof.verify import Problem
 
 #: Writes a file's text in capitals below ``up/``, to the path that the first line names or else to its own.
 UPPER = """
@@ -49,7 +50,7 @@ class Target:
 
     def give_up(self) -> None:
         """Runs the job until its new outputs have their paths, and loses the engine there."""
-        with meanwhile("return", "volstream.jobs.outputs.JobOutputs.publish", die), pytest.raises(EngineLostError):
+        with meanwhile("return", "volstream.jobs.batches.outputs.JobOutputs.publish", die), pytest.raises(EngineLostError):
             self.place.run()
 
     @property
@@ -514,7 +515,7 @@ def test_outputs_that_others_removed_or_changed_are_found_and_made_again(target:
     target.run()
     jobs, folder = target.place.session.jobs, target.folder / "up"
     right = jobs.verify("j", outputs=True)
-    assert (right.is_right, right.outputs) == (True, verify_outputs.ComparedOutputs(4, set(), 0, []))
+    assert (right.is_right, right.outputs) == (True, verify.ComparedOutputs(4, set(), 0, []))
     (folder / "a").unlink()
     (folder / "b").write_text("mine")
     (folder / "e").write_text("not an output")
@@ -522,7 +523,7 @@ def test_outputs_that_others_removed_or_changed_are_found_and_made_again(target:
     found = jobs.verify("j", outputs=True)
     assert dict(found.wrong) == {Problem.OUTPUT: 2}
     assert sorted(found.examples) == [("a", Problem.OUTPUT), ("b", Problem.OUTPUT)]
-    assert found.outputs == verify_outputs.ComparedOutputs(4, {"a", "b"}, 1, ["up/e"])
+    assert found.outputs == verify.ComparedOutputs(4, {"a", "b"}, 1, ["up/e"])
     assert jobs.verify("j").is_right  # rows alone
     assert jobs.verify("j", outputs=True, fix=True).fixed == 2
     (folder / "e").unlink()

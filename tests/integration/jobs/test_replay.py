@@ -8,8 +8,8 @@ from tests.integration.conftest import COUNT, Place
 from volstream.base.model.work import Load, PlanKind
 from volstream.base.threads import Stop
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.jobs.preview import Preview
-from volstream.jobs.progress import Progress
+from volstream.jobs.runs.lease import Progress
+from volstream.jobs.runs.run import Preview
 from volstream.tables.delta import places
 
 NEGATIVE = "def f(file):\n    return {'n': -len(file.read_text())}\n"

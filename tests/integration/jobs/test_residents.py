@@ -12,7 +12,7 @@ import pytest
 from tests.integration.conftest import Place
 from tests.waiting import eventually
 from volstream.errors import InterruptedByUserError
-from volstream.jobs.residents import ResidentDiedError, Residents
+from volstream.jobs.batches.residents import ResidentDiedError, Residents
 from volstream.spark.session import SparkGateway
 
 #: Returns its process, or a negative number where Spark called it.

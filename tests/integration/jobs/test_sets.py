@@ -14,7 +14,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.errors import InvalidValueError
 from volstream.functions.file import FileSet
-from volstream.jobs.sets import SHORTHANDS
+from volstream.jobs.plans.sets import SHORTHANDS
 from volstream.ops.inspection.file_history import tell
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import status

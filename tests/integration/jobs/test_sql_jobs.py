@@ -21,8 +21,8 @@ from volstream.errors import (
     SqlError,
     StreamBusyError,
 )
-from volstream.jobs import lease
-from volstream.jobs.progress import Progress
+from volstream.jobs.runs import lease
+from volstream.jobs.runs.lease import Progress
 
 COPY = "INSERT INTO u$ SELECT id, name FROM s$ WHERE __change_type = 'INSERT'"
 

@@ -20,10 +20,10 @@ from volstream.base.definitions import FileJob, OnMove
 from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
 from volstream.errors import InvalidStateError, StorageError, StreamStaleError
-from volstream.jobs.home import Home
-from volstream.jobs.running import Run
-from volstream.jobs.stores import LEDGER
-from volstream.jobs.verify import Problem
+from volstream.home import Home
+from volstream.jobs.batches.ledger import LEDGER
+from volstream.jobs.proof.verify import Problem
+from volstream.jobs.runs.run import Run
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.status import status
 from volstream.server.daemon.jobs import Scheduler
@@ -269,7 +269,7 @@ def test_a_verification_that_fails_is_told_until_one_succeeds(verified: Verified
     [job] = home.catalog.jobs.list()
     proof, failing = (partial(home.catalog.conditions.cause, kind, job.id) for kind in (ConditionKind.PROOF, ConditionKind.JOB))
     with monkeypatch.context() as patched, scheduled(home, verified):
-        patched.setattr("volstream.jobs.verify_run.compared", away)
+        patched.setattr("volstream.jobs.runs.run.compared", away)
         eventually(lambda: proof() == "could not be compared with the files: The store is away.", 30)
         eventually(lambda: failing() is None, 30)
         assert proof() is not None

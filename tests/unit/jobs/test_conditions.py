@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from volstream.errors import InvalidValueError
-from volstream.jobs.conditions import _check_complete
+from volstream.jobs.rules.conditions import _check_complete
 
 
 @pytest.mark.parametrize(

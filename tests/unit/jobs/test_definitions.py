@@ -31,9 +31,9 @@ from volstream.errors import (
     StreamBusyError,
 )
 from volstream.functions.schema import InferredColumns, from_ddl
-from volstream.jobs.definitions import alter_job, create_job, drop_job, set_paused
-from volstream.jobs.home import Home
-from volstream.jobs.infer import Infer
+from volstream.home import Home
+from volstream.jobs.rules.columns import Infer
+from volstream.jobs.rules.definitions import alter_job, create_job, drop_job, set_paused
 
 J, V, T = Name.parse("j"), Name.parse("v"), Name.parse("t")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.jobs.differences import OTHERS, CodeOutcome, Comparer, Differences, ErrorGroup, Example, Percentiles, Row
+from volstream.jobs.proof.compare import OTHERS, CodeOutcome, Comparer, Differences, ErrorGroup, Example, Percentiles, Row
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.datetimes(),

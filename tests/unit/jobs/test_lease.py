@@ -12,7 +12,7 @@ from volstream.base.definitions import FileJob
 from volstream.catalog import Catalog
 from volstream.catalog.alerts import ConditionKind
 from volstream.errors import EngineLostError, FencedError, SqlError, StreamBusyError, VolstreamError
-from volstream.jobs.lease import NOTHING, clear, held, lease, runs_of
+from volstream.jobs.runs.lease import NOTHING, clear, held, lease, runs_of
 from volstream.ops.inspection.runs import outcome
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from volstream.functions.printing import CapturedOutput, Line
-from volstream.jobs import logs
-from volstream.jobs.stores import LOGS
+from volstream.jobs.batches import logs
+from volstream.jobs.batches.ledger import LOGS
 
 MIB = 1 << 20
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)

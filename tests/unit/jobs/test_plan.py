@@ -22,10 +22,9 @@ from volstream.changes.directory import table
 from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.sources import VolumeSource
-from volstream.jobs import cutting, plan
-from volstream.jobs.cutting import PlanRow
-from volstream.jobs.plan import INSERT, MOVE, REMOVE, REPLACE
-from volstream.jobs.sizing import Limits
+from volstream.jobs.plans import cutting, plan
+from volstream.jobs.plans.cutting import Limits, PlanRow
+from volstream.jobs.plans.plan import INSERT, MOVE, REMOVE, REPLACE
 from volstream.tables.delta import places
 
 ROWS = st.lists(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from volstream.base.model.work import FailureKind
 from volstream.base.threads import Backoff
-from volstream.jobs.failing import RetryPolicy
+from volstream.jobs.batches.attempt import RetryPolicy
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 POLICY = RetryPolicy(3, Backoff(10, 60), 3600)

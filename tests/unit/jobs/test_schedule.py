@@ -9,7 +9,7 @@ import pytest
 
 from volstream.base.definitions import Trigger, TriggerKind
 from volstream.errors import InvalidValueError
-from volstream.jobs.schedule import check_cron, next_due
+from volstream.jobs.runs.schedule import check_cron, next_due
 
 BERLIN = ZoneInfo("Europe/Berlin")
 CREATED = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)

@@ -13,9 +13,9 @@ import pytest
 
 from volstream.functions.outcomes import outcome_schema
 from volstream.functions.schema import PROVENANCE, from_ddl
-from volstream.jobs import staged as staged_module
-from volstream.jobs.staged import Staged, Totals
-from volstream.jobs.staging import RowsTarget, replied
+from volstream.jobs.batches import staged as staged_module
+from volstream.jobs.batches.staged import Staged, Totals
+from volstream.jobs.batches.staging import RowsTarget, replied
 
 RESULT = from_ddl("n BIGINT")
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

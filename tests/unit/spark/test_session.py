@@ -109,7 +109,7 @@ def test_sessions_on_a_remote_server_bring_our_code(server: Server, tmp_path: Pa
     [(name, content)] = first.items()
     assert name.startswith("pyfiles/volstream-")
     (tmp_path / "code.zip").write_bytes(content)
-    code = "import volstream.jobs.staging as it; print(it.__file__)"
+    code = "import volstream.jobs.batches.staging as it; print(it.__file__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], env={"PYTHONPATH": f"{tmp_path}/code.zip"}, capture_output=True, text=True
     )

@@ -15,7 +15,7 @@ from volstream.api.objects.jobs import Jobs
 from volstream.api.objects.sources import Sources
 from volstream.api.objects.streams import Streams
 from volstream.api.objects.volumes import Volumes
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 
 class Objects:

@@ -14,7 +14,7 @@ from volstream.catalog.definitions import Definitions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
 

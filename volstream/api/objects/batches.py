@@ -14,7 +14,7 @@ from volstream.errors import InvalidStateError, NotFoundError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

@@ -14,7 +14,7 @@ from volstream.files.volumes.access import policies
 
 if TYPE_CHECKING:
     from volstream.base.definitions.keywords import ConnectionKeywords
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

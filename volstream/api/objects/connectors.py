@@ -11,7 +11,7 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 if TYPE_CHECKING:  # imported where it is used: commands that only read definitions need none of it
     from volstream.api.objects.uploads import UploadedTable

@@ -17,7 +17,7 @@ from volstream.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
     from volstream.base.definitions.keywords import DynamicTableKeywords
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked
@@ -53,8 +53,8 @@ class DynamicTables(Collection[DynamicJob]):
             AlreadyExistsError: the name is taken.
         """
         from volstream.api.statements import dynamic
-        from volstream.jobs.definitions import create_job
-        from volstream.jobs.lease import held
+        from volstream.jobs.rules.definitions import create_job
+        from volstream.jobs.runs.lease import held
         from volstream.tables.delta import places
         from volstream.tables.delta.places import is_table
 

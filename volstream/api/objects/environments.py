@@ -9,7 +9,7 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.arguments import checked
 from volstream.errors import NotFoundError, ObjectInUseError
 from volstream.functions.environments import EnvironmentStore, MadeEnvironment
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 
 @dataclass(frozen=True)

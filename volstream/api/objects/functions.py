@@ -12,7 +12,7 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

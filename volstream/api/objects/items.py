@@ -15,10 +15,10 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name, quote
 from volstream.base.model.work import groups
 from volstream.errors import InvalidStateError, InvalidValueError
+from volstream.home import Home
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.events import ITEM, columns_of, key_text, stored
 from volstream.ingest.sources.tables import Appender
-from volstream.jobs.home import Home
 from volstream.sql.text import literal
 from volstream.tables.delta import places
 from volstream.tables.tails.lookup import Lookup

@@ -37,16 +37,14 @@ if TYPE_CHECKING:
     from volstream.base.definitions.keywords import JobChanges, JobKeywords, LoadKeywords
     from volstream.functions.schema import InferredColumns
     from volstream.functions.source import FunctionSource
-    from volstream.jobs.code import CodeCounts
-    from volstream.jobs.comparison import Comparison, ComparisonObserver
-    from volstream.jobs.home import Home
-    from volstream.jobs.lease import Runner, RunReport
-    from volstream.jobs.logs import LogLine
-    from volstream.jobs.preview import Preview
-    from volstream.jobs.progress import Observer
-    from volstream.jobs.run import FileRunner
-    from volstream.jobs.services import JobServices
-    from volstream.jobs.verify import Verification
+    from volstream.home import Home
+    from volstream.jobs.batches.logs import LogLine
+    from volstream.jobs.proof.compare import Comparison, ComparisonObserver
+    from volstream.jobs.proof.verify import Verification
+    from volstream.jobs.rules.code import CodeCounts
+    from volstream.jobs.runs.lease import Observer, Runner, RunReport
+    from volstream.jobs.runs.run import FileRunner, Preview
+    from volstream.jobs.runs.services import JobServices
 
 #: A misspelt path is compared with so many failures.
 _MAX_SIMILAR = 1000
@@ -67,7 +65,7 @@ class Jobs(Collection[Job]):
 
     def file_runner(self, job: FileJob) -> FileRunner:
         """Returns the runner of a file job."""
-        from volstream.jobs.run import FileRunner
+        from volstream.jobs.runs.run import FileRunner
 
         return FileRunner(self.services, job)
 
@@ -83,7 +81,7 @@ class Jobs(Collection[Job]):
     @property
     def services(self) -> JobServices:
         """Services shared by the runs of file jobs."""
-        from volstream.jobs.services import JobServices
+        from volstream.jobs.runs.services import JobServices
 
         return JobServices(self._home)
 
@@ -125,8 +123,8 @@ class Jobs(Collection[Job]):
             SqlError: the statement is wrong.
         """
         from volstream.functions.pickled import function_attributes
-        from volstream.jobs.definitions import create_job
-        from volstream.jobs.sample import check_not_appended
+        from volstream.jobs.rules.columns import check_not_appended
+        from volstream.jobs.rules.definitions import create_job
         from volstream.tables.delta.places import reached
 
         values = read(FileJobSpec, options)
@@ -211,7 +209,7 @@ class Jobs(Collection[Job]):
         """
         from volstream.functions.loading.columns import with_rescued
         from volstream.functions.loading.options import INFERRED, LOADED, LOADER, LoadOptions
-        from volstream.jobs.load_columns import first_columns
+        from volstream.jobs.rules.columns import first_columns
         from volstream.tables.delta.places import reached
 
         values = read(FileJobOptions, read(LoadKeys, options))
@@ -254,7 +252,7 @@ class Jobs(Collection[Job]):
             InvalidValueError: an option is invalid, or does not apply to the job. Otherwise as :meth:`create`.
         """
         from volstream.functions.pickled import function_attributes
-        from volstream.jobs.definitions import alter_job
+        from volstream.jobs.rules.definitions import alter_job
 
         values = read(FileJobSpec, changes)
         if function is not None:
@@ -289,9 +287,9 @@ class Jobs(Collection[Job]):
 
     def drop_of_any_kind(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
         """See :meth:`drop`; also drops the job of a dynamic table, whose table the caller drops."""
-        from volstream.jobs.definitions import drop_job
-        from volstream.jobs.outputs import remove_outputs_of
-        from volstream.jobs.stores import STORES
+        from volstream.jobs.batches.ledger import STORES
+        from volstream.jobs.batches.outputs import remove_outputs_of
+        from volstream.jobs.rules.definitions import drop_job
         from volstream.tables.delta import places
 
         if not force:
@@ -314,8 +312,8 @@ class Jobs(Collection[Job]):
         Raises:
             InvalidStateError: the job runs a statement.
         """
-        from volstream.jobs import logs
-        from volstream.jobs.stores import LOGS
+        from volstream.jobs.batches import logs
+        from volstream.jobs.batches.ledger import LOGS
         from volstream.tables.delta.places import reached
 
         location = LOGS.of(self._home.warehouse, self._of_files(name).id)
@@ -328,13 +326,13 @@ class Jobs(Collection[Job]):
 
         Raises NotFoundError.
         """
-        from volstream.jobs.definitions import set_paused
+        from volstream.jobs.rules.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=True)
 
     def resume(self, name: str) -> Job:
         """Resumes a paused job; does nothing to another one. Raises NotFoundError."""
-        from volstream.jobs.definitions import set_paused
+        from volstream.jobs.rules.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=False)
 
@@ -359,9 +357,9 @@ class Jobs(Collection[Job]):
 
         Raises:
             StreamBusyError: it is already running. InvalidStateError: it is paused. InterruptedByUserError: stopped while it
-            waited. See :meth:`~volstream.jobs.lease.Runner.run` for the rest.
+            waited. See :meth:`~volstream.jobs.runs.lease.Runner.run` for the rest.
         """
-        from volstream.jobs.lease import in_turn
+        from volstream.jobs.runs.lease import in_turn
 
         stop = Stop() if stop is None else stop
         job, catalog = self.get(name), self._home.catalog
@@ -427,10 +425,9 @@ class Jobs(Collection[Job]):
             FunctionLoadError: the function cannot be imported or set up.
         """
         from volstream.functions.pickled import function_attributes
-        from volstream.jobs.compare import MAX_SAMPLE, compare
-        from volstream.jobs.comparison import SampleSelection
-        from volstream.jobs.conditions import of_files
-        from volstream.jobs.definitions import with_function
+        from volstream.jobs.proof.compare import MAX_SAMPLE, SampleSelection, compare
+        from volstream.jobs.rules.conditions import of_files
+        from volstream.jobs.rules.definitions import with_function
 
         job = self._of_files(name)
         if not 1 <= sample <= MAX_SAMPLE:
@@ -469,9 +466,9 @@ class Jobs(Collection[Job]):
             InvalidValueError: ``where`` is not such a condition. NotFoundError: none of the ``paths`` was delivered. See
             :meth:`run` for the rest.
         """
-        from volstream.jobs.code import stale_paths
-        from volstream.jobs.conditions import of_files
-        from volstream.jobs.lease import in_turn
+        from volstream.jobs.rules.code import stale_paths
+        from volstream.jobs.rules.conditions import of_files
+        from volstream.jobs.runs.lease import in_turn
 
         condition = of_files(where, paths)
         stop = Stop() if stop is None else stop
@@ -497,13 +494,13 @@ class Jobs(Collection[Job]):
             FunctionLoadError: its function is no longer there.
             DependencyError: the table cannot be read.
         """
-        from volstream.jobs.code import counts
+        from volstream.jobs.rules.code import counts
 
         return counts(self._home, self._of_files(name))
 
     def said_of_code(self, name: str) -> str | None:
         """Returns how many files have rows made by older code, and what to do; None: none has. Raises as :meth:`code`."""
-        from volstream.jobs.code import said_of_code
+        from volstream.jobs.rules.code import said_of_code
 
         found = self.code(name)
         return None if found is None else said_of_code(self._of_files(name), found)
@@ -571,7 +568,7 @@ class Jobs(Collection[Job]):
 
     def _free(self, name: str) -> None:
         """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents settling it."""
-        from volstream.jobs.output_checks import has_outputs
+        from volstream.jobs.rules.targets import has_outputs
 
         job = self._home.catalog.jobs.find(Name.parse(name))
         if job is None:
@@ -595,7 +592,7 @@ class Jobs(Collection[Job]):
     ) -> InferredColumns:
         """Returns the columns that a function returns for a few files of a job's volume, and tells of them."""
         from volstream.functions.schema import of_job
-        from volstream.jobs.infer import ColumnInference
+        from volstream.jobs.rules.columns import ColumnInference
 
         catalog = self._home.catalog
         if isinstance(job, FileJob):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.changes.streams.consume import ConsumedBatch, Consumption
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

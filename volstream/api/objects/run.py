@@ -22,15 +22,14 @@ from volstream.base.model.paths import local_path, printable, scheme_of
 from volstream.base.model.text import counted, ended, shortened
 from volstream.base.threads import Stop
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
-from volstream.jobs.conditions import matching
-from volstream.jobs.target import is_of_job
+from volstream.jobs.rules.conditions import matching
+from volstream.jobs.rules.targets import is_of_job
 from volstream.sql.text import literal
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 
 if TYPE_CHECKING:
-    from volstream.jobs.lease import RunReport
-    from volstream.jobs.progress import Progress
+    from volstream.jobs.runs.lease import Progress, RunReport
 
 T = TypeVar("T")
 
@@ -185,7 +184,7 @@ def _renewed(
         InvalidStateError: an option cannot be changed, or no call made the job and ``replace`` is not set.
     """
     from volstream.functions.pickled import function_attributes
-    from volstream.jobs.environments import resolve_environment
+    from volstream.jobs.rules.definitions import resolve_environment
 
     wanted = read(FileJobSpec, options)
     wanted["environment"] = resolve_environment(wanted.get("environment"), None)
@@ -232,7 +231,7 @@ def _renewed(
 
 def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: Tell) -> Job:
     """Changes a job, after the end of a run whose plan depends on what is changed."""
-    from volstream.jobs.definitions import alter_job
+    from volstream.jobs.rules.definitions import alter_job
     from volstream.ops.alerts.receivers import check_names
 
     check_names(objects.home.settings, changes.get("alert") or (), "The job")

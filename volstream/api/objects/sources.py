@@ -15,7 +15,7 @@ from volstream.base.definitions.options import keys, read, to_alter
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 if TYPE_CHECKING:  # imported where they are used: commands that only read definitions need none of them
     import pyarrow as pa

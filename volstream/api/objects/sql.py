@@ -15,7 +15,7 @@ from volstream.api.statements.result import Result
 from volstream.api.statements.run import SparkStatements
 from volstream.errors import InvalidValueError
 from volstream.functions.types.values import document_values
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
 from volstream.sql import dialects, grammar

@@ -16,7 +16,7 @@ from volstream.errors import InvalidStateError, InvalidValueError
 if TYPE_CHECKING:
     from volstream.api.objects.open_stream import OpenStream
     from volstream.base.definitions.keywords import StreamKeywords
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

@@ -11,7 +11,7 @@ from volstream.base.model.names import Name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
     from volstream.ops.inspection.tables import DescribedTable, ListedCommit
 
 

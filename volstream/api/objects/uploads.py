@@ -7,8 +7,8 @@ from typing import Any
 
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
+from volstream.home import Home
 from volstream.ingest.sources import versions
-from volstream.jobs.home import Home
 
 
 @checked

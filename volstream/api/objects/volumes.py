@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from volstream.base.definitions.keywords import VolumeKeywords
     from volstream.changes.directory.keeper import RefreshResult
     from volstream.changes.directory.reconcile import ComparedDirectory
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @checked

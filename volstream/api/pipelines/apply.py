@@ -15,7 +15,7 @@ from volstream.api.pipelines.rehearse import rehearse
 from volstream.base.model.names import DEFAULT_SCHEMA
 from volstream.base.model.text import counted
 from volstream.errors import VolstreamError
-from volstream.jobs.definitions import check_no_plan
+from volstream.jobs.rules.definitions import check_no_plan
 
 
 def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: bool = False) -> PipelinePlan:

@@ -133,7 +133,7 @@ def _job(_written: str, values: Mapping[str, Any], given: Collection[str], folde
         load = values["load"]
         return {"load": dataclasses.replace(load, schema=_columns(load.schema)), CODE: None}
     from volstream.functions.finding import absolute, find
-    from volstream.jobs.environments import resolve_environment
+    from volstream.jobs.rules.definitions import resolve_environment
 
     function = absolute(values["function"], folder)
     code = find(function, str(folder)).behaviour

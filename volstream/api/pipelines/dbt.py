@@ -16,7 +16,7 @@ from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.schema import Schema
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 _HEADER = """\
 # The tables of this home, as sources of dbt. Written by `volstream export --dbt`.

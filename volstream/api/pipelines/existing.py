@@ -21,7 +21,7 @@ from volstream.base.definitions import (
     Volume,
 )
 from volstream.base.model.names import Name
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 if TYPE_CHECKING:
     from volstream.tables.delta.schema import Schema
@@ -115,7 +115,7 @@ def _job(job: Job, stream: Stream | None) -> dict[str, Any]:
 
 
 def _file_job(job: FileJob, stream: Stream | None) -> dict[str, Any]:
-    from volstream.jobs.load import loads
+    from volstream.jobs.rules.load import loads
 
     source: dict[str, Any] = {}
     if stream is not None:

@@ -24,8 +24,8 @@ from volstream.base.definitions import DynamicJobSpec
 from volstream.base.model.names import Name
 from volstream.errors import EngineError, NotFoundError, VolstreamError
 from volstream.functions.schema import InferredColumns, from_ddl
-from volstream.jobs.definitions import create_job
-from volstream.jobs.home import Home
+from volstream.home import Home
+from volstream.jobs.rules.definitions import create_job
 from volstream.spark.session import SparkGateway
 
 #: Columns of a job whose columns its files would show.

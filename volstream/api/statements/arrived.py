@@ -18,7 +18,7 @@ from volstream.tables.tails.tail import TailedTable, tail_exists
 from volstream.tables.tails.writer import TailWriter, commit_tail
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
     from volstream.sql.statement import SparkStatement
 
 #: Statements that read their relations.

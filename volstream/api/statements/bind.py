@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from volstream.base.definitions import Stream
     from volstream.changes.streams.consume import Consumption
     from volstream.changes.streams.read import Range
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 class Binding:

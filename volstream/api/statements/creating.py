@@ -14,7 +14,7 @@ from volstream.tables.delta import places
 from volstream.tables.delta.places import is_folder, is_table
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @contextmanager

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from volstream.changes.streams.consume import Consumption
     from volstream.changes.streams.read import Range
-    from volstream.jobs.home import Home
-    from volstream.jobs.lease import JobWatch
+    from volstream.home import Home
+    from volstream.jobs.runs.lease import JobWatch
 
 
 def check_query(home: Home, table: Name, query: str) -> None:

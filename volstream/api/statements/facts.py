@@ -23,7 +23,7 @@ from volstream.tables.delta.opened import schema_at
 
 if TYPE_CHECKING:
     from volstream.base.model.names import Name
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 #: The schemas of these relations; an existing table of the same name takes precedence.
 SCHEMA, STANDARD = "volstream", "information_schema"

@@ -19,9 +19,9 @@ from volstream.functions.loading.columns import inferred_of, with_rescued
 from volstream.functions.loading.loader import PATH, FilesAsRows
 from volstream.functions.loading.options import INFERRED, LoadOptions
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.jobs.conditions import matching
-from volstream.jobs.load_columns import SAMPLE, columns_shown, sample
-from volstream.jobs.services import JobServices
+from volstream.jobs.rules.columns import SAMPLE, columns_shown, sample
+from volstream.jobs.rules.conditions import matching
+from volstream.jobs.runs.services import JobServices
 from volstream.spark.frames import relation, without_collations
 from volstream.sql.text import literal
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.base.model.names import Name
-    from volstream.jobs.home import Home
+    from volstream.home import Home
     from volstream.sql.files import FilesClause
 
 #: The columns of a directory that tell a file, in the order of :class:`FileInfo`.

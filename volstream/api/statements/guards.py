@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
     from volstream.sql.statement import SparkStatement
 
 

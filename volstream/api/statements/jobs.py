@@ -13,12 +13,11 @@ from volstream.base.model.text import counted
 from volstream.base.threads import Stop
 from volstream.base.tracing import span
 from volstream.errors import FencedError, InvalidStateError, InvalidValueError, JobChangedError, SqlError
-from volstream.jobs.lease import BatchStoppedError, JobWatch, RunReport, lease, resumable
-from volstream.jobs.progress import Observer
+from volstream.jobs.runs.lease import BatchStoppedError, JobWatch, Observer, RunReport, lease, resumable
 from volstream.sql.statement import SparkStatement
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 _DML = ("INSERT", "MERGE", "UPDATE", "DELETE", "WITH", "FROM")
 
@@ -55,7 +54,7 @@ def spec_of_statement(home: Home, name: Name, statement: str, stream: Name | Non
 
 
 class StatementRunner:
-    """Runs a job of a statement or a query; a :class:`~volstream.jobs.lease.Runner`."""
+    """Runs a job of a statement or a query; a :class:`~volstream.jobs.runs.lease.Runner`."""
 
     def __init__(self, home: Home, job: StatementJob | DynamicJob) -> None:
         self._home = home
@@ -64,7 +63,7 @@ class StatementRunner:
     def run(
         self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
-        """Runs the statement if one of its streams has data. See :class:`~volstream.jobs.lease.Runner`.
+        """Runs the statement if one of its streams has data. See :class:`~volstream.jobs.runs.lease.Runner`.
 
         Raises:
             SqlError: Spark rejects the statement; the offsets stay.
@@ -95,7 +94,7 @@ class StatementRunner:
         return report
 
     def has_work(self) -> bool:
-        """See :class:`~volstream.jobs.lease.Runner`."""
+        """See :class:`~volstream.jobs.runs.lease.Runner`."""
         consumptions = self._home.catalog.consumptions
         return any(
             self._home.reader.has_data(stream) or consumptions.open_plan(stream.id) is not None for stream in self._streams()

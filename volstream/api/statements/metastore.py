@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
     from volstream.base.config import Settings
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 _IMPLEMENTATION = "spark.sql.catalogImplementation"

@@ -30,7 +30,7 @@ from volstream.tables.delta.places import is_table, reached
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 _log = get("metastore")
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.jobs.home import Home
-    from volstream.jobs.lease import JobWatch
+    from volstream.home import Home
+    from volstream.jobs.runs.lease import JobWatch
 
 
 def consume(home: Home, statement: SparkStatement, watch: JobWatch) -> int:

@@ -17,7 +17,7 @@ from volstream.tables.delta.ownership import OWNER
 from volstream.tables.delta.schema import CHARACTERS, PRIMARY_KEY, definition_of
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 _CONSTRAINT = "delta.constraints."
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 #: Bytes copied at a time; keys that an error names.
 _PIECE, _SHOWN = 1 << 20, 5

@@ -30,7 +30,7 @@ from volstream.tables.tails.writer import Flush
 
 if TYPE_CHECKING:
     from volstream.files.kafka.client import PollResult, Topic, TopicReader
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 # The definition of a table that a Kafka topic fills: the topic's address, and the format of its messages.
 # Reads no messages.

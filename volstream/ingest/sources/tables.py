@@ -19,8 +19,8 @@ from volstream.base.threads import Stop
 from volstream.catalog import Catalog
 from volstream.catalog.leases import of_source
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, ObjectInUseError, TailFullError
+from volstream.home import Home
 from volstream.ingest.local import LocalTable, commit
-from volstream.jobs.home import Home
 from volstream.spark.errors import map_spark_errors
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta import direct, places

@@ -13,7 +13,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import Job
 from volstream.catalog.alerts import AlertCause
 from volstream.catalog.database import Version
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.ops.alerts import conditions
 from volstream.ops.alerts.decide import BEGAN, FAILED, SEEN, Decision, Pace, gather, judge, judge_failures
 from volstream.ops.alerts.model import Alert, AlertEvent, Condition, Subject

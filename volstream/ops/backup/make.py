@@ -23,7 +23,7 @@ from volstream.catalog import Catalog, upkeep
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.jobs.stores import STORES
+from volstream.jobs.batches.ledger import STORES
 from volstream.ops.backup.manifest import Manifest
 from volstream.tables.delta import places
 from volstream.tables.delta.copying import copy_folder, copy_table

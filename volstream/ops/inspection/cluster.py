@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from volstream.base.model.text import counted
 from volstream.base.model.work import Check, CheckState
 from volstream.errors import InvalidStateError, VolstreamError
-from volstream.jobs import handshake
-from volstream.jobs.handshake import Answer
+from volstream.jobs.batches import handshake
+from volstream.jobs.batches.handshake import Answer
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import given_up
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 _DOCS = "See docs/operations/cluster.md, Spark elsewhere."
 

@@ -29,11 +29,11 @@ from volstream.catalog.alerts import Condition, ConditionKind
 from volstream.errors import VolstreamError
 from volstream.files.volumes import routing
 from volstream.files.volumes.access import policies
-from volstream.jobs.lease import LastRuns, runs_of
+from volstream.jobs.runs.lease import LastRuns, runs_of
 from volstream.ops.inspection.runs import next_retry, outcome
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 Object = Connection | Volume | Stream | Job | Function | Source
 
@@ -201,7 +201,7 @@ def _rows(home: Home, source: Source) -> dict[str, Any]:
 def described_code(home: Home, job: Job) -> dict[str, Any]:
     """Returns ``code``, a sentence on which code made the job's rows, and ``code_versions``: the versions, the newest first, with
     the number of files that have their rows. Both are None if it runs a statement; the versions, if they cannot be counted."""
-    from volstream.jobs.code import counts, said_of_code  # late: most commands need no tables
+    from volstream.jobs.rules.code import counts, said_of_code  # late: most commands need no tables
 
     if not isinstance(job, FileJob):
         return {"code": None, "code_versions": None}

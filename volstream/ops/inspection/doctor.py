@@ -38,7 +38,7 @@ from volstream.ops.inspection.status import health
 from volstream.spark.engine.client import engine_status
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 #: Number of listed files that are tried until one exists and can be read.
 _TRIED = 10

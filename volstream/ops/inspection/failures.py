@@ -13,11 +13,11 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.text import cause, first_line
 from volstream.base.model.work import Failure
 from volstream.catalog.failures import BriefFailure
-from volstream.jobs.advice import automatic_action, remedy
+from volstream.jobs.runs.advice import automatic_action, remedy
 from volstream.ops.inspection.details import values
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 #: Characters that a file's name has to have to be left out of a message: a shorter one may be part of any word.
 _MIN_NAME = 4

@@ -22,14 +22,14 @@ from volstream.errors import NotFoundError
 from volstream.files.volumes.access import store_of
 from volstream.files.volumes.definitions import jobs_on
 from volstream.functions.schema import key_column
-from volstream.jobs import sets
-from volstream.jobs.advice import where_printed
+from volstream.jobs.plans import sets
+from volstream.jobs.runs.advice import where_printed
 from volstream.tables.delta import places
 from volstream.tables.delta.lookup import read_rows
 from volstream.tables.delta.opened import newest_version
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 _SAYS = {INSERT: "in the directory", UPDATE: "changed in the directory", DELETE: "removed from the directory"}

@@ -12,7 +12,7 @@ from volstream.base.model.names import Name
 from volstream.sql.statement import SparkStatement
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 class NodeKind(StrEnum):

@@ -13,12 +13,12 @@ from volstream.base.model.units import format_duration
 from volstream.base.model.work import FAILING, Batch, FailureKind, FailureState, PlanKind
 from volstream.catalog import Catalog
 from volstream.catalog.failures import FailureFilter
-from volstream.jobs import sizing
-from volstream.jobs.lease import LastRuns
-from volstream.jobs.schedule import next_due
+from volstream.jobs.plans import cutting
+from volstream.jobs.runs.lease import LastRuns
+from volstream.jobs.runs.schedule import next_due
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
         return None
     waiting = home.catalog.reports.waiting(job.id)
     # The first batch of a plan is small: it finds out how long a file takes, while workers start and functions are set up.
-    rate = sizing.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
+    rate = cutting.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
     left = waiting.files + waiting.removals
     files = max(plan.files, left)
     return OpenRun(

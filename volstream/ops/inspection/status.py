@@ -14,13 +14,13 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.pickled import missing_code
-from volstream.jobs.lease import LastRuns, runs_of
+from volstream.jobs.runs.lease import LastRuns, runs_of
 from volstream.ops.inspection.details import arrived_rows, shown
 from volstream.ops.inspection.runs import backlog, next_retry, outcome
 from volstream.spark.engine.client import engine_status
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 T = TypeVar("T")
 

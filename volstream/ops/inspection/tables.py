@@ -24,7 +24,7 @@ from volstream.tables.delta.lookup import sample_rows
 from volstream.tables.delta.opened import OpenTable
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
 
 #: The type FILE as SQL has it.
 _FILE_STRUCT = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING, content_type: STRING>"

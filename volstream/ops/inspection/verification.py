@@ -10,7 +10,7 @@ from volstream.base.model.text import counted
 
 if TYPE_CHECKING:
     from volstream.changes.directory.reconcile import ComparedDirectory
-    from volstream.jobs.verify import Verification
+    from volstream.jobs.proof.verify import Verification
 
 
 def document(job: str, found: Verification) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from volstream.base.config import environment
 
 if TYPE_CHECKING:
-    from volstream.jobs.home import Home
+    from volstream.home import Home
     from volstream.ops.openlineage.emitter import Emitter
 
 #: Variables by which OpenLineage's client is configured.

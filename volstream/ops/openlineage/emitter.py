@@ -11,7 +11,7 @@ from volstream.base.log import get
 from volstream.base.model.work import Intent
 from volstream.base.threads import Backoff, FailureTracker
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.ops import openlineage
 
 if TYPE_CHECKING:

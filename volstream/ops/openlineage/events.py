@@ -19,8 +19,8 @@ from volstream.base.definitions import DynamicJob, FileJob, SourceKind, Statemen
 from volstream.base.model.work import Batch, Intent
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.functions.pickled import source_of
-from volstream.jobs.home import Home
-from volstream.jobs.load import loads
+from volstream.home import Home
+from volstream.jobs.rules.load import loads
 from volstream.ops.openlineage.datasets import input_of, output_of, range_facets, table_facets
 from volstream.tables.delta import places
 from volstream.tables.delta.places import reached

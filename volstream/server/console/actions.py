@@ -15,9 +15,8 @@ from volstream.base.model.text import counted
 from volstream.base.model.work import ActionState, AuditEntry, PlanKind, PlanState
 from volstream.changes.directory.keeper import RefreshResult
 from volstream.errors import InvalidValueError, in_brief
-from volstream.jobs.conditions import check_where
-from volstream.jobs.lease import RunReport
-from volstream.jobs.progress import Progress
+from volstream.jobs.rules.conditions import check_where
+from volstream.jobs.runs.lease import Progress, RunReport
 from volstream.ops.inspection.verification import document, lines
 from volstream.server.console.comparisons import PARAMETERS, compare
 from volstream.server.console.facts.jobs import paths_of_group

@@ -16,8 +16,8 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_duration
 from volstream.errors import InvalidValueError
-from volstream.jobs.comparison import Comparison, ComparisonProgress
-from volstream.jobs.load import loads
+from volstream.jobs.proof.compare import Comparison, ComparisonProgress
+from volstream.jobs.rules.load import loads
 from volstream.server.console.query import Query
 from volstream.server.console.work import TaskBody, Work
 

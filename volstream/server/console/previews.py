@@ -12,7 +12,7 @@ from volstream.base.model.units import format_size
 from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidValueError, NotFoundError, VolstreamError
 from volstream.files.volumes.access import store_of
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 #: A larger file is not shown; and bytes that are shown of a text.
 _MAX_BYTES, _BEGINNING = 16 << 20, 4 << 10

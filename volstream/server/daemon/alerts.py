@@ -22,7 +22,7 @@ from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, join_all, run_loop
 from volstream.catalog.leases import ALERTS
 from volstream.errors import VolstreamError
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.ops.alerts import receivers
 from volstream.ops.alerts.evaluator import AlertEvaluator, recipients
 from volstream.ops.alerts.model import Alert, digest_of

@@ -20,8 +20,8 @@ from volstream.catalog import Catalog
 from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.source import forget_unused
-from volstream.jobs import logs, outputs
-from volstream.jobs.stores import LOGS, STORES
+from volstream.jobs.batches import logs, outputs
+from volstream.jobs.batches.ledger import LOGS, STORES
 from volstream.ops.backup.restore import SCRATCH
 from volstream.spark.jvm import log_file
 from volstream.tables.delta import places

@@ -32,9 +32,9 @@ from volstream.errors import (
     unexpected,
     with_remedy,
 )
-from volstream.jobs.lease import Runner, RunReport, clear
-from volstream.jobs.run import FileRunner
-from volstream.jobs.schedule import next_due
+from volstream.jobs.runs.lease import Runner, RunReport, clear
+from volstream.jobs.runs.run import FileRunner
+from volstream.jobs.runs.schedule import next_due
 
 _log = get("scheduler")
 

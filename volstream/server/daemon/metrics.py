@@ -12,7 +12,7 @@ from volstream.base.model.work import FailureState
 from volstream.catalog import Catalog
 from volstream.changes.streams.read import StreamReader
 from volstream.errors import VolstreamError
-from volstream.jobs.lease import runs_of
+from volstream.jobs.runs.lease import runs_of
 from volstream.ops.inspection.problems import problems
 from volstream.ops.inspection.runs import backlog
 from volstream.ops.inspection.status import job_health

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from volstream.api.statements.registration import register
 from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
-from volstream.jobs.home import Home
+from volstream.home import Home
 
 _log = get("metastore")
 

@@ -14,7 +14,7 @@ from volstream.base.privacy import address_of, certificate_of
 from volstream.base.threads import Stop, Supervisor
 from volstream.catalog import Catalog
 from volstream.errors import InterruptedByUserError
-from volstream.jobs.residents import Residents
+from volstream.jobs.batches.residents import Residents
 from volstream.server.console.actions import task_body
 from volstream.server.console.app import Console
 from volstream.server.console.rendering import url

@@ -15,8 +15,8 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.database import Version
 from volstream.catalog.leases import of_source
 from volstream.errors import TailFullError
+from volstream.home import Home
 from volstream.ingest.sources.kafka import TopicIngestion
-from volstream.jobs.home import Home
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.leased import LeasedWorker
 

@@ -13,9 +13,9 @@ from volstream.base.model.names import Name
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog.alerts import ConditionKind
 from volstream.errors import CatalogError, EngineLostError, in_brief, unexpected
+from volstream.home import Home
 from volstream.ingest.local import commit
 from volstream.ingest.sources.tables import expire
-from volstream.jobs.home import Home
 from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 from volstream.tables.tails.writer import MovePlanner

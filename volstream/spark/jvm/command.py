@@ -142,7 +142,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
         **_authentication(settings.spark_conf.get("spark.master", "local")),
-        "spark.python.daemon.module": "volstream.jobs.forkserver",
+        "spark.python.daemon.module": "volstream.jobs.batches.forkserver",
         # On a port it would fork a process for anybody who connects, before it asks for a secret.
         "spark.python.unix.domain.socket.enabled": "true",
         # Messages for people: the cause is in the exception, the stack trace in spark.log.

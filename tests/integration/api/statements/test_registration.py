@@ -19,7 +19,7 @@ from volstream.base.definitions import QueueType
 from volstream.base.threads import Stop
 from volstream.catalog.leases import REGISTRATION
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError
-from volstream.jobs.home import Home as OpenHome
+from volstream.home import Home as OpenHome
 from volstream.server.daemon.registration import Registrar
 from volstream.spark.session import SparkGateway
 

@@ -10,7 +10,7 @@ from tests.forked import Forked
 from tests.tails import no_spark
 from volstream.base import config
 from volstream.base.threads import Stop
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.server.daemon.sources import SourceWorkers
 from volstream.server.daemon.tails import Committer
 

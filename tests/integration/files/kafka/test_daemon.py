@@ -15,8 +15,8 @@ from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_source
+from volstream.home import Home
 from volstream.ingest.sources.tables import end
-from volstream.jobs.home import Home
 from volstream.server.daemon.sources import SourceWorkers
 
 

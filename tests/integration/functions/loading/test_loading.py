@@ -140,9 +140,9 @@ def test_each_of_many_batches_may_bring_a_column(place: Place) -> None:
 @pytest.mark.parametrize(
     ("event", "function"),
     [
-        ("return", "volstream.jobs.load_columns.adopt"),
+        ("return", "volstream.jobs.rules.columns.adopt"),
         ("call", "volstream.tables.delta.writer.DeltaWriter.add_columns"),
-        ("call", "volstream.jobs.attempt.BatchExecutor._commit"),
+        ("call", "volstream.jobs.batches.attempt.BatchExecutor._commit"),
     ],
 )
 def test_an_interruption_while_a_column_is_added_loses_and_doubles_nothing(place: Place, event: Any, function: str) -> None:

@@ -33,7 +33,7 @@ from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import SqlError
-from volstream.jobs.lease import held, lease
+from volstream.jobs.runs.lease import held, lease
 from volstream.ops.alerts.evaluator import AlertEvaluator
 from volstream.ops.alerts.model import Alert
 from volstream.server.console.app import Console

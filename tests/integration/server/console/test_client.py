@@ -13,7 +13,7 @@ from tests.waiting import eventually
 from volstream.base.privacy import token_of
 from volstream.client import Client
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, NotFoundError, VolstreamError
-from volstream.jobs.lease import held
+from volstream.jobs.runs.lease import held
 from volstream.server.console.app import Console
 from volstream.server.console.server import HttpServer
 

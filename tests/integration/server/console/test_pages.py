@@ -21,7 +21,7 @@ from volstream.base.definitions import QueueType
 from volstream.base.model.work import BatchState
 from volstream.base.privacy import token_of
 from volstream.errors import StreamBusyError
-from volstream.jobs.lease import held
+from volstream.jobs.runs.lease import held
 from volstream.ops.inspection.settings import shown_settings
 from volstream.server.console.app import Console
 

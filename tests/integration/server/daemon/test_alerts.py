@@ -28,8 +28,8 @@ from volstream.catalog.alerts import AlertCause, ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import InvalidValueError
-from volstream.jobs.definitions import set_paused
-from volstream.jobs.home import Home
+from volstream.home import Home
+from volstream.jobs.rules.definitions import set_paused
 from volstream.ops.alerts.evaluator import AlertEvaluator
 from volstream.server.daemon.alerts import AlertService, DeliveryWorker
 from volstream.tables.delta import direct

@@ -20,7 +20,7 @@ from volstream.base.config import Settings
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.server.daemon.tails import Committer
 from volstream.tables.tails.writer import Flush, TailWriter
 

@@ -32,9 +32,8 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.definitions import note_begun
 from volstream.catalog.tables import digest, failures
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, SqlError
-from volstream.jobs.lease import RunReport, held
-from volstream.jobs.progress import Observer
-from volstream.jobs.stream_run import StreamRun
+from volstream.jobs.runs.lease import Observer, RunReport, held
+from volstream.jobs.runs.run import StreamRun
 from volstream.server.daemon import jobs
 from volstream.server.daemon.jobs import Scheduler
 from volstream.spark.errors import engine_lost

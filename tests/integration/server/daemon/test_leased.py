@@ -16,7 +16,7 @@ from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.errors import FencedError, StorageError
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.server.daemon.leased import LeasedWorker
 
 

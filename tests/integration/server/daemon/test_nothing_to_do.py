@@ -55,7 +55,7 @@ class History:
     def die(self) -> None:
         """A run leaves its plan, or its attempt, open."""
         at = self.pick.choice(
-            ["volstream.jobs.attempt.BatchExecutor._commit", "volstream.catalog.consumptions.Consumptions.begin"]
+            ["volstream.jobs.batches.attempt.BatchExecutor._commit", "volstream.catalog.consumptions.Consumptions.begin"]
         )
 
         def interrupt() -> None:

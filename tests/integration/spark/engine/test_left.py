@@ -193,7 +193,7 @@ def test_a_session_that_cannot_be_left_is_used_all_the_same(
 
 
 def test_the_process_that_workers_are_forked_from_ends_when_it_has_none() -> None:
-    code = "import volstream.jobs.forkserver as it; it._IDLE_SECONDS = 1.0; it.serve()"
+    code = "import volstream.jobs.batches.forkserver as it; it._IDLE_SECONDS = 1.0; it.serve()"
     with subprocess.Popen(
         [sys.executable, "-c", code, "pyspark.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as server:

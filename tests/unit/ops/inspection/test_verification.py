@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volstream.jobs.verify import Problem, Verification
+from volstream.jobs.proof.verify import Problem, Verification
 from volstream.ops.inspection.verification import lines
 
 

@@ -20,8 +20,8 @@ from volstream.catalog import Catalog
 from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.printing import CapturedOutput, Line
-from volstream.jobs import logs
-from volstream.jobs.stores import LOGS
+from volstream.jobs.batches import logs
+from volstream.jobs.batches.ledger import LOGS
 from volstream.ops.backup.restore import SCRATCH
 from volstream.server.daemon import housekeeping
 from volstream.server.daemon.housekeeping import Housekeeper, clean

@@ -10,7 +10,7 @@ from volstream.api.session import Session
 from volstream.base.definitions import Job, Volume
 from volstream.base.model.names import Name
 from volstream.catalog.audit import Audit
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.server.console.queries import Queries
 from volstream.server.console.query import Query
 

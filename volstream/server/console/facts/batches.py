@@ -18,7 +18,7 @@ from volstream.changes.directory import browse
 from volstream.changes.directory.snapshot import first_of_each, last_of_each
 from volstream.changes.directory.table import DELETE, INSERT, PATH
 from volstream.errors import NotFoundError, VolstreamError
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.ops.inspection import details
 from volstream.ops.inspection.failures import explained
 from volstream.server.console.facts import PageRequest

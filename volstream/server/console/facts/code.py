@@ -10,7 +10,7 @@ from typing import Any
 from volstream.base.definitions import FileJob
 from volstream.catalog.reports import CodeVersion
 from volstream.errors import NotFoundError, VolstreamError
-from volstream.jobs.version import version_of
+from volstream.jobs.rules.version import version_of
 from volstream.ops.inspection.details import described_code
 from volstream.server.console.facts import PageRequest
 

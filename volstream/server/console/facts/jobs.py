@@ -11,11 +11,11 @@ from volstream.base.definitions import FileJob, Job
 from volstream.base.model.work import AuditEntry, Batch, BatchState
 from volstream.catalog.failures import ANY
 from volstream.errors import NotFoundError, VolstreamError
-from volstream.jobs import logs
-from volstream.jobs.home import Home
-from volstream.jobs.lease import runs_of
-from volstream.jobs.load import loads
-from volstream.jobs.stores import LOGS
+from volstream.home import Home
+from volstream.jobs.batches import logs
+from volstream.jobs.batches.ledger import LOGS
+from volstream.jobs.rules.load import loads
+from volstream.jobs.runs.lease import runs_of
 from volstream.ops.inspection import details, runs
 from volstream.ops.inspection.failures import FailureGroup, explained, group_id, grouped
 from volstream.ops.inspection.problems import Problem, problems

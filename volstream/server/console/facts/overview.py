@@ -9,8 +9,9 @@ from typing import Any
 
 from volstream.base.definitions import FileJob, Job
 from volstream.errors import VolstreamError
-from volstream.jobs import code, sizing
-from volstream.jobs.home import Home
+from volstream.home import Home
+from volstream.jobs.plans import cutting
+from volstream.jobs.rules import code
 from volstream.ops.inspection import details, runs
 from volstream.ops.inspection.problems import Problem, most_severe, problems
 from volstream.ops.inspection.status import status
@@ -113,7 +114,7 @@ def _volume(row: Mapping[str, Any], now: datetime) -> ListedVolume:
 def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> ListedJob:
     """Adds how fast a job is, when it runs next, and whether its volume is among those that stopped."""
     measured = home.catalog.reports.measured(job.id)
-    rate = sizing.typical_rate(measured)
+    rate = cutting.typical_rate(measured)
     due, says = runs.next_run(home, job)
     work = runs.open_run(home, job, measured)
     return ListedJob(

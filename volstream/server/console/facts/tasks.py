@@ -8,7 +8,7 @@ from typing import Any
 
 from volstream.base.model.work import AuditEntry
 from volstream.errors import NotFoundError
-from volstream.jobs.comparison import Comparison
+from volstream.jobs.proof.compare import Comparison
 from volstream.server.console.comparisons import MAX_SAMPLE, MAX_SECONDS, SAMPLE
 from volstream.server.console.facts import PageRequest
 

@@ -15,7 +15,7 @@ from volstream.changes.directory import browse
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.streams.sources import VolumeSource
 from volstream.files.volumes.definitions import jobs_on
-from volstream.jobs.home import Home
+from volstream.home import Home
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import FileEvent, tell
 from volstream.ops.inspection.problems import Problem, problems

@@ -1,0 +1,493 @@
+"""The failed files of attempts: recorded with them, and ended by later ones."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from volstream.base import faults
+from volstream.base.definitions import FileJob, JobState, Volume, Write
+from volstream.base.log import get
+from volstream.base.model.work import PERMANENT, SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan, add_counts
+from volstream.base.threads import Backoff, Stop
+from volstream.base.tracing import span
+from volstream.catalog.consumptions import BatchOutcome
+from volstream.errors import CatalogError, FencedError, JobChangedError, VolstreamError, reason_of
+from volstream.functions.schema import key_column, of_job
+from volstream.functions.source import FunctionSource
+from volstream.jobs.batches import ledger
+from volstream.jobs.batches.ledger import LEDGER
+from volstream.jobs.batches.outputs import JobOutputs, finish
+from volstream.jobs.batches.results import changes_of, write_by_spark
+from volstream.jobs.batches.staged import Staged, judged
+from volstream.jobs.batches.stager import StagedBatch, Stager, Staging, about, most_workers
+from volstream.jobs.plans import plan
+from volstream.jobs.rules.columns import adopt
+from volstream.jobs.rules.targets import loaded
+from volstream.jobs.runs.lease import LOOK_SECONDS, JobWatch, Progress
+from volstream.jobs.runs.services import JobServices
+from volstream.tables.delta import direct, places
+from volstream.tables.delta.ownership import Marker
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+
+def note_failures(
+    services: JobServices,
+    job: FileJob,
+    volume: Volume,
+    staged: Staged,
+    batch: tuple[Plan, Batch],
+    intent: Intent,
+    earlier: Mapping[str, Failure],
+) -> int:
+    """Records failures as pending; returns how many have waited too long to be called later."""
+    (open_plan, of), settings = batch, services.settings
+    backoff = Backoff(settings.retry_first_seconds, settings.retry_max_seconds)
+    policy = RetryPolicy(job.retries, backoff, settings.retry_later_max_seconds)
+    now, randomness = datetime.now(UTC), random.Random()
+    moved: list[str] = []
+    given_up = 0
+
+    def found() -> Iterator[Failure]:
+        nonlocal given_up
+        for row in staged.failures():
+            kind = FailureKind(row["error_kind"])
+            message = row["error_message"]
+            before = earlier.get(row["path"])
+            if before is not None and before.file_version != row["file_version"]:
+                before = None
+            attempts = 0 if before is None else before.attempts
+            since = policy.waiting_since(kind, before, now)
+            next_try: datetime | None
+            if kind is FailureKind.HELD:
+                after = row["retry_after"]
+                next_try = None if after is None else now + timedelta(seconds=after)
+            elif since is not None:
+                next_try = policy.later(row["retry_after"], now)
+            else:
+                attempts += 1
+                if kind is FailureKind.RETRY_LATER:
+                    kind, given_up = FailureKind.RAISED, given_up + 1
+                    message = f"Gave up after retrying for longer than retry_later_max_seconds: {message}"
+                next_try = policy.next_try(kind, attempts, now, randomness)
+            if kind in SUPERSEDED:
+                moved.append(row["path"])
+            yield Failure(
+                job_id=job.id,
+                path=row["path"],
+                file_version=row["file_version"],
+                commit_version=row["commit_version"],
+                state=FailureState.PENDING,
+                kind=kind,
+                message=message,
+                traceback=row["error_traceback"],
+                attempts=attempts,
+                next_try=next_try,
+                batch_id=of.id,
+                attempt=intent.attempt,
+                failed_on=now,
+                waiting_since=since,
+            )
+
+    services.catalog.failures.add_pending(found())
+    if moved and job.group_by is not None:
+        moved = [*plan.files_in_sets(open_plan.location, moved)]
+    if moved:
+        services.catalog.refreshes.ask_check(volume.id, moved)
+    return given_up
+
+
+def recover(services: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:
+    """Settles a failed attempt, or one that a dead process left open; returns False if there was none.
+
+    Args:
+        why: recorded as the reason if the attempt was not committed.
+
+    Raises:
+        As :meth:`Consumer.settle`.
+    """
+
+    def superseded_in(batch: Batch) -> list[str]:
+        open_plan = services.catalog.reports.plan(batch.plan_id)
+        assert open_plan is not None, "a batch refers to its plan"
+        return list(earlier_failures(services, job, open_plan, batch)) if services.has_files(job, open_plan) else []
+
+    return services.consumer.settle(job.stream_id, superseded_in, why) is not None
+
+
+def earlier_failures(services: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
+    """Returns active failures of the files in this batch, by path; they end whatever the files' outcome now."""
+    active = services.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
+    by_path = {failure.path: failure for failure in active}
+    ending = plan.contained_paths(open_plan.location, by_path, batch) if by_path else set()
+    origins = plan.origins(open_plan.location, batch)
+    if origins is not None:
+        moved = services.catalog.failures.active(job.id, until=origins[1])
+        by_path |= {failure.path: failure for failure in moved}
+        ending |= plan.contained_paths(open_plan.location, [failure.path for failure in moved], batch, column="old_path")
+    return {path: by_path[path] for path in ending}
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Retries after failures.
+
+    Attributes:
+        retries: maximum number of retries after the first attempt.
+        backoff: the delays before the retries.
+        later_max_seconds: how long a function may ask to be called later for a file.
+    """
+
+    retries: int
+    backoff: Backoff
+    later_max_seconds: float
+
+    def waiting_since(self, kind: FailureKind, before: Failure | None, now: datetime) -> datetime | None:
+        """Returns since when the function has asked to be called later; None: it did not ask, or has asked for too long.
+
+        Args:
+            before: the earlier failure of the same file version.
+        """
+        since = (None if before is None else before.waiting_since) or now
+        too_long = (now - since).total_seconds() > self.later_max_seconds
+        return None if kind is not FailureKind.RETRY_LATER or too_long else since
+
+    def later(self, after: float, now: datetime) -> datetime:
+        """Returns when to call a function again that asked to be called ``after`` seconds later."""
+        return now + timedelta(seconds=min(after, self.later_max_seconds))
+
+    def next_try(self, kind: FailureKind, attempts: int, now: datetime, randomness: random.Random) -> datetime | None:
+        """Returns when a file that failed ``attempts`` times is due again; None: no automatic retry."""
+        if kind in PERMANENT or (attempts > self.retries and kind not in SUPERSEDED):
+            return None
+        return now + timedelta(seconds=self.backoff.delay(attempts, randomness.random))
+
+
+# The batch after the current one, on which the function runs once the last calls of the current one leave
+# slots idle, and while that is committed.
+
+#: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
+LONG_WAIT_SECONDS = 1.0
+
+
+class LookAhead:
+    """Stages the batches of one plan in order, and begins with the next one where possible."""
+
+    def __init__(self, services: JobServices, stager: Stager, stop: Stop) -> None:
+        self._services = services
+        self._stager = stager
+        self._stop = stop
+        self._ahead: Staging | None = None
+
+    @property
+    def begun_until(self) -> int:
+        """The number of the batch that was begun ahead; 0: none was."""
+        return 0 if self._ahead is None else self._ahead.batch.number
+
+    def staged(self, open_plan: Plan, batch: Batch, attempt: str, look: Callable[[], None]) -> StagedBatch:
+        """Runs the function on a batch, unless it was begun ahead, and returns the staged outcomes.
+
+        Args:
+            look: called again and again while the function runs; what it raises ends the calls.
+        """
+        ahead = self._ahead
+        if ahead is None or ahead.batch.id != batch.id:
+            self.forget()
+        else:
+            self._ahead = None
+            try:
+                return self._ended(open_plan, ahead, look)
+            except (FencedError, JobChangedError):
+                raise
+            except VolstreamError:  # the batch's own attempt says why
+                places.discard(f"{self._services.staging}/{batch.id}")
+        return self._ended(open_plan, self._stager.begin(open_plan, batch, attempt), look)
+
+    def forget(self) -> None:
+        """Ends the calls on the next batch, and removes its staged outcomes."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.end()
+            places.discard(f"{self._services.staging}/{ahead.batch.id}")
+
+    def begin(self, open_plan: Plan, batch: Batch, seconds: float, *, beside: bool = False) -> None:
+        """Begins to run the function on the next batch, unless that was done, or is not possible.
+
+        It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
+        if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the
+        table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine; nor if Spark
+        commits, which would wait for slots until the calls end.
+
+        Args:
+            seconds: how long the function took on all of ``batch``, or on all files but the last ones.
+            beside: the function still runs on ``batch``.
+        """
+        if self._ahead is not None or self._stop or batch.attempts or batch.files == open_plan.files:
+            return
+        following = self._services.catalog.consumptions.following(batch)
+        if following is None or following.moves:
+            return
+        current = self._services.catalog.jobs.by_id(self._stager.job.id)
+        if current is None or current.state is JobState.PAUSED or current.generation != self._stager.job.generation:
+            return
+        if (
+            (beside and not self._may_share_slots())
+            or self._stager.seconds_to_turn > LONG_WAIT_SECONDS
+            or seconds * _times_as_long(following, batch) > self._services.settings.batch_seconds
+            or not direct.can_write(self._services.table_of(self._stager.job), key_column(self._stager.job))
+        ):
+            return
+        self._ahead = self._stager.begin(open_plan, following, "ahead")
+
+    def _ended(self, open_plan: Plan, staging: Staging, look: Callable[[], None]) -> StagedBatch:
+        """Waits for a batch's outcomes, and returns them. If it leaves slots idle at its end, the next one begins."""
+        try:
+            while not staging.changed.wait(LOOK_SECONDS):
+                look()
+            if not staging.future.done():
+                with suppress(VolstreamError):  # the catalog may be away for a moment
+                    self.begin(open_plan, staging.batch, time.monotonic() - staging.began, beside=True)
+            while wait([staging.future], LOOK_SECONDS).not_done:
+                look()
+            return staging.future.result()
+        finally:
+            staging.end()
+
+    def _may_share_slots(self) -> bool:
+        """Returns whether two batches may run at a time: both together would exceed a job's limits, and the calls on one would
+        keep Spark from looking at what the other's rows should be."""
+        job = self._stager.job
+        limited = job.rate is not None or most_workers(job, self._services.settings) is not None
+        return not (limited or job.expect or job.expect_warn)
+
+
+def _times_as_long(following: Batch, batch: Batch) -> float:
+    """Estimates how many times as long as on one batch the function takes on another."""
+    by_files = following.files / batch.files if batch.files else 1.0
+    by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
+    return max(by_files, by_bytes)
+
+
+# Attempts at batches, one at a time: the function's results are staged and committed exactly once.
+#
+# What does not belong here: how the function runs (``stager``, ``ahead`` for the next batch), and which rows
+# change (``results``).
+
+_log = get("jobs")
+
+
+class BatchExecutor:
+    """The attempts of one run at the batches of one plan.
+
+    Args:
+        owner: holder of the job's lease.
+        source: the function's current code.
+        progress: updated at each commit.
+        committed: ids of the run's batches, added to at each commit.
+        code: number of the version of the job's code.
+    """
+
+    def __init__(
+        self,
+        services: JobServices,
+        job: FileJob,
+        owner: str,
+        source: FunctionSource,
+        volume: Volume,
+        stop: Stop,
+        progress: Progress,
+        committed: set[str],
+        code: int,
+    ) -> None:
+        self._services = services
+        self._owner = owner
+        self._volume = volume
+        self._stop = stop
+        self._progress = progress
+        self._location = services.table_of(job)
+        self._committed = committed
+        self._code = code
+        self._watch = JobWatch(services.catalog, job, stop, services.settings.batch_seconds)
+        self._outputs = None if job.outputs_to is None else JobOutputs(services.catalog, services.settings, job)
+        self.stager = Stager(services, job, source, volume, self._outputs)
+        self.ahead = LookAhead(services, self.stager, stop)
+
+    def process(self, open_plan: Plan, batch: Batch) -> None:
+        """Runs and commits a batch; at its end, and while it is committed, the function runs on the next one."""
+        with span("batch", **about(self.job, batch)):
+            intent = self._services.consumer.begin(batch, owner=self._owner, location=self._location, job=self.job)
+            try:
+                self._process(open_plan, batch, intent)
+            except BaseException as error:
+                self.ahead.forget()
+                if batch.id in self._committed or isinstance(error, FencedError):
+                    raise
+                if (overtaken := self._overtaken(intent)) is not None:
+                    raise overtaken from error
+                # If that fails now (the engine died), the next owner settles it.
+                with suppress(VolstreamError):
+                    recover(self._services, self.job, reason_of(error))
+                raise
+
+    @property
+    def job(self) -> FileJob:
+        """The job, including columns added from files of the plan."""
+        return self.stager.job
+
+    def close(self) -> None:
+        """Ends the calls on the next batch, whose results are lost."""
+        self.ahead.forget()
+        self.stager.close()
+
+    def _process(self, open_plan: Plan, batch: Batch, intent: Intent) -> None:
+        if self._outputs is not None:
+            self._outputs.sweep()
+        look = partial(self._look, intent)
+        done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
+        # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
+        while done.totals.new_columns and self._adopts(done.staged.new_columns()):
+            self.ahead.forget()
+            done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
+        done = self._judged(done)
+        if self._outputs is not None:
+            faults.point("outputs.written")
+            checked = self._outputs.checked(open_plan, batch, done.staged)
+            done = done if checked is done.staged else replace(done, staged=checked, totals=checked.totals())
+        earlier = earlier_failures(self._services, self.job, open_plan, batch)
+        outcome = self._note(open_plan, batch, intent, done, earlier)
+        if self._outputs is not None:
+            self._outputs.note(open_plan, batch, intent, done.staged)
+            self._outputs.publish(intent)
+        if self.job.takes_files:
+            taken = loaded(self.job, self._volume, intent, done.staged)
+            self._services.catalog.outputs.note(str(self.job.into), str(intent.attempt), taken, ())
+            faults.point("outputs.noted")
+        if carried := self._carried(done):
+            self._services.catalog.codes.note_carried(batch, carried)
+        counted_before = [failure.kind for failure in earlier.values() if failure.batch_id in self._committed]
+        faults.point("batch.staged")
+        if self._stop:
+            self.ahead.forget()
+        self.ahead.begin(open_plan, batch, done.seconds)
+        with span("commit", **about(self.job, batch), rows=outcome.rows, failed=outcome.failed):
+            self._commit(open_plan, batch, intent, done, outcome)
+        self._progress.take_back(counted_before)
+
+    def _carried(self, done: StagedBatch) -> Mapping[str, int | None]:
+        """Returns the versions of the code that made the rows that follow moved files, by their new paths, if it is another one
+        than that of the batch."""
+        if not done.followed:
+            return {}
+        codes = self._services.catalog.codes.of_batches(batch for _, batch in done.followed.values())
+        made_by = {path: codes[batch].of(old) if batch in codes else None for path, (old, batch) in done.followed.items()}
+        return {path: number for path, number in made_by.items() if number != self._code}
+
+    def _commit(self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, outcome: BatchOutcome) -> None:
+        """Commits the staged outcomes of a batch, in the table and in the catalog."""
+        began = time.monotonic()
+        changes = changes_of(self.job, open_plan, batch, done.staged)
+
+        def by_spark(session: SparkSession) -> None:
+            write_by_spark(session, self._services.delta, self._location, done.staged, changes)
+
+        def directly(marker: Marker) -> bool:
+            return direct.commit(self._location, marker, changes)
+
+        entries = Marker(intent.app_id(), intent.marker_sequence, {"batch": batch.id})
+        ledger.record(LEDGER.of(self._services.warehouse, self.job.id), batch.id, entries, done.staged)
+        self._services.consumer.write(intent, outcome.counts(), by_spark, directly=directly)
+        seconds = done.seconds + time.monotonic() - began
+        self._services.catalog.consumptions.commit(intent, replace(outcome, seconds=seconds))
+        self._committed.add(batch.id)
+        faults.point("batch.committed")
+        if self._outputs is not None:
+            self._outputs.finish(batch)
+        if self.job.takes_files:
+            finish(self._services.catalog, self._services.settings, str(self.job.into))
+        places.discard(f"{self._services.staging}/{batch.id}")
+        counted = {name: getattr(outcome, name) for name in ("failed", "overtaken", "later", "held", "rows")}
+        removals = batch.removals if self.job.write is Write.UPSERT else 0  # a log keeps all rows
+        self._progress.add(
+            **counted, batches=1, done_files=batch.files, done_bytes=batch.bytes, removals=removals, moves=batch.moves
+        )
+        add_counts(self._progress.counted, outcome.counted)
+        of_batch = {"batch": batch.id, "files": batch.files, "removed": batch.removals, "version": open_plan.to_version}
+        _log.info("batch_committed", job=self.job.name, **of_batch, **counted)
+
+    def _adopts(self, columns: Sequence[str]) -> bool:
+        """Adds columns to the job and its table, if the job accepts new columns."""
+        changed = adopt(self._services, self.job, columns)
+        if changed is None:
+            return False
+        had = [*of_job(self.job)]
+        self._progress.new_columns += [field.name for field in of_job(changed) if field not in had]
+        self.stager.job = changed
+        return True
+
+    def _look(self, intent: Intent) -> None:
+        """Looks, while the function runs, whether the run may go on: a call without a time limit may never return.
+
+        Raises:
+            FencedError: another process took the batch over.
+            FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
+            JobChangedError: the time limit was changed.
+        """
+        current = self._watch.look()
+        if current is None:
+            return
+        if (overtaken := self._overtaken(intent)) is not None:
+            raise overtaken
+        if isinstance(current, FileJob) and current.timeout != self.job.timeout:
+            raise JobChangedError(f"The time limit of job {self.job.name} was changed.")
+
+    def _overtaken(self, intent: Intent) -> FencedError | None:
+        """Returns the error if another process settled this attempt; it may work on the next, which must not be settled."""
+        try:
+            present = self._services.catalog.consumptions.open_intent(intent.stream_id)
+        except CatalogError:
+            return None
+        if present is not None and present.attempt == intent.attempt:
+            return None
+        return FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
+
+    def _judged(self, done: StagedBatch) -> StagedBatch:
+        """Returns the outcomes as the job's expectations have them."""
+        if not (self.job.expect or self.job.expect_warn):
+            return done
+        with self._services.session() as session:
+            staged, warned = judged(session, self.job, done.staged)
+        totals = staged.totals()
+        return replace(done, staged=staged, totals=replace(totals, counted={**totals.counted, **warned}))
+
+    def _note(
+        self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, earlier: Mapping[str, Failure]
+    ) -> BatchOutcome:
+        """Returns the outcome of an attempt, and records its failures as pending."""
+        totals = done.totals
+        kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
+        given_up = 0
+        if totals.failed:
+            given_up = note_failures(self._services, self.job, self._volume, done.staged, (open_plan, batch), intent, earlier)
+        later = totals.later - given_up
+        failed = totals.failed - totals.overtaken - later - totals.held
+        return BatchOutcome(
+            totals.succeeded + kept,
+            failed,
+            totals.rows,
+            list(earlier),
+            overtaken=totals.overtaken,
+            later=later,
+            held=totals.held,
+            counted=totals.counted,
+            files_per_call=totals.files_per_call,
+            code=self._code,
+        )

@@ -1,0 +1,103 @@
+"""What a job keeps in the warehouse beside its table: its stores, and the ledger of its files without rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from volstream.tables.delta import direct, upkeep
+from volstream.tables.delta.direct import RowChanges
+from volstream.tables.delta.ownership import UPKEEP, Marker
+from volstream.tables.delta.places import can_create, is_table
+
+if TYPE_CHECKING:
+    from volstream.jobs.batches.staged import Staged
+
+# What a job keeps in the warehouse beside its table.
+#
+# Each store is a folder below the warehouse, in which each job has its own, named by the job's id: renaming a
+# job touches nothing. Whatever treats a job as a whole goes through :data:`STORES`:
+#
+# ========================= ==================================== ==============================
+# a table                              files
+# ========================= ==================================== ==============================
+# backup, restore           copied with the job's table          left out
+# drop                      removed                              removed
+# the daemon, once a day    removes what dropped jobs left       removes what dropped jobs left
+# verify                    looks for damage                     does not look
+# verify --fix, heal        removes a damaged one                does not look
+# ========================= ==================================== ==============================
+#
+# What does not belong here: a job's files in a volume (``outputs``), and its plans, which are its stream's
+# (``plan``).
+
+
+@dataclass(frozen=True)
+class Store:
+    """A kind of folder that jobs have.
+
+    Attributes:
+        folder: below the warehouse.
+        what: for messages, such as "The list of files without rows of job j cannot be backed up".
+        is_table: a Delta table, whose rows are part of what the job has done; else files that it can do without.
+    """
+
+    folder: str
+    what: str
+    is_table: bool
+
+    def of(self, warehouse: str, job_id: str) -> str:
+        """Returns where a job's own is, if it has one."""
+        return f"{warehouse}/{self.folder}/{job_id}"
+
+
+#: Files that were processed without a row: see :mod:`volstream.jobs.batches.ledger`.
+LEDGER = Store("_ledgers", "list of files without rows", is_table=True)
+
+#: What functions print: see :mod:`volstream.jobs.batches.logs`.
+LOGS = Store("_logs", "output", is_table=False)
+
+STORES = (LEDGER, LOGS)
+
+
+# The ledger of a job: its files without rows, so that a file with neither rows nor an entry is known to be
+# missing.
+#
+# A small table beside the result tables. A batch in which every file has rows, or failed, writes nothing to
+# it, unless one of these files had no rows before: an entry must not excuse rows that are lost later.
+
+KEY = "path"
+
+SCHEMA = pa.schema([(name, pa.string()) for name in (KEY, "version", "batch")])
+
+
+def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None:
+    """Records the files of a batch that succeeded without a row, before the batch is committed, and forgets those that have rows
+    now. Does nothing if there are none of either, or if only Spark could write a table there.
+
+    Raises:
+        DependencyError: the ledger cannot be written.
+    """
+    if not is_kept(location):
+        return
+    empty = staged.without_rows()
+    exists = is_table(location)
+    gone = [*empty[KEY].to_pylist()]
+    if exists:
+        entries = direct.rows_of(location, KEY, staged.replaced_paths(), [KEY])
+        gone += [] if entries is None else entries[KEY].to_pylist()
+    if not gone or not (exists or direct.create(location, SCHEMA, {UPKEEP: "on"})):
+        return
+    rows = pa.table([*empty.columns, pa.array([batch_id] * empty.num_rows, pa.string())], schema=SCHEMA)
+    direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*gone}))
+    if upkeep.is_due(location, 1):
+        upkeep.compact(location, KEY)
+        if upkeep.is_old(location, 1):
+            upkeep.clean(location, may_go=lambda *_: True)
+
+
+def is_kept(location: str) -> bool:
+    """True if files without rows are known: if there are none recorded, there were none."""
+    return can_create(location)

@@ -1,0 +1,197 @@
+"""Which version of a job's code made which rows, derived from each row's batch id.
+
+What does not belong here: what a version is (``version``), what the catalog keeps of versions (``catalog.codes``), and what other
+code would change (``compare``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from volstream.base.definitions import FileJob, Write
+from volstream.base.model.text import counted
+from volstream.base.model.units import format_age
+from volstream.catalog import Catalog
+from volstream.catalog.reports import BatchCode, CodeVersion
+from volstream.functions.schema import key_column
+from volstream.jobs.batches import ledger
+from volstream.jobs.batches.ledger import LEDGER
+from volstream.jobs.rules.version import may_have_older, version_of
+from volstream.tables.delta import places
+from volstream.tables.delta.lookup import queried_rows, standard_literal, standard_name
+from volstream.tables.delta.opened import newest_version
+from volstream.tables.delta.places import is_table, mapped, open_table
+
+if TYPE_CHECKING:
+    from volstream.home import Home
+
+#: So many batches that history has forgotten are kept for their code before those without rows are looked for.
+_MANY_FORGOTTEN = 20_000
+
+#: A count that takes longer is made again after a commit only when this many times as long has passed.
+_QUICK_SECONDS, _PATIENCE = 0.5, 20.0
+
+
+@dataclass(frozen=True)
+class CodeCounts:
+    """The number of files whose rows each version of a job's code made.
+
+    Attributes:
+        table_version: the version of the table that was counted.
+        current: number of the version that a run would use now; 0: none has used it yet.
+        files: number of files by version; under None those of unknown versions.
+        versions: all versions, in the order of their numbers.
+    """
+
+    table_version: int
+    current: int
+    files: Mapping[int | None, int]
+    versions: Sequence[CodeVersion]
+
+    @property
+    def stale(self) -> int:
+        """Number of files with rows of other versions than the current one."""
+        return sum(count for number, count in self.files.items() if number not in (None, self.current))
+
+    @property
+    def total(self) -> int:
+        """Number of files that have rows, or are known to have none."""
+        return sum(self.files.values())
+
+    @property
+    def oldest(self) -> CodeVersion | None:
+        """The oldest version that is not the current one and still has rows."""
+        return next((one for one in self.versions if one.number != self.current and self.files.get(one.number)), None)
+
+
+#: The last count of each table, by its location: the versions of the table and of the ledger, the numbers, when it was made, and
+#: how many seconds it took.
+_counted: dict[str, tuple[tuple[int, int | None], Mapping[int | None, int], float, float]] = {}
+
+
+def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None:
+    """Counts the files of a job by the version of the code that made their rows; None: the job has no table, or its table is a
+    log of all versions.
+
+    Reads two columns of the table, if it has changed since it was counted in this process.
+
+    Args:
+        exact: False: while a table changes often, counts may be some commits old.
+
+    Raises:
+        DependencyError: the table cannot be read.
+        FunctionLoadError: as :func:`version_of`.
+    """
+    location = places.table_location(home.warehouse, job.into)
+    table_version = newest_version(location)
+    if table_version is None or job.write is Write.APPEND:
+        return None
+    state = table_version, newest_version(LEDGER.of(home.warehouse, job.id))
+    last = _counted.get(location)
+    now = time.monotonic()
+    if last is None or (last[0] != state and (exact or last[3] < _QUICK_SECONDS or now > last[2] + _PATIENCE * last[3])):
+        files = _count(home.catalog, home.warehouse, job)
+        last = _counted[location] = state, files, time.monotonic(), time.monotonic() - now
+    versions = home.catalog.codes.versions(job.id)
+    digest = version_of(home.settings, job).digest
+    current = next((one.number for one in versions if one.digest == digest), 0)
+    return CodeCounts(last[0][0], current, last[1], versions)
+
+
+def older(home: Home, job: FileJob) -> CodeCounts | None:
+    """Counts as :func:`counts` if there can be rows made by older code; None: there are none. Most often it reads no table.
+
+    Raises:
+        As :func:`counts`.
+    """
+    if not may_have_older(home.catalog, home.settings, job):
+        return None
+    found = counts(home, job, exact=False)
+    return found if found is not None and found.stale else None
+
+
+def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
+    """Returns which files have rows made by older or unknown code, and what to do, in a sentence; None: none has."""
+    unknown = found.files.get(None, 0)
+    if found.stale and (oldest := found.oldest) is not None:
+        age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
+        files = f"{found.stale:,} of {counted(found.total, job.unit)}"
+        oldest_one = f"oldest: version {oldest.number}, {age} old"
+        return f"{files} last processed by older code ({oldest_one}): volstream replay {job.name} --stale"
+    return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
+
+
+def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
+    """Returns the files, or the keys of sets, whose rows were made by other code than the job has now; all in memory.
+
+    Raises:
+        As :func:`counts`.
+    """
+    found = counts(home, job)
+    if found is None or not found.stale:
+        return []
+    stale: set[str] = set()
+    for place, key, batch in _places(home.warehouse, job):
+        codes = home.catalog.codes.of_batches(_batches(place, key, batch))
+        others = {one for one, code in codes.items() if code.code != found.current or code.carried}
+        for path, made_by in _rows(place, key, batch, others):
+            if codes[made_by].of(path) not in (None, found.current):
+                stale.add(path)
+    return sorted(stale)
+
+
+def prune(catalog: Catalog, warehouse: str, job: FileJob) -> None:
+    """Forgets the code of batches that history has deleted and that have no rows in any version of the table that can be read."""
+    forgotten = catalog.codes.forgotten(job.id)
+    if len(forgotten) < _MANY_FORGOTTEN:
+        return
+    living: set[str] = set()
+    for place, key, batch in _places(warehouse, job):
+        with mapped(place):
+            oldest = min(int(entry["version"]) for entry in open_table(place).history())
+        # What the oldest version lacks was made later, or is in the newest one, too.
+        living |= {*_batches(place, key, batch), *_batches(place, key, batch, oldest)}
+    catalog.codes.forget([one for one in forgotten if one not in living])
+
+
+def _count(catalog: Catalog, warehouse: str, job: FileJob) -> Mapping[int | None, int]:
+    files = Counter[int | None]()
+    for place, key, batch in _places(warehouse, job):
+        of_batch = _batches(place, key, batch)
+        codes: Mapping[str, BatchCode] = catalog.codes.of_batches(of_batch)
+        carrying = {one for one, code in codes.items() if code.carried}
+        files.update(codes[made_by].of(path) for path, made_by in _rows(place, key, batch, carrying))
+        for made_by, count in of_batch.items():
+            if made_by not in carrying:
+                files[codes[made_by].code if made_by in codes else None] += count
+    return files
+
+
+def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
+    """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
+    yield places.table_location(warehouse, job.into), key_column(job), "_batch_id"
+    without_rows = LEDGER.of(warehouse, job.id)
+    if is_table(without_rows):
+        yield without_rows, ledger.KEY, "batch"
+
+
+def _batches(place: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:
+    """Returns the number of files of each batch with rows in a version of a table; None: the newest."""
+    query = f"SELECT {standard_name(batch)} AS b, count(DISTINCT {standard_name(key)}) AS n FROM rows GROUP BY 1"
+    rows = queried_rows(place, query, version)
+    return {str(b): int(n) for b, n in zip(rows["b"].to_pylist(), rows["n"].to_pylist(), strict=True) if b is not None}
+
+
+def _rows(place: str, key: str, batch: str, of: set[str]) -> Iterator[tuple[str, str]]:
+    """Yields the files of some batches with rows in a table, each with its batch."""
+    if not of:
+        return
+    file, made_by = standard_name(key), standard_name(batch)
+    where = f"{made_by} IN ({', '.join(map(standard_literal, sorted(of)))})"
+    rows = queried_rows(place, f"SELECT DISTINCT {file} AS k, {made_by} AS b FROM rows WHERE {where}")
+    yield from zip(rows["k"].to_pylist(), rows["b"].to_pylist(), strict=True)
