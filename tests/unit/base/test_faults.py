@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 CODE = """
-from volstream.base.lifecycle import faults
+from volstream.base import faults
 for number in range(4):
     faults.point("other")
     print(number, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from volstream.base.model.work import CheckState
-from volstream.files.providers.google.events import Notification, notification_check
+from volstream.files.providers.google.wiring import Notification, notification_check
 
 TOPIC = "projects/p/topics/t"
 ALL = ["OBJECT_FINALIZE", "OBJECT_DELETE", "OBJECT_ARCHIVE", "OBJECT_METADATA_UPDATE"]

@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.base.model.work import Check, CheckState
-from volstream.files.providers.base import Access
 from volstream.files.queues.bodies import NOT_JSON, answer, decoded, hints_in, is_key, read_json_or_base64, reject
-from volstream.files.storage.buckets import BucketPlace
 
 #: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
 _NO_NEWS = frozenset(
@@ -69,12 +66,3 @@ def _hints(event: Any) -> Sequence[ObjectHint] | None:
         ) and is_key(key):
             return [ObjectHint(bucket, spelling) for spelling in dict.fromkeys((key, decoded(key)))]
     return None
-
-
-# Whether a bucket's notifications reach a queue: OSS has no API that says so.
-
-
-def check_wiring(_access: Access, _place: BucketPlace, _queue: str) -> Check:
-    """See :meth:`~volstream.files.providers.base.Provider.check_wiring`."""
-    fix = "Look at the bucket's event notifications in the console, or use --canary."
-    return Check("wiring", CheckState.SKIPPED, "OSS does not report its event rules.", fix)

@@ -6,17 +6,12 @@ whereas a missed change leaves the directory stale. What does not belong here: w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.base.model.work import Check, CheckState
-from volstream.errors import DependencyError
-from volstream.files.providers.aws.credentials import client, errors
-from volstream.files.providers.base import Access
 from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json, reject
-from volstream.files.storage.buckets import BucketPlace
 
 #: Nested SNS envelopes do not occur; this bounds forged ones.
 _ENVELOPES = 2
@@ -95,56 +90,3 @@ def _decoded(key: str) -> str | None:
         return unquote_plus(key, errors="strict")
     except UnicodeDecodeError:
         return None
-
-
-# Whether a bucket's notifications reach a queue.
-
-
-def check_wiring(access: Access, place: BucketPlace, queue: str) -> Check:
-    """See :meth:`~volstream.files.providers.base.Provider.check_wiring`."""
-    try:
-        with errors("The notifications of the bucket"):
-            configuration = client(access, "s3").get_bucket_notification_configuration(Bucket=place.bucket)
-    except DependencyError as error:
-        fix = "Allow s3:GetBucketNotification to have this checked, or use --canary."
-        return Check("wiring", CheckState.SKIPPED, error.message, fix)
-    return notification_check(configuration, queue, place.root)
-
-
-def notification_check(configuration: Mapping[str, Any], queue: str, root: str) -> Check:
-    """Checks that a bucket's notifications for everything below ``root`` reach a queue. Pure.
-
-    Args:
-        configuration: the notification configuration, as reported by S3.
-        queue: name or URL.
-    """
-    if "EventBridgeConfiguration" in configuration:
-        return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
-    name = queue.rpartition("/")[2]
-    mine = [
-        notification
-        for notification in configuration.get("QueueConfigurations", ())
-        if notification["QueueArn"].rpartition(":")[2] == name
-    ]
-    if not mine:
-        if configuration.get("TopicConfigurations"):
-            said = "The bucket notifies SNS topics, whose subscriptions are not checked."
-            return Check("wiring", CheckState.OK, said)
-        fix = "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does."
-        return Check("wiring", CheckState.FAILED, f"The bucket does not notify the queue {name}.", fix)
-    covering = [notification for notification in mine if _covers(notification.get("Filter", {}), root)]
-    if not covering:
-        fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
-        return Check("wiring", CheckState.FAILED, "The notification is for other prefixes or suffixes.", fix)
-    events = {event for notification in covering for event in notification["Events"]}
-    missing = [kind for kind in ("ObjectCreated", "ObjectRemoved") if f"s3:{kind}:*" not in events]
-    if missing:
-        listed = ", ".join(f"s3:{kind}:*" for kind in missing)
-        return Check("wiring", CheckState.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
-    return Check("wiring", CheckState.OK, f"The bucket notifies the queue {name}.")
-
-
-def _covers(filter_: Mapping[str, Any], root: str) -> bool:
-    """True if a notification's filter accepts all keys below ``root``."""
-    rules = {rule["Name"].lower(): rule["Value"] for rule in filter_.get("Key", {}).get("FilterRules", ())}
-    return root.startswith(rules.get("prefix", "")) and not rules.get("suffix")

@@ -14,10 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.base.model.hints import ObjectHint, Rejection
-from volstream.base.model.work import Check, CheckState
-from volstream.files.providers.base import Access
 from volstream.files.queues.bodies import NOT_JSON, answer, decoded, hints_in, is_key, read_json_or_base64, reject
-from volstream.files.storage.buckets import BucketPlace
 
 _SUBJECT = re.compile(r"/blobServices/default/containers/([^/]+)/blobs/(.+)", re.DOTALL)
 
@@ -69,13 +66,3 @@ def _hints(subject: Any, data: dict[str, Any], *, below: bool) -> Iterator[Objec
         for spelling in (key, decoded(key)):
             if is_key(container) and is_key(spelling):
                 yield ObjectHint(container, f"{spelling.rstrip('/')}/" if below else spelling, below=below)
-
-
-# Whether a container's events reach a queue: only Azure's management can be asked, which volstream has no
-# rights at.
-
-
-def check_wiring(_access: Access, _place: BucketPlace, _queue: str) -> Check:
-    """See :meth:`~volstream.files.providers.base.Provider.check_wiring`."""
-    fix = "Look at the storage account's event subscriptions in the portal, or use --canary."
-    return Check("wiring", CheckState.SKIPPED, "A storage account does not report its event subscriptions.", fix)
