@@ -18,7 +18,7 @@ from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS, FileJobOptions
 from volstream.base.definitions.options import Key, keys, to_alter, to_create
 from volstream.cli.main import GROUPS, volstream
-from volstream.ops.inspection.settings import setting_descriptions
+from volstream.ops.inspection.doctor import setting_descriptions
 
 REFERENCE = Path(__file__).parent / "reference"
 

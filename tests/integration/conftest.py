@@ -25,8 +25,7 @@ from volstream.base.definitions import QueueType, Volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import DependencyError
 from volstream.jobs.runs.lease import RunReport
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import health
+from volstream.ops.inspection.status import health, problems
 from volstream.spark.engine.client import attach
 from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.session import SparkGateway

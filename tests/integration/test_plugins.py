@@ -22,7 +22,7 @@ from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec
 from volstream.files.queues.in_process import SilentQueue
 from volstream.files.storage import normalise_location, open_store
-from volstream.ops.alerts.receivers import DeliveryError, deliver
+from volstream.ops.receivers import DeliveryError, deliver
 
 _BROKEN = """
 import no_such_package

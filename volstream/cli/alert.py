@@ -26,8 +26,8 @@ def alert_command() -> None:
 @common
 def test_command(session: Session, output: Output, receiver: str) -> None:
     """Send a test alert to RECEIVER of volstream.toml, and wait until it is accepted."""
-    from volstream.ops.alerts import receivers
-    from volstream.ops.alerts.model import Alert, AlertEvent, Subject
+    from volstream.ops import receivers
+    from volstream.ops.alerts import Alert, AlertEvent, Subject
 
     settings = session.home.settings
     receivers.check(settings)

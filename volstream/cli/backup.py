@@ -16,7 +16,7 @@ from volstream.cli.output import Output
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
-    from volstream.ops.backup.manifest import Manifest
+    from volstream.ops.backup import Manifest
 
 _FOLDER = click.Path(path_type=Path, resolve_path=True)
 
@@ -29,7 +29,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 
     The copy has catalog, tables and settings, but not the files of volumes or the code of functions.
     """
-    from volstream.ops.backup.make import make
+    from volstream.ops.backup import make
 
     manifest = make(session.home.catalog, session.home.settings, directory, _progress(output))
     _show(output, manifest, f"Backed up to {directory}: {_what(manifest)}.")
@@ -40,7 +40,7 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 @creating_home
 def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
-    from volstream.ops.backup.restore import restore
+    from volstream.ops.backup import restore
 
     manifest = restore(session.home.catalog, session.home.settings, directory, _progress(output))
     text = f"Restored {session.home.settings.home}, as of {manifest.created_on:%F %T} UTC: {_what(manifest)}."

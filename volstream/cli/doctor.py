@@ -37,8 +37,7 @@ _SIGNS = {"ok": "ok", "warning": "WARN", "failed": "FAIL", "skipped": "-"}
 def doctor_command(session: Session, output: Output, volume: str | None, canary: bool, cluster: bool) -> None:
     """Check the home and what VOLUME needs: credentials, bucket, queue, wiring, daemon. Starts no Spark."""
     from volstream.base.model.work import CheckState
-    from volstream.ops.inspection.cluster import examine_cluster
-    from volstream.ops.inspection.doctor import examine
+    from volstream.ops.inspection.doctor import examine, examine_cluster
 
     if canary and volume is None:
         raise click.UsageError("--canary needs a volume.")

@@ -11,7 +11,7 @@ from typing import Any
 from volstream.base.model.paths import printable
 from volstream.base.model.text import counted, one_line
 from volstream.base.model.work import FailureState
-from volstream.ops.inspection.failures import common_message, group_id
+from volstream.ops.inspection.details import common_message, group_id
 
 #: A line of a traceback.
 _PLACE = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
@@ -22,7 +22,7 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None
 
     Args:
         most: files of a cause that are named; None: all.
-        failures: see :func:`volstream.ops.inspection.failures.explained`.
+        failures: see :func:`volstream.ops.inspection.details.explained`.
         width: of the terminal; names and commands are not broken.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}

@@ -111,7 +111,7 @@ def try_command(
 
 def _tell(output: Output, results: Sequence[dict[str, Any]]) -> None:
     """Prints what the table does not show: which files gave no rows, and which failed, one of each cause with its traceback."""
-    from volstream.ops.inspection.failures import group_id
+    from volstream.ops.inspection.details import group_id
 
     causes: dict[str, list[dict[str, Any]]] = {}
     for result in results:

@@ -14,7 +14,7 @@ from volstream.base.model.units import format_age
 from volstream.cli.options import common, creating_home
 from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError, VolstreamError
-from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session

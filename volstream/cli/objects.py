@@ -15,7 +15,7 @@ from volstream.base.model.work import ACTIVE, FailureKind, FailureState
 from volstream.cli.complete import names_of
 from volstream.cli.options import common, kinds, like
 from volstream.cli.output import Output, in_a_line
-from volstream.ops.inspection.problems import problems
+from volstream.ops.inspection.status import problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -106,7 +106,7 @@ def list_command(
     wanted = FailureFilter(chosen, [FailureKind(name) for name in kinds], like)
     maximum = limit or (None if output.as_json else _LIMIT)
     from volstream.cli.failures import by_cause
-    from volstream.ops.inspection.failures import explained
+    from volstream.ops.inspection.details import explained
 
     rows = explained(session.home, session.jobs.failures(job, wanted=wanted, limit=maximum))
     if rows and not output.as_json:

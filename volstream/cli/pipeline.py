@@ -152,11 +152,10 @@ def _writing(file: Path) -> Iterator[None]:
 @with_picture_formats
 def graph_command(session: Session, output: Output, form: str) -> None:
     """Show where data comes from and goes to: volumes, streams, jobs, tables, sources, functions."""
-    from volstream.ops.inspection import drawing
-    from volstream.ops.inspection.lineage import lineage
+    from volstream.ops.inspection.lineage import as_dot, as_mermaid, as_text, lineage
 
     graph = lineage(session.home)
-    draw = {"dot": drawing.as_dot, "mermaid": drawing.as_mermaid}.get(form, drawing.as_text)
+    draw = {"dot": as_dot, "mermaid": as_mermaid}.get(form, as_text)
     if not graph.nodes and not output.as_json:
         output.message("The home has no objects.")
         return

@@ -19,7 +19,7 @@ from volstream.base.model.units import format_age
 from volstream.cli.options import DURATION, common
 from volstream.cli.output import Output, arranged, done_of
 from volstream.errors import VolstreamError
-from volstream.ops.inspection.problems import Problem, problems
+from volstream.ops.inspection.status import Problem, problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session

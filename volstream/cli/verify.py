@@ -159,7 +159,7 @@ def _each(session: Session, stop: Stop, observe: Observer, *, fix: bool, outputs
 
 
 def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
-    from volstream.ops.inspection.verification import examples
+    from volstream.ops.inspection.tables import examples
 
     value = {
         "volume": volume,
@@ -186,7 +186,7 @@ def _of_volume(volume: str, found: ComparedDirectory) -> _Report:
 
 
 def _of_job(job: str, found: Verification) -> _Report:
-    from volstream.ops.inspection.verification import document, lines
+    from volstream.ops.inspection.tables import document, lines
 
     error = None
     if not (found.is_right or found.count or found.damages):

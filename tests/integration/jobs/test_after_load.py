@@ -12,8 +12,7 @@ from tests.interrupts import meanwhile
 from volstream.base.definitions import QueueType
 from volstream.errors import EngineLostError, InvalidStateError, InvalidValueError, ObjectInUseError
 from volstream.ops.inspection import file_history
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import health
+from volstream.ops.inspection.status import health, problems
 
 
 def die() -> None:

@@ -23,8 +23,7 @@ from volstream.catalog.reports import CodeVersion
 from volstream.errors import VolstreamError
 from volstream.jobs.batches.ledger import LEDGER
 from volstream.jobs.rules.code import prune, stale_paths
-from volstream.ops.backup.make import make
-from volstream.ops.backup.restore import restore
+from volstream.ops.backup import make, restore
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import tell
 from volstream.spark.session import SparkGateway

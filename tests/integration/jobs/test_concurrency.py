@@ -17,7 +17,7 @@ from tests.waiting import eventually
 from volstream.base.definitions import FileJob
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.errors import InvalidStateError, InvalidValueError
-from volstream.ops.inspection.runs import backlog
+from volstream.ops.inspection.details import backlog
 
 
 def put(place: Place, count: int) -> None:

@@ -20,7 +20,7 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.changes.streams.consume import Consumer
 from volstream.errors import FencedError, InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.runs.lease import Progress
-from volstream.ops.inspection.runs import backlog
+from volstream.ops.inspection.details import backlog
 from volstream.tables.delta.places import table_location
 from volstream.tables.delta.writer import DeltaWriter
 

@@ -14,8 +14,7 @@ from tests.disks import mounted
 from tests.integration.conftest import Place
 from tests.interrupts import meanwhile
 from volstream.errors import EngineLostError, VolstreamError
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import health
+from volstream.ops.inspection.status import health, problems
 
 _NAMES = ("a.csv", f"{'n' * 251}.csv")
 

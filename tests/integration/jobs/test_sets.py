@@ -16,8 +16,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.file import FileSet
 from volstream.jobs.plans.sets import SHORTHANDS
 from volstream.ops.inspection.file_history import tell
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import status
+from volstream.ops.inspection.status import problems, status
 
 WHOLE = """
 import json, pathlib

@@ -14,8 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.conftest import Place, session_on
 from volstream.base import config
 from volstream.jobs.batches.ledger import SCHEMA, STORES, Store
-from volstream.ops.backup.make import make
-from volstream.ops.backup.restore import restore
+from volstream.ops.backup import make, restore
 from volstream.server.daemon.housekeeping import clean
 
 

@@ -24,8 +24,7 @@ from volstream.home import Home
 from volstream.jobs.batches.ledger import LEDGER
 from volstream.jobs.proof.verify import Problem
 from volstream.jobs.runs.run import Run
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import status
+from volstream.ops.inspection.status import problems, status
 from volstream.server.daemon.jobs import Scheduler
 from volstream.tables.delta import history, upkeep
 

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from tests.commands import Shell, shell
 from volstream.cli.top import HomeFacts, picture, rates
-from volstream.ops.inspection.problems import Problem
+from volstream.ops.inspection.status import Problem
 from volstream.spark.engine.client import EngineStatus
 
 __all__ = ["shell"]

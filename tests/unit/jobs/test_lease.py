@@ -13,7 +13,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.alerts import ConditionKind
 from volstream.errors import EngineLostError, FencedError, SqlError, StreamBusyError, VolstreamError
 from volstream.jobs.runs.lease import NOTHING, clear, held, lease, runs_of
-from volstream.ops.inspection.runs import outcome
+from volstream.ops.inspection.details import outcome
 
 
 class World:

@@ -562,7 +562,7 @@ class Jobs(Collection[Job]):
     def _check_receivers(self, names: Sequence[str] | None) -> None:
         """Raises InvalidValueError if alerts about a job would go to an unknown receiver."""
         if names:
-            from volstream.ops.alerts.receivers import check_names
+            from volstream.ops.receivers import check_names
 
             check_names(self._home.settings, names, "The job")
 

@@ -232,7 +232,7 @@ def _renewed(
 def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: Tell) -> Job:
     """Changes a job, after the end of a run whose plan depends on what is changed."""
     from volstream.jobs.rules.definitions import alter_job
-    from volstream.ops.alerts.receivers import check_names
+    from volstream.ops.receivers import check_names
 
     check_names(objects.home.settings, changes.get("alert") or (), "The job")
     alter = partial(alter_job, objects.home, job.name, infer=partial(objects.jobs.inferring, job, tell), **changes)

@@ -6,17 +6,26 @@ directory table, and removed again.
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
+from pydantic import BaseModel, SecretStr
+
+from volstream.base.config import Settings
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
+from volstream.base.model.code import parsed
 from volstream.base.model.names import Name
 from volstream.base.model.paths import FileInfo, printable
 from volstream.base.model.text import counted
@@ -26,19 +35,125 @@ from volstream.base.processes import host_of
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.streams.sources import VolumeSource
-from volstream.errors import CatalogError, DependencyError, StorageError, VolstreamError
+from volstream.errors import CatalogError, DependencyError, InvalidStateError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
 from volstream.files.providers.base import Access
 from volstream.files.queues.base import QueueState, SelfDescribing
 from volstream.files.storage.base import ObjectStore, Writable
 from volstream.files.storage.buckets import BucketPlace
 from volstream.files.volumes.access import access_of, queue_of, store_of
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import health
+from volstream.jobs.batches import handshake
+from volstream.jobs.batches.handshake import Answer
+from volstream.ops.inspection.status import health, problems
 from volstream.spark.engine.client import engine_status
+from volstream.spark.errors import map_spark_errors
+from volstream.spark.frames import given_up
 
 if TYPE_CHECKING:
     from volstream.home import Home
+
+# The settings of a home for people to see: secrets masked, each with its meaning.
+
+#: What stands for a value that may have a secret in it.
+MASK = "********"
+
+
+@dataclass(frozen=True)
+class ShownSetting:
+    """A setting: its value, whether it is the default, and its meaning."""
+
+    setting: str
+    value: Any
+    default: bool
+    meaning: str
+
+
+def shown_settings(settings: Settings, catalog: str) -> list[ShownSetting]:
+    """Returns all settings without secrets.
+
+    Args:
+        catalog: the catalog's URL without its password.
+    """
+    described = setting_descriptions()
+    return [
+        ShownSetting(
+            setting=name,
+            value=catalog if name == "catalog_url" else _masked(getattr(settings, name), hidden=not field.repr),
+            default=name != "home" and getattr(settings, name) == field.default,
+            meaning=described.get(name, "The folder of the home." if name == "home" else ""),
+        )
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+@functools.cache
+def setting_descriptions() -> Mapping[str, str]:
+    """Returns what stands below each setting in the source, on one line."""
+    (tree,) = parsed(inspect.getsource(Settings)).body
+    assert isinstance(tree, ast.ClassDef), "it is a class"
+    return dict(_pairs(tree))
+
+
+def _pairs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for statement, following in zip(tree.body, tree.body[1:], strict=False):
+        named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            assert isinstance(statement, ast.AnnAssign), "see above"
+            assert isinstance(statement.target, ast.Name), "see above"
+            yield statement.target.id, " ".join(str(following.value.value).split()).replace("``", "`")
+
+
+def _masked(value: Any, *, hidden: bool) -> Any:
+    """Returns a value without secrets: names of a mapping stay, its values may be anything."""
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, BaseModel):
+        return {name: _masked(getattr(value, name), hidden=not field.repr) for name, field in type(value).model_fields.items()}
+    if isinstance(value, Mapping):
+        return {key: MASK if hidden else _masked(item, hidden=False) for key, item in value.items()}
+    if hidden and value:
+        return MASK
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    return [str(item) for item in value] if isinstance(value, tuple | list) else str(value)
+
+
+# Checks a Spark that others started, for ``doctor --cluster``: its settings, and each host of its workers.
+
+_DOCS = "See docs/operations/cluster.md, Spark elsewhere."
+
+
+def examine_cluster(home: Home) -> Iterator[Check]:
+    """Asks the server of ``spark_remote``, and a task in each of its slots.
+
+    Raises:
+        InvalidStateError: the home has an engine of its own.
+    """
+    if not home.settings.spark_remote:
+        raise InvalidStateError("The home has a Spark of its own.", "--cluster is for a home with spark_remote.")
+    try:
+        with map_spark_errors(), home.gateway.fresh() as session:
+            wrong = handshake.settings_of(session)
+            yield Check("server", CheckState.OK, f"Spark {session.version} answers")
+            yield from (Check("settings", CheckState.FAILED, said, _DOCS) for said in wrong)
+            for said in handshake.missing_from(session, home.warehouse):
+                yield Check("settings", CheckState.WARNING, said, _DOCS)
+            with given_up(session, home.settings.executor_wait_seconds):
+                answers = handshake.ask(session, handshake.places_of(home.catalog, home.warehouse))
+    except VolstreamError as error:
+        yield Check("server", CheckState.FAILED, error.message, error.remedy)
+        return
+    by_host = defaultdict[str, list[Answer]](list)
+    for answer in answers:
+        by_host[answer.host].append(answer)
+    for host, of_host in sorted(by_host.items()):
+        problems = sorted({said for answer in of_host for said in answer.problems})
+        yield from (Check("workers", CheckState.FAILED, said, _DOCS) for said in problems)
+        if not problems:
+            first = of_host[0]
+            said = f"{counted(len(of_host), 'task')} ran on {host} as user {first.user} with Python {first.python}"
+            yield Check("workers", CheckState.OK, said)
+
 
 #: Number of listed files that are tried until one exists and can be read.
 _TRIED = 10

@@ -17,7 +17,7 @@ from volstream.changes.directory.keeper import RefreshResult
 from volstream.errors import InvalidValueError, in_brief
 from volstream.jobs.rules.conditions import check_where
 from volstream.jobs.runs.lease import Progress, RunReport
-from volstream.ops.inspection.verification import document, lines
+from volstream.ops.inspection.tables import document, lines
 from volstream.server.console.comparisons import PARAMETERS, compare
 from volstream.server.console.facts.jobs import paths_of_group
 from volstream.server.console.query import Query

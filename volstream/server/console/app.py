@@ -32,8 +32,7 @@ from volstream.catalog.database import Database
 from volstream.errors import CatalogError, InvalidValueError, NotFoundError, UserError, VolstreamError
 from volstream.files.volumes import routing
 from volstream.ops.inspection.doctor import examine
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.status import status
+from volstream.ops.inspection.status import problems, status
 from volstream.server.console import previews
 from volstream.server.console.access import Access, bearer, same
 from volstream.server.console.actions import ACTIONS, Action, ActionResult, Actions

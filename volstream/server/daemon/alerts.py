@@ -23,9 +23,8 @@ from volstream.base.threads import Backoff, FailureTracker, Stop, join_all, run_
 from volstream.catalog.leases import ALERTS
 from volstream.errors import VolstreamError
 from volstream.home import Home
-from volstream.ops.alerts import receivers
-from volstream.ops.alerts.evaluator import AlertEvaluator, recipients
-from volstream.ops.alerts.model import Alert, digest_of
+from volstream.ops import receivers
+from volstream.ops.alerts import Alert, AlertEvaluator, digest_of, recipients
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.leased import LeasedWorker
 

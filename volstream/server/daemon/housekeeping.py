@@ -22,7 +22,7 @@ from volstream.functions.file import COPIES
 from volstream.functions.source import forget_unused
 from volstream.jobs.batches import logs, outputs
 from volstream.jobs.batches.ledger import LOGS, STORES
-from volstream.ops.backup.restore import SCRATCH
+from volstream.ops.backup import SCRATCH
 from volstream.spark.jvm import log_file
 from volstream.tables.delta import places
 from volstream.tables.delta.places import reached

@@ -13,9 +13,8 @@ from volstream.catalog import Catalog
 from volstream.changes.streams.read import StreamReader
 from volstream.errors import VolstreamError
 from volstream.jobs.runs.lease import runs_of
-from volstream.ops.inspection.problems import problems
-from volstream.ops.inspection.runs import backlog
-from volstream.ops.inspection.status import job_health
+from volstream.ops.inspection.details import backlog
+from volstream.ops.inspection.status import job_health, problems
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.jobs import Scheduler
 from volstream.server.daemon.volumes import VolumeWorker

@@ -21,8 +21,8 @@ from tests.waiting import eventually
 from volstream.base import config
 from volstream.base.config import Receiver
 from volstream.errors import InvalidValueError
-from volstream.ops.alerts.model import Alert, AlertEvent, Subject
-from volstream.ops.alerts.receivers import DeliveryError, deliver
+from volstream.ops.alerts import Alert, AlertEvent, Subject
+from volstream.ops.receivers import DeliveryError, deliver
 
 ALERT = Alert(AlertEvent.FAILURE, Subject("job", "sizes"), True, "1 file failed.", "volstream list failures --job sizes")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

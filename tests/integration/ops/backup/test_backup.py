@@ -21,9 +21,7 @@ from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError, ObjectInUseError
 from volstream.ingest import RealtimeOperation, RowOperator
-from volstream.ops.backup.make import make
-from volstream.ops.backup.manifest import Manifest
-from volstream.ops.backup.restore import restore
+from volstream.ops.backup import Manifest, make, restore
 from volstream.tables.tails.writer import commit_tail
 
 

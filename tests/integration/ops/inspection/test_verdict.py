@@ -34,8 +34,7 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import SqlError
 from volstream.jobs.runs.lease import held, lease
-from volstream.ops.alerts.evaluator import AlertEvaluator
-from volstream.ops.alerts.model import Alert
+from volstream.ops.alerts import Alert, AlertEvaluator
 from volstream.server.console.app import Console
 from volstream.server.daemon.metrics import DaemonMetrics
 from volstream.spark.engine.owner import Engine

@@ -22,7 +22,7 @@ from volstream.base.model.work import BatchState
 from volstream.base.privacy import token_of
 from volstream.errors import StreamBusyError
 from volstream.jobs.runs.lease import held
-from volstream.ops.inspection.settings import shown_settings
+from volstream.ops.inspection.doctor import shown_settings
 from volstream.server.console.app import Console
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.jobs.rules.definitions import set_paused
-from volstream.ops.alerts.evaluator import AlertEvaluator
+from volstream.ops.alerts import AlertEvaluator
 from volstream.server.daemon.alerts import AlertService, DeliveryWorker
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges

@@ -10,8 +10,8 @@ import pytest
 from tests import objects
 from volstream.base import config
 from volstream.catalog import Catalog
-from volstream.ops.alerts.conditions import conditions
-from volstream.ops.inspection.problems import Problem, ProblemCause
+from volstream.ops.alerts import conditions
+from volstream.ops.inspection.status import Problem, ProblemCause
 
 
 @pytest.mark.parametrize("own", [None, [], ["team"]])

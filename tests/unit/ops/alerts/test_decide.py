@@ -9,8 +9,7 @@ from typing import Any
 
 from volstream.base.model.work import FailureState
 from volstream.catalog.alerts import AlertCause
-from volstream.ops.alerts.decide import FAILED, Decision, Pace, gather, judge, judge_failures
-from volstream.ops.alerts.model import AlertEvent, Condition, Subject
+from volstream.ops.alerts import FAILED, AlertEvent, Condition, Decision, Pace, Subject, gather, judge, judge_failures
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PACE = Pace(after=timedelta(seconds=30), repeat=timedelta(hours=1))

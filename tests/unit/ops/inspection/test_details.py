@@ -12,7 +12,7 @@ from tests import objects
 from volstream.api.session import Session
 from volstream.base.definitions import DynamicJob, FileJob, Job
 from volstream.ops.inspection import details
-from volstream.ops.inspection.runs import next_run
+from volstream.ops.inspection.details import next_run
 
 
 @pytest.mark.parametrize(("kind", "said"), [(FileJob, "when files change"), (DynamicJob, "when its sources change")])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from volstream.ops.inspection.drawing import as_dot, as_mermaid, as_text
-from volstream.ops.inspection.lineage import Edge, Graph, Node, NodeKind
+from volstream.ops.inspection.lineage import Edge, Graph, Node, NodeKind, as_dot, as_mermaid, as_text
 
 VOLUME, STREAM, JOB = Node(NodeKind.VOLUME, "v"), Node(NodeKind.STREAM, "s"), Node(NodeKind.JOB, "j")
 TABLE, OTHER = Node(NodeKind.TABLE, "t"), Node(NodeKind.STREAM, '`a"b`')

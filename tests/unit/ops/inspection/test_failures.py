@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import objects
 from volstream.catalog.failures import BriefFailure
-from volstream.ops.inspection.failures import group_id, grouped
+from volstream.ops.inspection.details import group_id, grouped
 
 
 def failure(number: int, message: str, kind: str = "raised", state: str = "retrying") -> BriefFailure:

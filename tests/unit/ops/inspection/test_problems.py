@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from volstream.ops.inspection.problems import Problem, problems
+from volstream.ops.inspection.status import Problem, problems
 from volstream.spark.engine.client import EngineStatus
 
 NOTHING: dict[str, Any] = {"volumes": [], "streams": [], "jobs": [], "tables": [], "sources": [], "alerts": []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volstream.jobs.proof.verify import Problem, Verification
-from volstream.ops.inspection.verification import lines
+from volstream.ops.inspection.tables import lines
 
 
 def test_sets_are_counted_as_sets() -> None:

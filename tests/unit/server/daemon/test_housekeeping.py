@@ -22,7 +22,7 @@ from volstream.functions.file import COPIES
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.jobs.batches import logs
 from volstream.jobs.batches.ledger import LOGS
-from volstream.ops.backup.restore import SCRATCH
+from volstream.ops.backup import SCRATCH
 from volstream.server.daemon import housekeeping
 from volstream.server.daemon.housekeeping import Housekeeper, clean
 from volstream.spark.jvm import log_file

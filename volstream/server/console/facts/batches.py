@@ -20,7 +20,7 @@ from volstream.changes.directory.table import DELETE, INSERT, PATH
 from volstream.errors import NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.ops.inspection import details
-from volstream.ops.inspection.failures import explained
+from volstream.ops.inspection.details import explained
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.facts.volumes import snapshot_of
 from volstream.server.console.query import Query

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from volstream.ops.inspection.drawing import as_text
-from volstream.ops.inspection.lineage import Edge, Graph, Node, lineage
-from volstream.ops.inspection.problems import Problem, most_severe, problems
-from volstream.ops.inspection.status import status
+from volstream.ops.inspection.lineage import Edge, Graph, Node, as_text, lineage
+from volstream.ops.inspection.status import Problem, most_severe, problems, status
 from volstream.server.console.facts import PageRequest
 
 #: Pixels: of a box; from one to the next in a column, and from column to column.

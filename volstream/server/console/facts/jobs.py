@@ -16,11 +16,9 @@ from volstream.jobs.batches import logs
 from volstream.jobs.batches.ledger import LOGS
 from volstream.jobs.rules.load import loads
 from volstream.jobs.runs.lease import runs_of
-from volstream.ops.inspection import details, runs
-from volstream.ops.inspection.failures import FailureGroup, explained, group_id, grouped
-from volstream.ops.inspection.problems import Problem, problems
-from volstream.ops.inspection.runs import MeasuredBatch, OpenRun
-from volstream.ops.inspection.status import job_status
+from volstream.ops.inspection import details
+from volstream.ops.inspection.details import FailureGroup, MeasuredBatch, OpenRun, explained, group_id, grouped
+from volstream.ops.inspection.status import Problem, job_status, problems
 from volstream.ops.inspection.tables import Sample, sample_of
 from volstream.server.console.facts import FEW_TASKS, PageRequest
 from volstream.server.console.facts.rows import JobRow
@@ -156,7 +154,7 @@ def job(asked: PageRequest) -> JobFacts:
     """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
     home, definition = asked.home, asked.job
     measured = home.catalog.reports.measured(definition.id, limit=_CHARTED)
-    due, says = runs.next_run(home, definition)
+    due, says = details.next_run(home, definition)
     groups = groups_of(home, definition)
     worked_on = home.catalog.reports.worked_on(definition.id, _BATCHES)
     status = job_status(home, definition, runs_of(home.catalog, [definition]))
@@ -166,10 +164,10 @@ def job(asked: PageRequest) -> JobFacts:
         problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
         volume=details.volume_of(home, definition),
         comparable=isinstance(definition, FileJob) and not loads(definition),
-        run=runs.open_run(home, definition, measured[:20]),
+        run=details.open_run(home, definition, measured[:20]),
         next_run=due,
         runs=says,
-        history=runs.history(home.catalog, measured),
+        history=details.history(home.catalog, measured),
         counted_days=_counted_days(home, definition),
         batches=worked_on,
         groups=_shown(home, groups[:_GROUPS]),

@@ -12,9 +12,8 @@ from volstream.errors import VolstreamError
 from volstream.home import Home
 from volstream.jobs.plans import cutting
 from volstream.jobs.rules import code
-from volstream.ops.inspection import details, runs
-from volstream.ops.inspection.problems import Problem, most_severe, problems
-from volstream.ops.inspection.status import status
+from volstream.ops.inspection import details
+from volstream.ops.inspection.status import Problem, most_severe, problems, status
 from volstream.ops.inspection.tables import ListedTable, list_tables
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume
@@ -115,8 +114,8 @@ def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> Lis
     """Adds how fast a job is, when it runs next, and whether its volume is among those that stopped."""
     measured = home.catalog.reports.measured(job.id)
     rate = cutting.typical_rate(measured)
-    due, says = runs.next_run(home, job)
-    work = runs.open_run(home, job, measured)
+    due, says = details.next_run(home, job)
+    work = details.open_run(home, job, measured)
     return ListedJob(
         **row,
         source_stopped=details.volume_of(home, job) in stopped,

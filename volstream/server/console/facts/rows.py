@@ -8,7 +8,7 @@ from datetime import datetime
 
 from volstream.base.definitions import JobState, QueueType, TriggerKind
 from volstream.base.model.work import FailureState
-from volstream.ops.inspection.problems import Problem
+from volstream.ops.inspection.status import Problem
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volstream.base.model.work import Check
-from volstream.ops.inspection.settings import ShownSetting, shown_settings
+from volstream.ops.inspection.doctor import ShownSetting, shown_settings
 from volstream.server.console.facts import PageRequest
 
 

@@ -18,8 +18,7 @@ from volstream.files.volumes.definitions import jobs_on
 from volstream.home import Home
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import FileEvent, tell
-from volstream.ops.inspection.problems import Problem, problems
-from volstream.ops.inspection.status import volume_status
+from volstream.ops.inspection.status import Problem, problems, volume_status
 from volstream.server.console.facts import FEW_TASKS, PageRequest
 from volstream.server.console.facts.rows import VolumeRow
 from volstream.server.console.previews import FilePreview, preview

@@ -1,1 +1,0 @@
-"""Alerts: which problems of a home are sent, when, and how."""

@@ -1,1 +1,0 @@
-"""Backups of a home, taken during normal operation, and their restoration."""
