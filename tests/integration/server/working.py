@@ -11,7 +11,7 @@ from volstream.api.session import Session
 from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.work import AuditEntry
 from volstream.server.console.actions import task_body
-from volstream.server.console.work import TaskBody
+from volstream.server.console.queries import TaskBody
 from volstream.server.daemon.tasks import TaskWorker
 
 

@@ -18,11 +18,9 @@ from volstream.errors import InvalidValueError, in_brief
 from volstream.jobs.rules.conditions import check_where
 from volstream.jobs.runs.lease import Progress, RunReport
 from volstream.ops.inspection.tables import document, lines
-from volstream.server.console.comparisons import PARAMETERS, compare
 from volstream.server.console.facts.jobs import paths_of_group
-from volstream.server.console.query import Query
-from volstream.server.console.rendering import url
-from volstream.server.console.work import TaskBody, Work
+from volstream.server.console.http import Query, url
+from volstream.server.console.queries import PARAMETERS, TaskBody, Work, compare
 
 _log = get("console")
 

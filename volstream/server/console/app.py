@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import anyio
 from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -34,9 +36,14 @@ from volstream.files.volumes import routing
 from volstream.ops.inspection.doctor import examine
 from volstream.ops.inspection.status import problems, status
 from volstream.server.console import previews
-from volstream.server.console.access import Access, bearer, same
 from volstream.server.console.actions import ACTIONS, Action, ActionResult, Actions
-from volstream.server.console.answers import (
+from volstream.server.console.facts import PageRequest, data, jobs, overview
+from volstream.server.console.http import (
+    STATIC,
+    Access,
+    ErrorAnswer,
+    Query,
+    bearer,
     body_of,
     error_answer,
     form_of,
@@ -44,15 +51,184 @@ from volstream.server.console.answers import (
     page_answer,
     query_of,
     refusal,
+    same,
     wants_json,
 )
-from volstream.server.console.facts import PageRequest
 from volstream.server.console.live import LiveEvents
-from volstream.server.console.openapi import document
 from volstream.server.console.queries import Queries
-from volstream.server.console.query import Query
-from volstream.server.console.rendering import STATIC
-from volstream.server.console.routes import PAGES, Page
+
+# The pages and their facts: the table from which the application and its OpenAPI document are made.
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, as HTML and as JSON.
+
+    Attributes:
+        path: with names of objects in braces.
+        facts: what it shows, as a dataclass: it describes the JSON, as does its docstring.
+        topics: what its facts follow, with names in braces; see :mod:`volstream.catalog.changes`.
+        parameters: of the query, with their meaning.
+    """
+
+    path: str
+    template: str
+    facts: Callable[[PageRequest], Any]
+    topics: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+_LIMIT = {"limit": "Rows of the answer, up to 500."}
+
+PAGES = (
+    Page(
+        "/",
+        "overview.html",
+        overview.overview,
+        "*",
+        {"span": "Of the timeline: minutes (ten), hour, day or week.", "search": "Only objects whose names contain this."},
+    ),
+    Page(
+        "/volumes/{volume}",
+        "volume.html",
+        data.volume,
+        "volume:{volume} tasks",
+        {
+            "prefix": "Entries of the directory whose paths begin with this.",
+            "search": "Instead: files whose paths contain this.",
+            "after": "`directory.next` of an earlier answer.",
+            "before": "`refreshes_before` of an earlier answer.",
+            **_LIMIT,
+        },
+    ),
+    Page("/volumes/{volume}/files", "file.html", data.file, "volume:{volume}", {"path": "The path of the file."}),
+    Page("/jobs/{job}", "job.html", jobs.job, "job:{job} tasks"),
+    Page("/jobs/{job}/batches", "batches.html", jobs.batches, "job:{job}", {"before": "`next` of an earlier answer.", **_LIMIT}),
+    Page(
+        "/jobs/{job}/batches/{batch}", "batch.html", jobs.batch, "job:{job}", {"after": "`next` of an earlier answer.", **_LIMIT}
+    ),
+    Page(
+        "/jobs/{job}/failures",
+        "failures.html",
+        jobs.failures,
+        "job:{job}",
+        {"group": "Only those of this group.", "after": "`next` of an earlier answer.", **_LIMIT},
+    ),
+    Page(
+        "/jobs/{job}/logs",
+        "logs.html",
+        jobs.log,
+        "job:{job}",
+        {"path": "Only what was printed for this file.", "batch": "Only what was printed in this batch."},
+    ),
+    Page(
+        "/jobs/{job}/code",
+        "code.html",
+        jobs.code,
+        "job:{job}",
+        {"old": "Number of the version to compare.", "new": "Number of the other; default: the newest."},
+    ),
+    Page("/jobs/{job}/compare", "compare.html", overview.comparisons, "tasks"),
+    Page("/jobs/{job}/compare/{comparison}", "comparison.html", overview.comparison, "tasks"),
+    Page(
+        "/failures",
+        "all_failures.html",
+        jobs.all_failures,
+        "*",
+        {"search": "Only failures whose message, path or job contains this."},
+    ),
+    Page("/tasks", "tasks.html", overview.tasks, "tasks"),
+    Page("/tasks/{task}", "task.html", overview.task, "tasks"),
+    Page("/tables", "tables.html", data.tables),
+    Page("/tables/{table}", "table.html", data.table),
+    Page("/graph", "graph.html", data.graph, "*"),
+    Page("/sql", "sql.html", data.sql, parameters={"q": "The query to show; it is not run."}),
+    Page("/settings", "settings.html", overview.settings),
+    Page("/doctor", "doctor.html", overview.doctor),
+    Page("/audit", "audit.html", overview.audit, "home", {"before": "`next` of an earlier answer.", **_LIMIT}),
+)
+
+
+# The description of the console's JSON, as OpenAPI: made from the tables of pages and actions.
+
+#: What is served beside the pages: the path, the summary, the type of the answer.
+_OTHERS = (
+    ("/healthz", "Whether the daemon is alive.", "application/json"),
+    ("/readyz", "Whether all objects that the daemon keeps make progress; 503 with the reasons if not.", "application/json"),
+    ("/metrics", "Metrics for Prometheus.", "text/plain"),
+    ("/events", "Server-sent events `change`, with the names of what changed.", "text/event-stream"),
+    ("/volumes/{volume}/content", "A file of the volume, if it is a picture.", "image/*"),
+)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """How many files the events named."""
+
+    files: int
+
+
+def document(version: str) -> dict[str, Any]:
+    """Returns the OpenAPI document."""
+    answers: dict[Any, Any] = {page.path: get_type_hints(page.facts)["return"] for page in PAGES}
+    answers |= {kind: kind for kind in (ActionResult, Accepted, ErrorAnswer)}
+    schemas, shared = TypeAdapter.json_schemas(
+        [(key, "serialization", TypeAdapter(kind)) for key, kind in answers.items()], ref_template="#/components/schemas/{model}"
+    )
+
+    def content(key: Any) -> dict[str, Any]:
+        return {"application/json": {"schema": schemas[key, "serialization"]}}
+
+    def operation(
+        path: str, summary: str, parameters: Mapping[str, str], answer: dict[str, Any], status: int = 200
+    ) -> dict[str, Any]:
+        names = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"{(\w+)}", path)
+        ]
+        queried = [
+            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}} for name, text in parameters.items()
+        ]
+        responses = {
+            str(status): {"description": summary, "content": answer},
+            "default": {"description": "It failed.", "content": content(ErrorAnswer)},
+        }
+        return {"summary": summary, "parameters": [*names, *queried], "responses": responses}
+
+    def posted(path: str, summary: str, parameters: Mapping[str, str], answer: Any = ActionResult, status: int = 200) -> None:
+        properties = {name: {"type": "string", "description": text} for name, text in parameters.items()}
+        form = {"schema": {"type": "object", "properties": properties}}
+        paths.setdefault(path, {})["post"] = {
+            **operation(path, summary, {}, content(answer), status),
+            "requestBody": {"content": {"application/x-www-form-urlencoded": form}},
+        }
+
+    paths: dict[str, dict[str, Any]] = {}
+    for page in PAGES:
+        paths[page.path] = {"get": operation(page.path, _summary(page.facts), page.parameters, content(page.path))}
+    for path, summary, kind in _OTHERS:
+        parameters = {"path": "The path of the file."} if "content" in path else {}
+        paths[path] = {"get": operation(path, summary, parameters, {kind: {}})}
+    for action in ACTIONS:
+        path = f"/{action.kind}s/{{{action.kind}}}/{action.verb}"
+        summary = f"{_summary(action.work)}{' `url` shows its progress.' if action.waits else ''}"
+        posted(path, summary, action.parameters, status=202 if action.waits else 200)
+    posted("/tasks/{task}/cancel", "Cancels a queued or running task.", {})
+    events = "/volumes/{volume}/events"
+    posted(events, "Takes events for a volume with the queue type webhook, as JSON.", {}, Accepted)
+    posted("/sql", "Runs a query.", {"q": "The query.", "limit": "Rows, up to 500."}, "/sql")
+    posted("/doctor", "Checks the home.", {"volume": "Also check this volume."}, "/doctor")
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "volstream", "version": version, "description": "Pages of the console as JSON."},
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}, "schemas": shared.get("$defs", {})},
+        "security": [{"token": []}],
+        "paths": paths,
+    }
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").strip().partition("\n")[0]
+
 
 T = TypeVar("T")
 

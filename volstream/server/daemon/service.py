@@ -17,7 +17,7 @@ from volstream.errors import InterruptedByUserError
 from volstream.jobs.batches.residents import Residents
 from volstream.server.console.actions import task_body
 from volstream.server.console.app import Console
-from volstream.server.console.rendering import url
+from volstream.server.console.http import url
 from volstream.server.console.server import HttpServer
 from volstream.server.daemon.alerts import AlertService
 from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of

@@ -22,7 +22,7 @@ from volstream.catalog import Catalog
 from volstream.catalog.database import Version
 from volstream.catalog.leases import of_tasks
 from volstream.errors import CatalogError, VolstreamError, in_brief, unexpected
-from volstream.server.console.work import CANCELLED, TaskBody, Work
+from volstream.server.console.queries import CANCELLED, TaskBody, Work
 from volstream.server.daemon.leased import LeasedWorker
 
 _log = get("tasks")

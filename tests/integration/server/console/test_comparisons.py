@@ -9,9 +9,8 @@ import pytest
 from tests.integration.server.console.test_pages import Site, busy, site
 from tests.waiting import eventually
 from volstream.errors import VolstreamError
-from volstream.server.console.comparisons import compare
-from volstream.server.console.query import Query
-from volstream.server.console.work import Work
+from volstream.server.console.http import Query
+from volstream.server.console.queries import Work, compare
 
 __all__ = ["busy", "site"]
 

@@ -15,7 +15,7 @@ from volstream.base import config
 from volstream.base.definitions.objects import DEFAULT_VIRTUAL_CLUSTER
 from volstream.base.model.work import ActionState, AuditEntry
 from volstream.errors import InvalidStateError
-from volstream.server.console.work import TaskBody, Work
+from volstream.server.console.queries import TaskBody, Work
 
 
 class Desk:

@@ -13,8 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from volstream.base.model.paths import LOOPBACK
-from volstream.server.console.access import Access
-from volstream.server.console.answers import refusal
+from volstream.server.console.http import Access, refusal
 
 TOKEN = "a-token"
 SAME = {"origin": "http://127.0.0.1:8642", "sec-fetch-site": "same-origin"}

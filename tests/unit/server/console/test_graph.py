@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volstream.ops.inspection.lineage import Edge, Graph, Node, NodeKind
-from volstream.server.console.facts.graph import Waypoint, places
+from volstream.server.console.facts.data import Waypoint, places
 
 NODES = [Node(NodeKind.TABLE, f"t{number}") for number in range(9)]
 

@@ -9,9 +9,7 @@ from starlette.requests import Request
 
 from volstream.errors import CatalogError, InvalidValueError, NotFoundError, StreamBusyError
 from volstream.ops.inspection.tables import OutputFile
-from volstream.server.console.answers import page_answer, status_of
-from volstream.server.console.query import Query
-from volstream.server.console.rendering import block, number, stacked, url, value, when
+from volstream.server.console.http import Query, block, number, page_answer, stacked, status_of, url, value, when
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",

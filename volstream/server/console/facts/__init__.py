@@ -11,8 +11,8 @@ from volstream.base.definitions import Job, Volume
 from volstream.base.model.names import Name
 from volstream.catalog.audit import Audit
 from volstream.home import Home
+from volstream.server.console.http import Query
 from volstream.server.console.queries import Queries
-from volstream.server.console.query import Query
 
 #: The newest tasks on an object, of its page.
 FEW_TASKS = 5

@@ -2,29 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from difflib import unified_diff
+from itertools import accumulate
 from typing import Any
 
-from volstream.base.definitions import FileJob, Job
-from volstream.base.model.work import AuditEntry, Batch, BatchState
+import pyarrow.compute as pc
+
+from volstream.base.definitions import FileJob, Job, SourceKind
+from volstream.base.model.work import AuditEntry, Batch, BatchState, Plan, PlanKind
+from volstream.base.processes import host_of
+from volstream.catalog import Catalog
 from volstream.catalog.failures import ANY
-from volstream.errors import NotFoundError, VolstreamError
+from volstream.catalog.reports import Attempt, CodeVersion
+from volstream.changes.directory import browse
+from volstream.changes.directory.snapshot import first_of_each, last_of_each
+from volstream.changes.directory.table import DELETE, INSERT, PATH
+from volstream.errors import InvalidValueError, NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.jobs.batches import logs
 from volstream.jobs.batches.ledger import LOGS
 from volstream.jobs.rules.load import loads
+from volstream.jobs.rules.version import version_of
 from volstream.jobs.runs.lease import runs_of
 from volstream.ops.inspection import details
-from volstream.ops.inspection.details import FailureGroup, MeasuredBatch, OpenRun, explained, group_id, grouped
+from volstream.ops.inspection.details import FailureGroup, MeasuredBatch, OpenRun, described_code, explained, group_id, grouped
 from volstream.ops.inspection.status import Problem, job_status, problems
 from volstream.ops.inspection.tables import Sample, sample_of
 from volstream.server.console.facts import FEW_TASKS, PageRequest
-from volstream.server.console.facts.rows import JobRow
+from volstream.server.console.facts.data import snapshot_of
+from volstream.server.console.facts.rows import JobRow, ListedJob
+from volstream.server.console.http import Query
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import reached
+
+# Batches of a job: page by page, and one with its files, its attempts and its failures.
+
+#: Failed files that are shown with a batch.
+_FAILURES = 50
+
+
+@dataclass(frozen=True)
+class BatchesFacts:
+    """Batches of a job, and where the next page begins."""
+
+    job: str
+    batches: Sequence[Batch]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """An attempt at a batch, and the host of its process."""
+
+    attempt: str
+    sequence: int
+    host: str
+    state: str
+    started_on: datetime
+    ended_on: datetime | None
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A file of a batch. ``action``: new, changed or removed."""
+
+    path: str
+    action: str
+    size: int | None
+
+
+@dataclass(frozen=True)
+class BatchFiles:
+    """The files of a batch, page by page. ``files_note``: why there are none, or which the job takes."""
+
+    files: Sequence[BatchFile]
+    next: str | None
+    files_note: str | None
+    volume: str | None
+
+
+@dataclass(frozen=True)
+class BatchFacts(BatchFiles):
+    """A batch, as ``volstream describe`` shows it, with its attempts, failed files, and files."""
+
+    job: str
+    batch: Mapping[str, Any]
+    attempts: Sequence[AttemptFacts]
+    failures: Sequence[Mapping[str, Any]]
+
+
+def batches(asked: PageRequest) -> BatchesFacts:
+    """The batches of a job, newest first. Raises NotFoundError."""
+    job, before, limit = asked.job, asked.query.text("before"), asked.query.limit
+    last = None if before is None else _batch(asked.home, job, before)
+    found = asked.home.catalog.reports.batches_of(job.id, before=last, limit=limit)
+    return BatchesFacts(str(job.name), found, found[-1].id if len(found) == limit else None)
+
+
+def batch(asked: PageRequest) -> BatchFacts:
+    """A batch: its attempts, its files, its failed files. Raises NotFoundError."""
+    home, job = asked.home, asked.job
+    record = _batch(home, job, asked.names["batch"])
+    failures = home.catalog.failures.active(
+        job.id, wanted=ANY, after=record.after_path, until=record.until_path, batch_id=record.id, limit=_FAILURES
+    )
+    plan = home.catalog.reports.plan(record.plan_id)
+    return BatchFacts(
+        job=str(job.name),
+        batch=details.described_batch(home, record, failures),
+        attempts=[_attempt(attempt) for attempt in home.catalog.reports.attempts_at(record.id)],
+        failures=explained(home, failures),
+        **vars(_batch_files(home, record, plan, asked.query)),
+    )
+
+
+def _batch(home: Home, job: Job, identity: str) -> Batch:
+    record = home.catalog.reports.batch(identity)
+    if record is None or record.job_id != job.id:
+        raise NotFoundError(f"The job {job.name} has no batch {identity}.", "The history is kept for history_seconds.")
+    return record
+
+
+def _attempt(attempt: Attempt) -> AttemptFacts:
+    values = dict(vars(attempt))
+    return AttemptFacts(host=host_of(values.pop("owner")), **values)
+
+
+def _batch_files(home: Home, record: Batch, plan: Plan | None, query: Query) -> BatchFiles:
+    """Returns a page of the batch's files from the directory's history, or the reason why there are none to show."""
+    nothing = BatchFiles([], None, None, None)
+    stream = home.catalog.streams.by_id(record.stream_id)
+    if stream is None or stream.source_kind is not SourceKind.VOLUME or plan is None:
+        return replace(nothing, files_note="This batch processed rows, not files.")
+    volume = home.catalog.volumes.by_id(stream.source_id)
+    snapshot = None if volume is None else snapshot_of(home, volume)
+    if volume is None or snapshot is None or snapshot.table_id != plan.table_id:
+        return replace(nothing, files_note="The volume was dropped or replaced.")
+    nothing = replace(nothing, volume=str(volume.name))
+    if plan.kind is PlanKind.RETRY:
+        return replace(nothing, files_note="The batch retried failed files; those that failed again are below.")
+    if plan.kind is PlanKind.REPAIR:
+        return replace(nothing, files_note="The batch repaired files for which the table was wrong (volstream verify).")
+    if plan.kind is PlanKind.STRAYS:
+        return replace(nothing, files_note="The batch removed rows of files that are no longer in the volume.")
+    note = None if plan.where is None else f"The job processes only files with: {plan.where}"
+    after = query.text("after") or record.after_path
+    try:
+        if plan.initial or plan.from_version is None or plan.kind is PlanKind.REPLAY:
+            part = browse.between(snapshot, after, record.until_path, query.limit, plan.to_version)
+            rows = [BatchFile(entry.path, "new", entry.size) for entry in part.entries]
+            return replace(nothing, files=rows, next=part.next, files_note=note)
+        changed = snapshot.changed(plan.from_version, plan.to_version)
+        inside = pc.less_equal(changed[PATH], record.until_path or "")
+        if after is not None:
+            inside = pc.and_(inside, pc.greater(changed[PATH], after))
+        changed = changed.filter(inside)
+        lasts = last_of_each(changed).slice(0, query.limit).to_pylist()
+        firsts = first_of_each(changed).slice(0, query.limit).to_pylist()
+    except VolstreamError as error:
+        return replace(nothing, files_note=error.message)
+    rows = [BatchFile(last[PATH], _action(first, last), last["size"]) for first, last in zip(firsts, lasts, strict=True)]
+    full = len(rows) == query.limit
+    return replace(nothing, files=rows, next=rows[-1].path if full else None, files_note=note)
+
+
+def _action(first: dict[str, Any], last: dict[str, Any]) -> str:
+    """Returns what the net change of a file is."""
+    if last["change"] == DELETE:
+        return "removed"
+    return "new" if first["change"] == INSERT else "changed"
+
 
 #: Batches of the chart, batches of the page, and groups of failures.
 _CHARTED, _BATCHES, _GROUPS = 200, 10, 20
@@ -297,3 +448,214 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPre
     if not shown.rows and equals is not None:  # replaced since by another batch
         shown, batch = sample_of(home, location, version), None
     return RowsPreview(**vars(shown), batch=batch)
+
+
+# The versions of a job's code, side by side.
+
+#: Lines of a difference that are shown.
+_MAX_CODE_LINES = 2_000
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A module of two versions, as the lines of a unified diff."""
+
+    path: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class CodeFacts:
+    """The versions of a job's code, and what differs between two of them.
+
+    Attributes:
+        versions: the newest first, each with the number of files that have its rows.
+        edited: the code as it is now, which has not run yet; None: the newest version is.
+        old, new: the two that are compared; None: there are none.
+        changes: arguments, columns and environments that differ, before and after.
+        files: modules that differ; None: the source of one of the two is not kept.
+    """
+
+    job: str
+    versions: Sequence[dict[str, Any]]
+    edited: CodeVersion | None
+    old: CodeVersion | None
+    new: CodeVersion | None
+    changes: Sequence[tuple[str, str, str]]
+    files: Sequence[ChangedFile] | None
+
+
+def code(asked: PageRequest) -> CodeFacts:
+    """The versions of a job's code, with the number of files that each made rows of, and what differs between two of them."""
+    job, query = asked.job, asked.query
+    kept = {one.number: one for one in asked.home.catalog.codes.versions(job.id)}
+    newest = max(kept, default=0)
+    numbers = query.number("old") or newest - 1, query.number("new") or newest
+    if unknown := [number for number in numbers if number > newest]:
+        raise NotFoundError(f"The code of {job.name} has no version {unknown[0]}.", f"The newest is {newest}.")
+    old, new = (kept.get(number) for number in numbers)
+    edited = _edited(asked, kept.values())
+    if edited is not None and query.number("new") is None:
+        old, new = kept.get(query.number("old") or newest), edited
+    return CodeFacts(
+        str(job.name),
+        described_code(asked.home, job)["code_versions"] or [],
+        edited,
+        old,
+        new,
+        [] if old is None or new is None else _changes(old, new),
+        None if old is None or new is None else _changed_files(old, new),
+    )
+
+
+def _edited(asked: PageRequest, kept: Collection[CodeVersion]) -> CodeVersion | None:
+    job = asked.job
+    if not kept or not isinstance(job, FileJob):
+        return None
+    try:
+        now = version_of(asked.home.settings, job)
+    except VolstreamError:  # the job's page says why
+        return None
+    return None if now.digest in {one.digest for one in kept} else now
+
+
+def _changes(old: CodeVersion, new: CodeVersion) -> list[tuple[str, str, str]]:
+    names = sorted({*old.arguments, *new.arguments})
+    pairs = [
+        ("Function", old.function, new.function),
+        ("Columns", old.returns, new.returns),
+        ("Environment", old.environment or "", new.environment or ""),
+        *((f"Argument {name}", old.arguments.get(name, ""), new.arguments.get(name, "")) for name in names),
+    ]
+    return [one for one in pairs if one[1] != one[2]]
+
+
+def _changed_files(old: CodeVersion, new: CodeVersion) -> list[ChangedFile] | None:
+    if old.source is None or new.source is None:
+        return None
+    changed = []
+    for path in sorted({*old.source, *new.source}):
+        before, after = (side.get(path, "").splitlines() for side in (old.source, new.source))
+        if before != after:
+            lines = list(unified_diff(before, after, lineterm="", n=3))[2:]
+            changed.append(ChangedFile(path, lines[:_MAX_CODE_LINES]))
+    return changed
+
+
+# When jobs worked in the last ten minutes, hour, day or week: the batches of a job that follow one another
+# are one bar.
+
+_SPANS = {"minutes": timedelta(minutes=10), "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+
+#: Jobs that have a line, and parts of the span in which batches are counted together.
+_MAX_JOBS, _SLOTS = 20, 240
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Work without a pause.
+
+    Attributes:
+        kind: ``ok``, ``bad`` (some files failed), ``running``, or ``waiting``, of which only the beginning is known.
+        start, end: as parts of the span, from 0 to 1.
+    """
+
+    kind: str
+    start: float
+    end: float
+    batches: int = 0
+    files: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """The work of a job, in the order of time."""
+
+    job: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The work of the jobs with the most to say.
+
+    Attributes:
+        idle: number of jobs without any work in this time.
+        done, failed: files of all jobs' batches that were committed in each part of the span.
+        waiting: the most files that waited for a commit in each part, each from the oldest change of its plan.
+        part_seconds: length of a part.
+    """
+
+    span: str
+    since: datetime
+    until: datetime
+    lines: Sequence[JobLine]
+    idle: int
+    done: Sequence[int]
+    failed: Sequence[int]
+    waiting: Sequence[int]
+    part_seconds: float
+
+
+def timeline(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], span: str | None, now: datetime) -> Timeline:
+    """Returns what jobs did until now.
+
+    Args:
+        jobs: the most important first.
+        span: ``minutes``, ``hour``, ``day`` or ``week``; None: a day, or less while all jobs are younger.
+
+    Raises:
+        InvalidValueError: another span.
+    """
+    oldest = min((job.created_on for job, _ in jobs), default=now)
+    span = span or next((name for name in ("minutes", "hour") if oldest > now - _SPANS[name]), "day")
+    length = _SPANS.get(span)
+    if length is None:
+        raise InvalidValueError(f"span cannot be {span[:50]!r}.", "Give minutes, hour, day or week.")
+    since = now - length
+    slot = length / _SLOTS
+    worked = catalog.reports.worked_in([job.id for job, _ in jobs], since, slot)
+    done, failed = [0] * _SLOTS, [0] * _SLOTS
+    for work in (work for works in worked.values() for work in works):
+        at = min(_SLOTS - 1, int((work.ended_on - since) / slot))
+        done[at] += work.files - work.failed
+        failed[at] += work.failed
+
+    def part(moment: datetime) -> float:
+        return min(1.0, max(0.0, (moment - since) / length))
+
+    lines = []
+    for job, listed in jobs:
+        bars: list[Bar] = []
+        for work in worked.get(job.id, ()):
+            bar = Bar(
+                "bad" if work.failed else "ok", part(work.began_on), part(work.ended_on), work.batches, work.files, work.failed
+            )
+            if bars and bars[-1].kind == bar.kind and bar.start - bars[-1].end < 1 / _SLOTS:
+                last = bars.pop()
+                sums = last.batches + bar.batches, last.files + bar.files, last.failed + bar.failed
+                bar = Bar(bar.kind, last.start, bar.end, *sums)
+            bars.append(bar)
+        if listed.running and listed.last_run is not None:
+            bars.append(Bar("running", max([part(listed.last_run), *(bar.end for bar in bars)]), 1.0))
+        elif listed.waiting_since is not None:
+            bars.append(Bar("waiting", part(listed.waiting_since), 1.0))
+        if bars:
+            lines.append(JobLine(listed.job, bars))
+    waiting = _waiting(catalog, jobs, since, slot)
+    return Timeline(span, since, now, lines[:_MAX_JOBS], len(jobs) - len(lines), done, failed, waiting, slot.total_seconds())
+
+
+def _waiting(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], since: datetime, slot: timedelta) -> list[int]:
+    spans = list(catalog.reports.waited_in([job.id for job, _ in jobs], since, slot))
+    for _, job in jobs:
+        if job.waiting_since is not None and job.files is not None and job.done is not None:
+            spans.append(
+                (int((job.waiting_since - since) / slot), _SLOTS, max(0, job.files - job.done - job.failed - job.skipped))
+            )
+    changes = [0] * (_SLOTS + 1)
+    for first, last, files in spans:
+        changes[min(_SLOTS - 1, max(0, first))] += files
+        changes[min(_SLOTS, last + 1)] -= files
+    return list(accumulate(changes[:_SLOTS]))

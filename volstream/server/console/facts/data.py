@@ -1,15 +1,185 @@
-"""The lineage of a home as a picture: where each object is drawn, in columns from left to right, and what is wrong with it."""
+"""What pages show of volumes, tables and the lineage of data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import fmean
+from typing import Any
 
+from volstream.base.definitions import Volume
+from volstream.base.model.work import AuditEntry, Completeness, Refresh
+from volstream.catalog.alerts import ConditionKind
+from volstream.catalog.refreshes import RejectedMessage
+from volstream.changes.directory import browse
+from volstream.changes.directory.snapshot import Snapshot
+from volstream.changes.streams.sources import VolumeSource
+from volstream.files.volumes.definitions import jobs_on
+from volstream.home import Home
+from volstream.ops.inspection import details
+from volstream.ops.inspection.file_history import FileEvent, tell
 from volstream.ops.inspection.lineage import Edge, Graph, Node, as_text, lineage
-from volstream.ops.inspection.status import Problem, most_severe, problems, status
-from volstream.server.console.facts import PageRequest
+from volstream.ops.inspection.status import Problem, most_severe, problems, status, volume_status
+from volstream.ops.inspection.tables import DescribedTable, ListedTable, described_table, list_tables, table_names
+from volstream.server.console.facts import FEW_TASKS, PageRequest
+from volstream.server.console.facts.rows import VolumeRow
+from volstream.server.console.http import Query
+from volstream.server.console.previews import FilePreview, preview
+from volstream.server.console.queries import QueryResult
+
+# A volume: its directory folder by folder, its refreshes, and the history of one of its files.
+
+#: Refreshes, listings and rejected messages that are shown with a volume.
+_RECENT = 20
+
+
+@dataclass(frozen=True)
+class DirectoryPart:
+    """Entries of a folder, or of files whose paths contain a text, after one of them."""
+
+    prefix: str
+    search: str | None
+    after: str | None
+    entries: Sequence[browse.Entry]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class VolumeFacts:
+    """A volume.
+
+    Attributes:
+        volume: its definition, and what ``volstream describe`` shows.
+        lag_seconds: since its last full listing; None: there was none.
+        refreshes_before: where the next page of refreshes begins.
+    """
+
+    volume: Mapping[str, Any]
+    status: VolumeRow
+    problem: Problem | None
+    lag_seconds: float | None
+    jobs: Sequence[str]
+    directory: DirectoryPart
+    refreshes: Sequence[Refresh]
+    refreshes_before: int | None
+    listings: Sequence[Completeness]
+    rejected: Sequence[RejectedMessage]
+    tasks: Sequence[AuditEntry]
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A file, and what happened to it, oldest first."""
+
+    volume: str
+    file: str
+    folder: str
+    events: Sequence[FileEvent]
+    preview: FilePreview
+
+
+def volume(asked: PageRequest) -> VolumeFacts:
+    """A volume: its state, a part of its directory, its newest refreshes."""
+    home, catalog, definition = asked.home, asked.home.catalog, asked.volume
+    refreshes = catalog.refreshes.newest(definition.id, before=asked.query.number("before"), limit=_RECENT)
+    listed = definition.last_listing
+    status = volume_status(home, definition, catalog.conditions.causes(ConditionKind.VOLUME))
+    return VolumeFacts(
+        volume=details.described(home, definition),
+        status=VolumeRow(**status),
+        problem=next(iter(problems({"volumes": [status]}, asked.probed())), None),
+        lag_seconds=None if listed is None else (datetime.now(UTC) - listed).total_seconds(),
+        jobs=[str(job.name) for job in jobs_on(catalog, definition)],
+        directory=_directory(home, definition, asked.query),
+        refreshes=refreshes,
+        refreshes_before=refreshes[-1].number if len(refreshes) == _RECENT else None,
+        listings=catalog.refreshes.reconciles(definition.id, limit=5),
+        rejected=catalog.refreshes.rejected(definition.id, limit=_RECENT),
+        tasks=asked.audit.tasks(f"volume {definition.name}", limit=FEW_TASKS),
+    )
+
+
+def file(asked: PageRequest) -> FileFacts:
+    """The history of a file: versions, batches, attempts, failures, rows. Raises NotFoundError."""
+    path, name = asked.query.text("path") or "", str(asked.volume.name)
+    return FileFacts(name, path, path.rpartition("/")[0], tell(asked.home, name, path), preview(asked.home, name, path))
+
+
+def snapshot_of(home: Home, definition: Volume) -> Snapshot | None:
+    """Returns a volume's directory; None if it was never listed."""
+    return VolumeSource(home.catalog, home.warehouse, definition.id).find()
+
+
+def _directory(home: Home, definition: Volume, query: Query) -> DirectoryPart:
+    """Returns the entries of a folder, or the files whose paths contain a text."""
+    prefix, text, after = query.text("prefix") or "", query.text("search"), query.text("after")
+    snapshot = snapshot_of(home, definition)
+    part = browse.DirectoryPage([], None)
+    if snapshot is not None and text is not None:
+        part = browse.search(snapshot, text, after, query.limit)
+    elif snapshot is not None:
+        part = browse.children(snapshot, prefix, after, query.limit)
+    return DirectoryPart(prefix, text, after, part.entries, part.next)
+
+
+# Tables, and queries on them.
+
+#: Tables that the page of queries names.
+_MAX_NAMED = 50
+
+
+@dataclass(frozen=True)
+class TablesFacts:
+    """The tables of the home, by name."""
+
+    tables: Sequence[ListedTable]
+
+
+@dataclass(frozen=True)
+class SqlFacts:
+    """A query, and those that one may want to run: names of tables, the newest queries, and examples.
+
+    Attributes:
+        result: None: it was not run, or failed.
+        error: why it failed.
+    """
+
+    query: str
+    tables: Sequence[str]
+    recent: Sequence[str]
+    examples: Sequence[str]
+    engine: Mapping[str, Any]
+    result: QueryResult | None = None
+    error: Any = None
+
+
+def tables(asked: PageRequest) -> TablesFacts:
+    """The tables of the home, and what fills them."""
+    return TablesFacts(list_tables(asked.home))
+
+
+def table(asked: PageRequest) -> DescribedTable:
+    """A table: columns, rows, newest commits, streams on it."""
+    return described_table(asked.home, asked.names["table"])
+
+
+def sql(asked: PageRequest) -> SqlFacts:
+    """The box for a query. POST runs it."""
+    names = [str(name) for name in table_names(asked.home, _MAX_NAMED)]
+    examples = [
+        "SELECT job, state, files, failed, rows, seconds FROM volstream.batches LIMIT 20",
+        "SELECT * FROM volstream.failures LIMIT 20",
+        "SHOW STREAMS",
+        *(f"DESCRIBE HISTORY {name}" for name in names[:1]),
+    ]
+    engine = asked.probed().get("engine", {})
+    return SqlFacts(asked.query.text("q") or "", names, list(asked.queries.recent), examples, engine)
+
+
+# The lineage of a home as a picture: where each object is drawn, in columns from left to right, and what is
+# wrong with it.
 
 #: Pixels: of a box; from one to the next in a column, and from column to column.
 WIDTH, HEIGHT, _DOWN, _ACROSS = 196, 46, 64, 256
