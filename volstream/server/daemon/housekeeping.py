@@ -9,10 +9,12 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from volstream.api.statements.registration import register
 from volstream.base.config import Settings
 from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
@@ -20,6 +22,7 @@ from volstream.catalog import Catalog
 from volstream.errors import VolstreamError
 from volstream.functions.file import COPIES
 from volstream.functions.source import forget_unused
+from volstream.home import Home
 from volstream.jobs.batches import logs, outputs
 from volstream.jobs.batches.ledger import LOGS, STORES
 from volstream.ops.backup import SCRATCH
@@ -28,7 +31,40 @@ from volstream.tables.delta import places
 from volstream.tables.delta.places import reached
 from volstream.tables.delta.writer import HOUR
 
-_log = get("housekeeping")
+# Keeps the metastore of the setting ``metastore`` in line with the home's tables.
+
+_log = get("metastore")
+
+#: Interval of looks for tables that were made or dropped, and of looks at all entries.
+_METASTORE_LOOK_SECONDS, _CHECK_SECONDS = 10.0, 3600.0
+
+
+class Registrar:
+    """Registers tables while a daemon runs, in a thread of its own: a metastore that does not answer delays nothing else.
+
+    Args:
+        is_up: returns whether the engine is up.
+    """
+
+    def __init__(self, home: Home, is_up: Callable[[], bool], stop: Stop) -> None:
+        self._home = home
+        self._is_up = is_up
+        self._stop = stop
+        self._next_check = time.monotonic()
+
+    def run(self) -> None:
+        """Returns when stopped."""
+        trouble = FailureTracker("registration", _log, Backoff(first_seconds=_METASTORE_LOOK_SECONDS))
+        run_loop(self._tick, self._stop, trouble)
+
+    def _tick(self) -> None:
+        if self._is_up():
+            check = time.monotonic() >= self._next_check
+            if check:
+                self._next_check = time.monotonic() + _CHECK_SECONDS
+            register(self._home, check=check)
+        self._stop.wait(_METASTORE_LOOK_SECONDS)
+
 
 #: A folder not written to for this long is no longer in use. A batch takes minutes.
 _LEFT = timedelta(days=1)

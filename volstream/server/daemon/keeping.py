@@ -21,8 +21,7 @@ from volstream.errors import CatalogError
 from volstream.files.queues.base import EventQueue
 from volstream.files.volumes.access import queue_of
 from volstream.files.volumes.routing import Routing
-from volstream.server.daemon.receivers import Receivers
-from volstream.server.daemon.share import ClusterMembers, Share
+from volstream.server.daemon.sharing import ClusterMembers, Receivers, Share
 from volstream.server.daemon.volumes import VolumeWorker
 
 _log = get("daemon")

@@ -20,16 +20,13 @@ from volstream.server.console.app import Console
 from volstream.server.console.http import url
 from volstream.server.console.server import HttpServer
 from volstream.server.daemon.alerts import AlertService
+from volstream.server.daemon.arrivals import Committer, SourceWorkers
 from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
-from volstream.server.daemon.housekeeping import Housekeeper
+from volstream.server.daemon.housekeeping import Housekeeper, Registrar
 from volstream.server.daemon.ingest import IngestServer
 from volstream.server.daemon.jobs import Scheduler
 from volstream.server.daemon.keeping import VolumeKeeping
-from volstream.server.daemon.metrics import DaemonMetrics
-from volstream.server.daemon.readiness import Readiness
-from volstream.server.daemon.registration import Registrar
-from volstream.server.daemon.sources import SourceWorkers
-from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.metrics import DaemonMetrics, Readiness
 from volstream.server.daemon.tasks import TaskWorker
 from volstream.spark.engine.client import remote_address
 from volstream.spark.engine.owner import Engine, Owner

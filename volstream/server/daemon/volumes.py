@@ -26,8 +26,7 @@ from volstream.files.queues.base import AnnouncedQueue, Announcing, EventQueue, 
 from volstream.files.queues.remote import RemoteQueue
 from volstream.files.volumes.access import queue_of
 from volstream.server.daemon.leased import LEASE_SECONDS, Leased
-from volstream.server.daemon.receivers import Receivers
-from volstream.server.daemon.share import Share
+from volstream.server.daemon.sharing import Receivers, Share
 from volstream.tables.delta.places import reached
 
 _log = get("volume")

@@ -20,7 +20,7 @@ from volstream.base.threads import Stop
 from volstream.catalog.leases import REGISTRATION
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError
 from volstream.home import Home as OpenHome
-from volstream.server.daemon.registration import Registrar
+from volstream.server.daemon.housekeeping import Registrar
 from volstream.spark.session import SparkGateway
 
 

@@ -11,8 +11,7 @@ from tests.tails import no_spark
 from volstream.base import config
 from volstream.base.threads import Stop
 from volstream.home import Home
-from volstream.server.daemon.sources import SourceWorkers
-from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.arrivals import Committer, SourceWorkers
 
 
 class Reader(Forked):

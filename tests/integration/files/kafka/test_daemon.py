@@ -17,7 +17,7 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.home import Home
 from volstream.ingest.sources.tables import end
-from volstream.server.daemon.sources import SourceWorkers
+from volstream.server.daemon.arrivals import SourceWorkers
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from volstream.errors import (
     ObjectInUseError,
 )
 from volstream.ingest.sources.tables import expire
-from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.arrivals import Committer
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import durable, places
 from volstream.tables.tails.tail import TailedTable

@@ -21,7 +21,7 @@ from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
 from volstream.home import Home
-from volstream.server.daemon.tails import Committer
+from volstream.server.daemon.arrivals import Committer
 from volstream.tables.tails.writer import Flush, TailWriter
 
 

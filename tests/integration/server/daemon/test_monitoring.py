@@ -19,9 +19,9 @@ from volstream.base.config import Settings
 from volstream.base.threads import Stop
 from volstream.cli.main import GROUPS, volstream
 from volstream.server.daemon.alerts import AlertService
+from volstream.server.daemon.arrivals import SourceWorkers
 from volstream.server.daemon.ingest import IngestServer
 from volstream.server.daemon.metrics import DaemonMetrics
-from volstream.server.daemon.sources import SourceWorkers
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
 

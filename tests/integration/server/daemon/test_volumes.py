@@ -27,8 +27,7 @@ from volstream.files.queues.base import EventQueue, Message, QueueSpec
 from volstream.files.queues.in_process import MemoryQueue
 from volstream.files.volumes.access import access_of
 from volstream.files.volumes.routing import Routing
-from volstream.server.daemon.receivers import Receivers
-from volstream.server.daemon.share import Share
+from volstream.server.daemon.sharing import Receivers, Share
 from volstream.server.daemon.volumes import VolumeWorker
 from volstream.testing.queues import SETTINGS
 

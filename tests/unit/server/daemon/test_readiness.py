@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from volstream.server.daemon.readiness import Readiness
+from volstream.server.daemon.metrics import Readiness
 
 WELL = Readiness(serving=True, kept=2, engine={"state": "running"})
 

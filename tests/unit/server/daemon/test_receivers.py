@@ -11,7 +11,7 @@ from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec
 from volstream.files.queues.remote import RemoteQueue
-from volstream.server.daemon.receivers import Receivers
+from volstream.server.daemon.sharing import Receivers
 
 
 def identity(queue_type: str, location: str, name: str, access: Access) -> object:

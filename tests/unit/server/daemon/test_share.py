@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from volstream.catalog import Catalog
-from volstream.server.daemon.share import ClusterMembers, Share
+from volstream.server.daemon.sharing import ClusterMembers, Share
 
 
 @pytest.mark.parametrize(("volumes", "daemons", "maximum"), [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1), (0, 3, 0), (3, 0, 3)])

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from tests.waiting import eventually
-from volstream.server.daemon.unauthenticated import UnauthenticatedConnections
+from volstream.server.daemon.ingest import UnauthenticatedConnections
 
 
 def connect(server: socket.socket, held: ExitStack, family: int = socket.AF_INET) -> socket.socket:
