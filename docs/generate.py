@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from volstream.api.pipelines.keys import KEYS
+from volstream.api.pipelines.definitions import KEYS
 from volstream.base import config, definitions
 from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS, FileJobOptions

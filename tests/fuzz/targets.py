@@ -13,9 +13,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from tests.fuzz import corpus
-from volstream.api.pipelines import report
 from volstream.api.pipelines.export import to_toml
-from volstream.api.pipelines.plan import compare
+from volstream.api.pipelines.plan import compare, plan_lines
 from volstream.api.pipelines.read import read
 from volstream.base import config
 from volstream.base.definitions import Trigger, TriggerKind
@@ -229,7 +228,7 @@ class CommandLine:
         (file.parent / "f.py").write_text("def f(file, *, a=''): ...\n")
         wanted = read(file)
         plan = compare(wanted, [], prune=True)
-        "\n".join(report.shown(plan))
+        "\n".join(plan_lines(plan))
         exported = file.with_name("exported.toml")
         exported.write_text(to_toml(wanted), encoding="utf-8")
         if {one.identity: one for one in read(exported)} != {one.identity: one for one in wanted}:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from volstream.api.objects.all import Objects
-from volstream.api.objects.tables import Tables
+from volstream.api.objects.collections import Tables
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.definitions import NO_SCHEDULE, FileJobSpec
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
     from pyspark.sql.connect.udf import UDFRegistration
 
-    from volstream.api.pipelines.model import PipelinePlan
+    from volstream.api.pipelines.definitions import PipelinePlan
     from volstream.base.definitions.keywords import JobKeywords, LoadKeywords
     from volstream.spark.session import SparkGateway
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volstream.api.pipelines.model import PipelinePlan, Verb
+from volstream.api.pipelines.definitions import PipelinePlan, Verb
 from volstream.base.model.text import counted
 from volstream.cli.options import common, creating_home, interactive, with_picture_formats
 from volstream.cli.output import Output
@@ -52,8 +52,8 @@ def apply_command(
 
     Everything is checked before anything changes. Applying again changes nothing.
     """
-    from volstream.api.pipelines import report
     from volstream.api.pipelines.apply import carry_out, check_plan, plan_of
+    from volstream.api.pipelines.plan import done_line, finished_line, plan_values
 
     plan = plan_of(session.objects, path, profile, prune=prune)
     check_plan(session.objects, plan, contact=contact)
@@ -67,8 +67,8 @@ def apply_command(
         if not output.as_json:
             output.message(line)
 
-    carry_out(session.objects, plan, lambda action: say(report.done(action)) if action.verb is not Verb.KEEP else None)
-    output.result(report.as_values(plan), report.finished(plan))
+    carry_out(session.objects, plan, lambda action: say(done_line(action)) if action.verb is not Verb.KEEP else None)
+    output.result(plan_values(plan), finished_line(plan))
 
 
 @click.command("diff")
@@ -98,14 +98,13 @@ def export_command(session: Session, output: Output, target: Path, dbt: bool, fo
     The file contains no secrets: connections and topics refer to theirs.
     """
     if dbt:
-        from volstream.api.pipelines.dbt import to_dbt
+        from volstream.api.pipelines.export import to_dbt
 
         file = _file(target, "sources.yml", force)
         text, tables = to_dbt(session.home)
         _write(output, file, text, "yaml", {"tables": tables}, counted(tables, "table"))
         return
-    from volstream.api.pipelines.existing import data_tables, existing, without_files
-    from volstream.api.pipelines.export import no_file, to_toml
+    from volstream.api.pipelines.export import data_tables, existing, no_file, to_toml, without_files
 
     exported, left_out, no_files = existing(session.home, None), data_tables(session.home), without_files(session.home)
     file = _file(target, _EXPORTED, force)
@@ -163,9 +162,9 @@ def graph_command(session: Session, output: Output, form: str) -> None:
 
 
 def _show(output: Output, plan: PipelinePlan) -> None:
-    from volstream.api.pipelines import report
+    from volstream.api.pipelines.plan import plan_lines, plan_summary, plan_values
 
-    output.result(report.as_values(plan), "\n".join([*report.shown(plan), report.summary(plan)]))
+    output.result(plan_values(plan), "\n".join([*plan_lines(plan), plan_summary(plan)]))
 
 
 def _confirm(output: Output, plan: PipelinePlan) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import volstream
-from volstream.api.pipelines.columns import parse_columns
+from volstream.api.pipelines.definitions import parse_columns
 
 #: Where sqlglot may write a tree: a type, to compare it or to name it in an error.
 _LOOKED_AT = {("api/pipelines/columns.py", "_spelled"), ("functions/schema.py", "_type_of")}

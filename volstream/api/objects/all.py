@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from volstream.api.objects.batches import Batches
-from volstream.api.objects.connections import Connections
-from volstream.api.objects.connectors import Connectors
+from volstream.api.objects.collections import Connections, Environments, Functions, Streams
 from volstream.api.objects.dynamic import DynamicTables
-from volstream.api.objects.environments import Environments
-from volstream.api.objects.functions import Functions
 from volstream.api.objects.jobs import Jobs
-from volstream.api.objects.sources import Sources
-from volstream.api.objects.streams import Streams
-from volstream.api.objects.volumes import Volumes
+from volstream.api.objects.sources import Connectors, Sources
+from volstream.api.objects.volumes import Batches, Volumes
 from volstream.home import Home
 
 

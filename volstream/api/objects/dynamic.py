@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
-from volstream.api.objects.base import Collection
+from volstream.api.objects.collections import Collection
 from volstream.api.objects.jobs import Jobs
 from volstream.base.definitions import DynamicJob, DynamicJobSpec, DynamicTableOptions
 from volstream.base.definitions.options import read, to_create

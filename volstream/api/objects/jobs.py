@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from volstream.api.objects.base import Collection
-from volstream.api.objects.streams import Streams
+from volstream.api.objects.collections import Collection, Streams
 from volstream.base.definitions import (
     DynamicJob,
     FileJob,

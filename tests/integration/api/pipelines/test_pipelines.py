@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests import objects
 from tests.commands import Shell
 from volstream.api.pipelines.apply import apply, check_plan, plan_of
-from volstream.api.pipelines.existing import existing
-from volstream.api.pipelines.export import to_toml
+from volstream.api.pipelines.export import existing, to_toml
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.base.model.names import Name

@@ -9,9 +9,8 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.api.pipelines.apply import apply, plan_of
-from volstream.api.pipelines.existing import existing
-from volstream.api.pipelines.export import to_toml
-from volstream.api.pipelines.model import Verb
+from volstream.api.pipelines.definitions import Verb
+from volstream.api.pipelines.export import existing, to_toml
 from volstream.errors import InvalidStateError, SqlError
 
 PIPELINE = """

@@ -11,13 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volstream.api.pipelines.complete import complete
+from volstream.api.pipelines.definitions import BOOKKEEPING, KEYS, Definition, Kind, defaults
 from volstream.api.pipelines.export import to_toml
-from volstream.api.pipelines.keys import BOOKKEEPING, KEYS, defaults
-from volstream.api.pipelines.model import Definition, Kind
 from volstream.api.pipelines.plan import compare
-from volstream.api.pipelines.read import read
-from volstream.api.pipelines.references import check_literal, is_secret
+from volstream.api.pipelines.read import check_literal, complete, is_secret, read
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from volstream.api.pipelines import report
-from volstream.api.pipelines.keys import KEYS, defaults
-from volstream.api.pipelines.model import ADDED, CODE, Definition, Kind, PipelinePlan, Verb
-from volstream.api.pipelines.plan import check, compare
+from volstream.api.pipelines.definitions import ADDED, CODE, KEYS, Definition, Kind, PipelinePlan, Verb, defaults
+from volstream.api.pipelines.plan import check, compare, done_line, plan_lines, plan_summary, plan_values
 from volstream.base.model.names import Name
 from volstream.errors import InvalidStateError, InvalidValueError
 
@@ -111,8 +109,8 @@ def test_a_stream_without_identity_has_that_of_its_table() -> None:
 
 def test_other_code_of_a_function_is_a_change_of_the_function() -> None:
     plan = compare([job(**{CODE: "2"})], [job()])
-    assert list(report.shown(plan)) == ["~ job j", "    function: its code changed"]
-    assert "volstream replay j" in report.done(plan.actions[0])
+    assert list(plan_lines(plan)) == ["~ job j", "    function: its code changed"]
+    assert "volstream replay j" in done_line(plan.actions[0])
 
 
 def test_what_cannot_be_altered_is_an_error_that_says_what_to_do() -> None:
@@ -189,18 +187,18 @@ def test_properties_that_a_file_does_not_name_are_left_alone() -> None:
 
 def test_a_plan_is_told_in_lines_with_signs() -> None:
     wanted = [volume(comment="new"), job("k", arguments={"a": "1"})]
-    lines = list(report.shown(compare(wanted, [volume(), job()], prune=True)))
+    lines = list(plan_lines(compare(wanted, [volume(), job()], prune=True)))
     assert lines[:1] == ["- job j"]
     assert lines[1:3] == ["~ volume v", "    comment: none -> new"]
     assert "+ job k" in lines
     assert "    arguments = {a = 1}" in lines
     assert not any(CODE in line for line in lines)
-    assert report.summary(compare(wanted, [volume(), job()])) == "1 to create, 1 to alter."
-    assert report.summary(compare([volume()], [volume()])) == "Nothing to change."
+    assert plan_summary(compare(wanted, [volume(), job()])) == "1 to create, 1 to alter."
+    assert plan_summary(compare([volume()], [volume()])) == "Nothing to change."
 
 
 def test_actions_are_plain_values_for_programs() -> None:
-    (values,) = report.as_values(compare([volume(comment="c")], [volume()]))
+    (values,) = plan_values(compare([volume(comment="c")], [volume()]))
     assert values == {
         "action": "alter",
         "kind": "volume",

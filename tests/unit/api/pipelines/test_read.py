@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from volstream.api.pipelines.model import CODE, Kind
+from volstream.api.pipelines.definitions import CODE, Kind
 from volstream.api.pipelines.read import read
 from volstream.base.model.names import Name
 from volstream.errors import FunctionLoadError, InvalidValueError, NotFoundError, VolstreamError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.api.pipelines.references import is_secret
+from volstream.api.pipelines.read import is_secret
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests import objects
-from volstream.api.objects import ddl
-from volstream.api.objects.connections import Connections
+from volstream.api.objects import sql
+from volstream.api.objects.collections import Connections, Streams
 from volstream.api.objects.jobs import Jobs
-from volstream.api.objects.streams import Streams
 from volstream.api.objects.volumes import Volumes
-from volstream.api.pipelines.keys import KEYS
-from volstream.api.pipelines.model import Kind
+from volstream.api.pipelines.definitions import KEYS, Kind
 from volstream.base import definitions
 from volstream.base.definitions import FileJobOptions, FileJobSpec, FunctionOptions, OnMove, VolumeSpec, Write, forms
 from volstream.base.definitions.options import Key, Option, keys, read, to_alter, to_create
@@ -49,7 +47,7 @@ def test_an_option_that_is_described_is_an_option_of_command_sql_python_and_file
     assert CliRunner().invoke(command, ["--shade", "3"]).exit_code == 0
     assert given == [{"shade": 3}]
 
-    assert ddl._properties("job", _WithOneMore, {"SHADE": "3", "arg.x": "y"}) == {"shade": 3, "arguments": {"x": "y"}}
+    assert sql._properties("job", _WithOneMore, {"SHADE": "3", "arg.x": "y"}) == {"shade": 3, "arguments": {"x": "y"}}
 
     @checked
     @takes(new)
