@@ -10,8 +10,7 @@ import click
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
 from volstream.base.model.work import shown_counts
-from volstream.cli.complete import names_of
-from volstream.cli.options import NUMBER, PAIR, common, merged
+from volstream.cli.options import NUMBER, PAIR, common, merged, names_of
 from volstream.cli.output import Output
 
 if TYPE_CHECKING:

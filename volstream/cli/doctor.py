@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volstream.base.model.text import visible
-from volstream.cli.complete import names_of
-from volstream.cli.options import creating_home
+from volstream.cli.options import creating_home, names_of
 from volstream.cli.output import Output
 from volstream.errors import DependencyError
 

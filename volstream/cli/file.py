@@ -14,8 +14,7 @@ from volstream.base.definitions.job import FunctionOptions
 from volstream.base.definitions.options import keys
 from volstream.base.model.text import counted
 from volstream.base.model.work import WAITING, shown_counts, total_counts
-from volstream.cli.complete import names_of
-from volstream.cli.options import DURATION, PAIR, common, merged
+from volstream.cli.options import DURATION, PAIR, common, merged, names_of
 from volstream.cli.output import Output, in_a_line
 from volstream.errors import FilesFailedError, InvalidValueError, NotFoundError
 

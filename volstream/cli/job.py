@@ -16,10 +16,8 @@ from volstream.base.model.text import counted, ended, one_line
 from volstream.base.model.units import about, format_duration, format_size, local
 from volstream.base.model.work import PERMANENT, FailureState, shown_counts
 from volstream.base.threads import Stop
-from volstream.cli.complete import names_of
-from volstream.cli.options import common, described, existing
+from volstream.cli.options import common, described, existing, names_of, watched
 from volstream.cli.output import Output
-from volstream.cli.progress import watched
 from volstream.errors import FilesFailedError, InterruptedByUserError
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ import click
 
 from volstream.base.definitions import FileJob
 from volstream.base.definitions.job import LOAD_OPTIONS
-from volstream.cli.complete import names_of
 from volstream.cli.job import created
-from volstream.cli.options import common, described, existing
+from volstream.cli.options import common, described, existing, names_of
 from volstream.cli.output import Output
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from volstream.base.definitions import Job
 from volstream.base.model.names import Name
 from volstream.base.model.units import format_size
 from volstream.base.model.work import ACTIVE, FailureKind, FailureState
-from volstream.cli.complete import names_of
-from volstream.cli.options import common, kinds, like
+from volstream.cli.options import common, kinds, like, names_of
 from volstream.cli.output import Output, in_a_line
 from volstream.ops.inspection.status import problems
 

@@ -15,13 +15,99 @@ from volstream.base.definitions import NO_SCHEDULE, forms
 from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import Key
 from volstream.base.model.paths import is_utf8, printable
+from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
-from volstream.cli.complete import names_of
+from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, NotFoundError
+from volstream.jobs.runs.lease import Observer, Progress
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
+
+# Follows a run: shows its progress on a terminal, and handles the signals that end it.
+
+
+@contextmanager
+def watched(
+    output: Output, said: str = "Finishing the current batch. Interrupt again to end at once: the next run repeats that batch."
+) -> Iterator[tuple[Stop, Observer]]:
+    """Yields a stop signal for a run, and an observer that shows its progress.
+
+    Args:
+        said: what the first signal is answered with.
+    """
+    stop = Stop()
+    with stop_on_signals(stop, first=lambda: output.message(said)), _progress(output) as observe:
+        yield stop, observe
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Observer]:
+    """Shows a progress bar on a terminal: files, bytes, failures, rate, time left. Elsewhere nothing."""
+    if output.as_json or not interactive():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[more]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # above the bar; into a pipe it goes as it is
+    ) as bar:
+        task = bar.add_task("files", total=None, more="")
+
+        def observe(progress: Progress) -> None:
+            more = f"{format_size(progress.done_bytes)}  {progress.failed} failed"
+            bar.update(task, total=progress.files, completed=progress.done_files, more=more)
+
+        yield observe
+
+
+# Completes names of objects in the shell: from the catalog alone, quickly, and silently if anything is wrong.
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def names_of(kind: str | None = None) -> Completer:
+    """Returns a completer of names.
+
+    Args:
+        kind: of these objects; None: of those that the command's argument KIND says.
+    """
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            names = _names(ctx.params.get("home"), kind or ctx.params.get("kind", ""))
+        except Exception:  # noqa: BLE001  # a shell has no place for errors: it then completes nothing
+            return []
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def _names(home: Any, kind: str) -> Sequence[str]:
+    from volstream.base import config
+    from volstream.catalog import Catalog
+
+    settings = config.load(home)
+    if not settings.is_made:
+        return []
+    catalog = Catalog(settings.database_url)
+    try:
+        return [str(definition.name) for definition in catalog.by_kind[kind].list()]
+    finally:
+        catalog.close()
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

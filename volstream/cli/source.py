@@ -8,8 +8,7 @@ import click
 
 from volstream.base.model.text import counted
 from volstream.base.threads import Stop, stop_on_signals
-from volstream.cli.complete import names_of
-from volstream.cli.options import common
+from volstream.cli.options import common, names_of
 from volstream.cli.output import Output
 
 if TYPE_CHECKING:

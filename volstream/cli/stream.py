@@ -10,8 +10,7 @@ import click
 from volstream.base.definitions import SourceKind, Stream, StreamSpec
 from volstream.base.definitions.options import to_create
 from volstream.base.model.text import counted
-from volstream.cli.complete import names_of
-from volstream.cli.options import NUMBER, TIMESTAMP, common, described, existing
+from volstream.cli.options import NUMBER, TIMESTAMP, common, described, existing, names_of
 from volstream.cli.output import Output
 
 if TYPE_CHECKING:

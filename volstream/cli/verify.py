@@ -13,10 +13,8 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.text import by_kind, counted, first_line
 from volstream.base.model.units import format_size
 from volstream.base.threads import Stop, stop_on_signals
-from volstream.cli.complete import names_of
-from volstream.cli.options import common
+from volstream.cli.options import common, names_of, watched
 from volstream.cli.output import Output
-from volstream.cli.progress import watched
 from volstream.errors import FilesFailedError, InterruptedByUserError, VolstreamError
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from volstream.base.model.paths import DEFAULT_IGNORES
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
 from volstream.base.threads import Stop, stop_on_signals
-from volstream.cli.complete import names_of
-from volstream.cli.options import common, creating_home, described, existing
+from volstream.cli.options import common, creating_home, described, existing, names_of
 from volstream.cli.output import Output
 from volstream.errors import StorageError
 

@@ -24,9 +24,7 @@ from __future__ import annotations
 
 from pyspark.sql.connect import functions
 
-from volstream.compat.frame import DataFrame, GroupedData
+from volstream.compat.frame import DataFrame, GroupedData, Table, Writer, when_matched, when_not_matched
 from volstream.compat.session import Session
-from volstream.compat.table import Table, when_matched, when_not_matched
-from volstream.compat.writer import Writer
 
 __all__ = ["DataFrame", "GroupedData", "Session", "Table", "Writer", "functions", "when_matched", "when_not_matched"]

@@ -12,10 +12,7 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.text import like
 from volstream.base.threads import Closeable
-from volstream.compat.frame import DataFrame, in_snake_case
-from volstream.compat.leaf import Leaf
-from volstream.compat.reader import Reader
-from volstream.compat.table import Table
+from volstream.compat.frame import DataFrame, Leaf, Reader, Table, in_snake_case
 from volstream.errors import NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.sql.parameters import in_schema, with_parameters
