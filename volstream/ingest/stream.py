@@ -40,7 +40,7 @@ class StreamColumns:
 
     Args:
         table: its name, for messages.
-        columns: as of :func:`volstream.tables.tails.tail.columns_of`.
+        columns: as of :func:`volstream.tables.tails.tail.tail_columns`.
         key: names of the primary key's columns.
         truncate: cut texts that are too long.
         on_cut: called with the number of values that were cut; default 1.

@@ -64,7 +64,7 @@ class TailColumn:
 
     @classmethod
     def of(cls, field: pa.Field) -> TailColumn:
-        """Returns the column of a field of :func:`volstream.tables.tails.tail.columns_of`."""
+        """Returns the column of a field of :func:`volstream.tables.tails.tail.tail_columns`."""
         declared = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
         return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared))
 

@@ -31,11 +31,11 @@ from volstream.tables.delta.warehouse import register_options
 _SPEC = """
 import json, sys
 import pyarrow as pa
-from volstream.tables.delta import options
+from volstream.tables.delta.warehouse import register_options
 from volstream.tables.delta.native import NativeTable, TableSpec
 from volstream.errors import FencedError
 location, told = sys.argv[1:]
-options.register(location, json.loads(told))
+register_options(location, json.loads(told))
 spec = TableSpec(location, pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
 """
 

@@ -293,7 +293,7 @@ _NO_VERSION = "CAST(NULL AS BIGINT)"
 
 
 def present(rows: str, columns: Sequence[str], row_version: str, row_time: str = NO_TIME) -> str:
-    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changes.changelog.net`.
+    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changes.changelog.net_changes_query`.
 
     Args:
         rows: a relation.
