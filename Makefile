@@ -74,7 +74,7 @@ lock: .venv/packages
 	$(COMPILE) --group build --output-file requirements-build.lock
 
 java: .venv/packages
-	@if ! $(BIN)/python -c 'from volstream.spark.jvm import install; install.find()' 2>/dev/null \
+	@if ! $(BIN)/python -c 'from volstream.spark.jvm import install; install.find_java()' 2>/dev/null \
 	    && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "Java: installing openjdk-17-jre-headless"; \
 	  { apt-get update && apt-get install -y openjdk-17-jre-headless; } >/dev/null; \

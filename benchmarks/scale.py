@@ -123,10 +123,10 @@ class Results:
 
     def _planned(self, paths: Sequence[str]) -> tuple[Plan, Batch]:
         location = str(self._scratch / f"plan-{self._commits}")
-        rows = table.rows([info_of(path, 1) for path in paths], lambda path: path)
+        rows = table.rows_of_files([info_of(path, 1) for path in paths], lambda path: path)
         versions = pa.repeat(pa.scalar(2, pa.int64()), len(paths))
         plan.write([plan.files_of_rows(rows.append_column("commit_version", versions), plan.REPLACE)], location)
-        made, [batch] = cutting.cut(
+        made, [batch] = cutting.cut_plan(
             f"benchmark-{self._commits}", self._job, PlanKind.STREAM, self._covered, location, Limits(len(paths), 1 << 40)
         )
         return made, batch

@@ -69,7 +69,7 @@ def _main(folder: Path, table: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, install.installed(config.cache_directory()))))
+        .config("spark.jars", ",".join(map(str, install.cached_jars(config.cache_directory()))))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.ui.enabled", "false")

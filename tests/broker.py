@@ -106,7 +106,7 @@ class Broker:
 
     def __init__(self, folder: Path, class_path: Sequence[Path]) -> None:
         self._folder = folder
-        self._java = [str(install.find().executable), *_JVM, "-cp", ":".join(map(str, class_path))]
+        self._java = [str(install.find_java().executable), *_JVM, "-cp", ":".join(map(str, class_path))]
         self._process: subprocess.Popen[bytes] | None = None
         port, controller = free_ports(2)
         self.address = f"127.0.0.1:{port}"
@@ -207,7 +207,7 @@ class Broker:
 @contextmanager
 def running() -> Iterator[Broker]:
     """A broker of its own. Raises JavaError if its jars were not fetched."""
-    own = install.installed(config.cache_directory(), JARS, _SET_UP)
+    own = install.cached_jars(config.cache_directory(), JARS, _SET_UP)
     folder = Path(tempfile.mkdtemp(prefix="volstream-kafka-"))
     spark = install.pyspark_directory() / "jars"
     made = Broker(folder, [*own, *(path for pattern in _SPARKS for path in spark.glob(f"{pattern}.jar"))])
@@ -235,7 +235,7 @@ def main() -> int:
     """Fetches the jars; returns the process's exit status."""
     cache = config.cache_directory()
     try:
-        fetched = install.resolve(cache, install.find(), JARS)
+        fetched = install.fetch_jars(cache, install.find_java(), JARS)
     except JavaError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201  # the command's output
         return error.exit_code

@@ -16,7 +16,7 @@ from volstream.base.model.work import Refresh
 from volstream.catalog import Catalog
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
-from volstream.changes.directory.table import compare
+from volstream.changes.directory.table import compare_files
 from volstream.changes.directory.writer import SIZES, DirectoryWriter, FileSizes
 
 #: Path and content of each file; None: it is gone.
@@ -31,7 +31,7 @@ def file(path: str, content: int) -> FileInfo:
 def rows(files: Files) -> pa.Table:
     """The existing files, in order, as a listing returns them."""
     there = [file(path, content) for path, content in sorted(files.items()) if content is not None]
-    return table.rows(there, lambda path: f"memory://{path}")
+    return table.rows_of_files(there, lambda path: f"memory://{path}")
 
 
 class Directory:
@@ -50,7 +50,7 @@ class Directory:
 
     @property
     def root(self) -> str:
-        return table.location(self.warehouse, self.volume.id)
+        return table.directory_location(self.warehouse, self.volume.id)
 
     def new_writer(self) -> DirectoryWriter:
         return DirectoryWriter(self.volume, self.catalog, self.warehouse, self.kept, self.sizes)
@@ -71,7 +71,7 @@ class Directory:
         mine = writer or self.writer
         snapshot = mine.open()
         changes = mine.begin(snapshot)
-        changes.add(compare(rows(files), snapshot.find(list(files))))
+        changes.add(compare_files(rows(files), snapshot.find(list(files))))
         return mine.commit(snapshot, changes, "events")
 
     def close(self) -> None:

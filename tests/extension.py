@@ -23,7 +23,7 @@ _TIME = (2026, 1, 1, 0, 0, 0)
 def main() -> int:
     """Writes the jar."""
     with tempfile.TemporaryDirectory() as folder:
-        delta = map(str, install.installed(config.cache_directory()))
+        delta = map(str, install.cached_jars(config.cache_directory()))
         classes = ":".join([f"{install.pyspark_directory()}/jars/*", *delta])
         subprocess.run(["javac", "--release", "17", "-g:none", "-cp", classes, "-d", folder, *SOURCES], check=True)
         with zipfile.ZipFile(install.EXTENSION, "w") as jar:

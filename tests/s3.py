@@ -26,7 +26,7 @@ def warehouse_in_s3(server: str) -> Iterator[Mapping[str, str]]:
     """The settings of a home with a warehouse in a new bucket of a server; skips where the engine's connector was not fetched, but not in
     CI."""
     try:
-        install.installed(config.cache_directory(), install.jars_of("s3://"))
+        install.cached_jars(config.cache_directory(), install.jars_of("s3://"))
     except JavaError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))

@@ -79,7 +79,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **kept,
         "HOME": str(folder),
-        "JAVA_HOME": str(install.find().executable.parents[1]),
+        "JAVA_HOME": str(install.find_java().executable.parents[1]),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
@@ -110,7 +110,7 @@ class Cluster:
         for name in _OF_WORKERS:
             if (installed := Path(pyspark.__file__).parents[1] / name).exists():
                 (self.packages / name).symlink_to(installed)
-        self.jars = [shutil.copy(jar, self.run) for jar in (*install.installed(config.cache_directory()), install.EXTENSION)]
+        self.jars = [shutil.copy(jar, self.run) for jar in (*install.cached_jars(config.cache_directory()), install.EXTENSION)]
 
     @property
     def master(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from volstream.base.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHint
 from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, printable
 from volstream.base.model.work import Check, CheckState
-from volstream.base.privacy import resolve
+from volstream.base.privacy import resolve_references as resolve
 from volstream.files.providers.base import Access, Keys, Provider, RequiredAccess
 from volstream.files.queues.base import EventQueue, Message, QueueSpec, QueueState
 from volstream.files.queues.bodies import parse

@@ -185,12 +185,12 @@ _SECRET = re.compile(
 )
 
 
-def refers(text: str) -> bool:
+def has_references(text: str) -> bool:
     """True if there is a reference in the text."""
     return _REFERENCE.search(text) is not None
 
 
-def resolve(text: str) -> str:
+def resolve_references(text: str) -> str:
     """Returns text with its references replaced, by files without the line break at their end.
 
     Raises:
@@ -199,14 +199,14 @@ def resolve(text: str) -> str:
     return _REFERENCE.sub(lambda match: _resolved(*match.groups()), text)
 
 
-def hidden(message: str, said: Mapping[str, str], resolved: Mapping[str, str]) -> str:
+def with_references(message: str, said: Mapping[str, str], resolved: Mapping[str, str]) -> str:
     """Returns a message with the references that were written in place of the values that they led to.
 
     Args:
-        said, resolved: texts by name, before and after :func:`resolve`.
+        said, resolved: texts by name, before and after :func:`resolve_references`.
     """
     for name, text in resolved.items():
-        if text and refers(said[name]):
+        if text and has_references(said[name]):
             message = message.replace(text, said[name])
     return message
 
@@ -214,7 +214,7 @@ def hidden(message: str, said: Mapping[str, str], resolved: Mapping[str, str]) -
 def check_secrets(properties: Mapping[str, str]) -> None:
     """Raises InvalidValueError, without repeating it, for a secret that is not given by reference."""
     for name, value in properties.items():
-        if _SECRET.search(name) and not refers(value):
+        if _SECRET.search(name) and not has_references(value):
             raise InvalidValueError(
                 f"The property {name} is a secret, which the catalog does not store.",
                 "Write ${env:NAME} for a variable of the environment, or ${file:PATH} for a file with the value.",

@@ -110,7 +110,7 @@ def _boot() -> str:
 _DESCRIPTORS = 16_384
 
 
-def raise_limit() -> None:
+def raise_descriptor_limit() -> None:
     """Lets this process open as many files and connections as a server may need, up to the system's hard limit. Idempotent."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
@@ -160,7 +160,7 @@ def user_name() -> str:
         return str(os.geteuid())
 
 
-def sync(path: str) -> None:
+def sync_to_disk(path: str) -> None:
     """Makes a file's content, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

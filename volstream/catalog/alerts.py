@@ -64,7 +64,7 @@ class Conditions:
             subject: the object's id; for a table or a metastore, its name.
         """
         with self._database.transaction() as transaction:
-            note(transaction, about, subject, cause)
+            note_condition(transaction, about, subject, cause)
 
     def of(self, about: ConditionKind) -> Mapping[str, Condition]:
         """Returns the problems of a kind, by subject."""
@@ -82,7 +82,7 @@ class Conditions:
         return cause
 
 
-def note(transaction: Transaction, about: ConditionKind, subject: str, cause: str | None) -> None:
+def note_condition(transaction: Transaction, about: ConditionKind, subject: str, cause: str | None) -> None:
     """Like :meth:`Conditions.note`, as part of a transaction."""
     if cause is None:
         transaction.execute(delete(conditions).where(_of(about, subject)))

@@ -14,7 +14,7 @@ from volstream.base.definitions import Connection, DynamicJob, FileJob, Function
 from volstream.base.model.names import Name, similar
 from volstream.base.model.work import groups
 from volstream.catalog import alerts, tables
-from volstream.catalog.alerts import ConditionKind, note
+from volstream.catalog.alerts import ConditionKind, note_condition
 from volstream.catalog.database import MAX_BOUND, Database, ReadSnapshot
 from volstream.catalog.tables import from_row, tails, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, JobChangedError, NotFoundError
@@ -290,7 +290,7 @@ def note_ended(database: Database, job: Job, outcome: str | None, failed: str | 
     with database.transaction() as transaction:
         values = {"last_ended": datetime.now(UTC), "last_outcome": outcome}
         transaction.execute(CHANGE_JOB, {"this": job.id, **values})
-        alerts.note(transaction, alerts.ConditionKind.JOB, job.id, failed)
+        alerts.note_condition(transaction, alerts.ConditionKind.JOB, job.id, failed)
 
 
 # Where tables are, by name: those outside of the warehouse, those for which rows arrive one by one, those in a metastore.
@@ -325,4 +325,4 @@ class Locations:
         with self._database.transaction() as transaction:
             transaction.execute(delete(self._table).filter_by(name=str(name), **where))
             if self._table is tails:
-                note(transaction, ConditionKind.TABLE, str(name), None)
+                note_condition(transaction, ConditionKind.TABLE, str(name), None)

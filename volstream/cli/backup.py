@@ -29,9 +29,9 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 
     The copy has catalog, tables and settings, but not the files of volumes or the code of functions.
     """
-    from volstream.ops.backup import make
+    from volstream.ops.backup import make_backup
 
-    manifest = make(session.home.catalog, session.home.settings, directory, _progress(output))
+    manifest = make_backup(session.home.catalog, session.home.settings, directory, _progress(output))
     _show(output, manifest, f"Backed up to {directory}: {_what(manifest)}.")
 
 
@@ -40,9 +40,9 @@ def backup_command(session: Session, output: Output, directory: Path) -> None:
 @creating_home
 def restore_command(session: Session, output: Output, directory: Path) -> None:
     """Create a new home from the backup in DIRECTORY."""
-    from volstream.ops.backup import restore
+    from volstream.ops.backup import restore_backup
 
-    manifest = restore(session.home.catalog, session.home.settings, directory, _progress(output))
+    manifest = restore_backup(session.home.catalog, session.home.settings, directory, _progress(output))
     text = f"Restored {session.home.settings.home}, as of {manifest.created_on:%F %T} UTC: {_what(manifest)}."
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
     if str(session.home.settings.home) != manifest.home:

@@ -92,7 +92,9 @@ WAREHOUSE = "warehouse"
 SETTINGS = "volstream.toml"
 
 
-def make(catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None) -> Manifest:
+def make_backup(
+    catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
+) -> Manifest:
     """Takes a backup of a home.
 
     Args:
@@ -186,7 +188,7 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
     """Yields all tables with their newest versions; for directories and tables with a tail, two versions that belong together."""
     for volume in catalog.volumes.list():
         owner = _Owner(f"The directory of volume {volume.name}", f"volstream drop volume {volume.name} --cascade")
-        root = table.location(warehouse, volume.id)
+        root = table.directory_location(warehouse, volume.id)
         with owner.explaining():
             snapshot = Snapshot.open(root, volume.id)
         if snapshot is not None:
@@ -221,7 +223,9 @@ _LEFTOVERS = (places.STAGING, "_listings", places.CATALOG)
 SCRATCH = "volstream-restore-"
 
 
-def restore(catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None) -> Manifest:
+def restore_backup(
+    catalog: Catalog, settings: Settings, folder: Path, progress: Callable[[str], object] = lambda _: None
+) -> Manifest:
     """Fills a new home, with the catalog and warehouse of its settings, from the backup in ``folder``.
 
     Work in progress at the time of the backup is recovered by the next run of each job, as after a crash.

@@ -23,7 +23,7 @@ from volstream.base import plugins
 from volstream.base.config import Receiver, Settings
 from volstream.base.model.text import like, one_line, to_json
 from volstream.base.plugins import Group
-from volstream.base.privacy import hidden, resolve
+from volstream.base.privacy import resolve_references, with_references
 from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 
 #: The longest that a delivery takes.
@@ -76,8 +76,8 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
     if receiver.webhook is None:
         _run(receiver.command, body, payload, seconds)
         return
-    url = resolve(receiver.webhook.get_secret_value())
-    headers = {name: resolve(value.get_secret_value()) for name, value in receiver.headers.items()}
+    url = resolve_references(receiver.webhook.get_secret_value())
+    headers = {name: resolve_references(value.get_secret_value()) for name, value in receiver.headers.items()}
     _check_url(url)
     headers = {"Content-Type": "application/json", "User-Agent": "volstream", **headers}
     import anyio  # late: names of receivers are checked where nothing is delivered
@@ -95,11 +95,11 @@ def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str
             f"{like(kind, plugins.names(Group.ALERTS))}Install the package that adds it, where the daemon runs.",
         )
     said = {name: value.get_secret_value() for name, value in options.items()}
-    resolved = {name: resolve(text) for name, text in said.items()}
+    resolved = {name: resolve_references(text) for name, text in said.items()}
     try:
         plugins.call(Group.ALERTS, kind, payload, resolved, seconds)
     except VolstreamError as error:  # it may repeat an option, which may be a secret
-        raise DeliveryError(one_line(hidden(error.message, said, resolved)), error.remedy) from None
+        raise DeliveryError(one_line(with_references(error.message, said, resolved)), error.remedy) from None
 
 
 def _check_url(url: str) -> None:

@@ -340,7 +340,7 @@ def test_the_connect_server_reads_a_warehouse_in_s3_as_an_engine_of_volstream_do
     (server,) = (one for one in made if one["kind"] == "Deployment" and "spark" in one["metadata"]["name"])
     (container,) = server["spec"]["template"]["spec"]["containers"]
     found = {key: value for key, value in settings_of(container["args"]).items() if key.startswith("spark.hadoop.")}
-    assert found == install.properties(config.load(tmp_path, warehouse=warehouse, warehouse_options=options))
+    assert found == install.store_properties(config.load(tmp_path, warehouse=warehouse, warehouse_options=options))
 
 
 @pytest.mark.long
@@ -349,7 +349,7 @@ def test_the_commands_run_with_executors_that_spark_makes(tmp_path: Path) -> Non
     driver, blocks, port, http = free_ports(4)
     for folder in ("home", "etc", "cache/jars", "warehouse"):
         (tmp_path / folder).mkdir(parents=True)
-    for jar in install.installed(config.cache_directory()):
+    for jar in install.cached_jars(config.cache_directory()):
         shutil.copy(jar, tmp_path / "cache" / "jars")
     host = Host(
         tmp_path,

@@ -91,7 +91,7 @@ class Home:
     def directory(self) -> Mapping[str, str]:
         """Path and etag of each row."""
         id_ = self.session.volumes.get("v").id
-        snapshot = Snapshot.open(table.location(self.session.home.settings.warehouse_path, id_), id_)
+        snapshot = Snapshot.open(table.directory_location(self.session.home.settings.warehouse_path, id_), id_)
         assert snapshot is not None
         rows = pa.concat_tables([table.FILES.empty_table(), *snapshot.at()])
         return dict(zip(rows["relative_path"].to_pylist(), rows["etag"].to_pylist(), strict=True))

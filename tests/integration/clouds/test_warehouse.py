@@ -105,7 +105,7 @@ def home(s3: Cloud, tmp_path: Path) -> Iterator[Home]:
 
 def _shown(session: Session) -> dict[str, int]:
     volume = session.volumes.get("v")
-    snapshot = Snapshot.open(table.location(session.home.warehouse, volume.id), volume.id)
+    snapshot = Snapshot.open(table.directory_location(session.home.warehouse, volume.id), volume.id)
     assert snapshot is not None
     return {row["relative_path"]: row["size"] for rows in snapshot.at() for row in rows.to_pylist()}
 

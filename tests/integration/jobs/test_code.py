@@ -23,7 +23,7 @@ from volstream.catalog.reports import CodeVersion
 from volstream.errors import VolstreamError
 from volstream.jobs.batches.ledger import LEDGER
 from volstream.jobs.rules.code import prune, stale_paths
-from volstream.ops.backup import make, restore
+from volstream.ops.backup import make_backup, restore_backup
 from volstream.ops.inspection import details
 from volstream.ops.inspection.file_history import tell
 from volstream.spark.session import SparkGateway
@@ -227,9 +227,9 @@ def test_versions_of_code_are_right_after_any_sequence_of_events(
             empty = {str(entry["path"]): known[str(entry["path"])][1] for entry in entries}
         check(place.session, made, empty)
     copy = tmp_path / "copy"
-    make(place.session.home.catalog, place.session.home.settings, copy)
+    make_backup(place.session.home.catalog, place.session.home.settings, copy)
     with session_on(gateway, config.load(tmp_path / "restored")) as session:
-        restore(session.home.catalog, session.home.settings, copy)
+        restore_backup(session.home.catalog, session.home.settings, copy)
         check(session, made, empty)
 
 

@@ -14,15 +14,15 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.conftest import Place, session_on
 from volstream.base import config
 from volstream.jobs.batches.ledger import SCHEMA, STORES, Store
-from volstream.ops.backup import make, restore
+from volstream.ops.backup import make_backup, restore_backup
 from volstream.server.daemon.housekeeping import clean
 
 
 def _restored(place: Place, store: Store, kept: Path, tmp_path: Path) -> bool:
     """A backup has the tables, and is restored with them."""
-    make(place.session.home.catalog, place.session.home.settings, tmp_path / "backup")
+    make_backup(place.session.home.catalog, place.session.home.settings, tmp_path / "backup")
     with session_on(place.gateway, config.load(tmp_path / "other")) as other:
-        restore(other.home.catalog, other.home.settings, tmp_path / "backup")
+        restore_backup(other.home.catalog, other.home.settings, tmp_path / "backup")
         again = Path(store.of(other.home.warehouse, kept.name))
         return kept.exists() and again.exists() is store.is_table
 

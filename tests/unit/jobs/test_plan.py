@@ -98,7 +98,7 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     source = objects.volume()
     job = objects.job(objects.stream(source))
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
-    made, batches = cutting.cut("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
+    made, batches = cutting.cut_plan("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
     assert [(batch.number, batch.after_path, batch.until_path, batch.files, batch.replaced) for batch in batches] == [
         (1, None, "b", 2, 2),
         (2, "b", "c", 1, 1),
@@ -151,7 +151,7 @@ def test_the_rest_of_a_plan_is_recut_and_its_bounds_and_numbers_continue(tmp_pat
     names = [f"{number:02}" for number in range(40)]
     location = write_plan(tmp_path / "p", [names[:17], names[17:]])
     made, batches = cut_plan(location, Limits(5, 1000))
-    again = cutting.recut(made, batches[3], Limits(11, 1000))
+    again = cutting.recut_plan(made, batches[3], Limits(11, 1000))
     assert [(one.number, one.after_path, one.until_path, one.files) for one in again] == [
         (4, "14", "25", 11),
         (5, "25", "36", 11),
@@ -168,7 +168,7 @@ def cut_plan(location: str, limits: Limits, first: Limits | None = None) -> tupl
     source = objects.volume()
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     job = objects.job(objects.stream(source))
-    return cutting.cut("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
+    return cutting.cut_plan("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
 
 
 def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def net(*rows: tuple[str, str, bool, bool]) -> pa.Table:
     """Net changes: path, etag, whether it was there, whether it is."""
     files = [FileInfo(path, 1, objects.NOW, etag) for path, etag, _, _ in rows]
     flags = [pa.array([row[at] for row in rows], pa.bool_()) for at in (2, 3)]
-    found = table.rows(files, lambda path: path)
+    found = table.rows_of_files(files, lambda path: path)
     return pa.table([*found.columns, pa.array([5] * len(rows), pa.int64()), *flags], schema=net_files.NET)
 
 

@@ -172,7 +172,7 @@ class Sources(Collection[Source]):
         source = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
         if source is None:
             return False
-        tables.drop(self._home, source)
+        tables.drop_source(self._home, source)
         return True
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class Sources(Collection[Source]):
 
         existing = self._definitions.find(source.name)
         if existing is None or not if_not_exists:
-            tables.create(self._home, source, columns)
+            tables.create_source_table(self._home, source, columns)
 
     def _of_kind(self, name: str, kind: SourceType, noun: str) -> Source:
         source = self.get(name)

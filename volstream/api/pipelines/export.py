@@ -26,7 +26,7 @@ from volstream.base.definitions import (
     Volume,
 )
 from volstream.base.model.names import Name
-from volstream.base.privacy import refers
+from volstream.base.privacy import has_references
 from volstream.functions.schema import PROVENANCE
 from volstream.home import Home
 from volstream.ops.inspection.tables import table_names
@@ -283,7 +283,7 @@ class _Reference(str):
 
 
 def _reference(name: str, value: str) -> str:
-    return _Reference(value) if is_secret(name) and refers(value) else value
+    return _Reference(value) if is_secret(name) and has_references(value) else value
 
 
 def _key(text: str) -> str:

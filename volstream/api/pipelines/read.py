@@ -21,7 +21,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.paths import scheme_of
 from volstream.base.model.text import like, nearest
 from volstream.base.model.units import MAX_INTEGER
-from volstream.base.privacy import refers
+from volstream.base.privacy import has_references
 from volstream.errors import InvalidValueError, NotFoundError, VolstreamError
 
 # References in the strings of a file, ``${var:NAME}`` and ``${env:NAME}``, and the refusal of secrets written
@@ -347,7 +347,7 @@ def _expanded(key: str, value: Any, variables: _Variables) -> Any:
             )
     if key in ("properties", "queue_properties") and isinstance(value, Mapping):
         # The catalog keeps the reference: the daemon looks it up.
-        kept = {name: text for name, text in value.items() if is_secret(name) and isinstance(text, str) and refers(text)}
+        kept = {name: text for name, text in value.items() if is_secret(name) and isinstance(text, str) and has_references(text)}
         others = {name: text for name, text in value.items() if name not in kept}
         return {**expand(others, variables.get, config.environment), **kept}
     return expand(value, variables.get, config.environment)

@@ -34,7 +34,7 @@ from volstream.base.model.units import local_zone
 from volstream.changes.streams.consume import is_unused
 from volstream.changes.streams.sources import SHORTHANDS, TableSource, check_property
 from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
-from volstream.ingest.sources.tables import end
+from volstream.ingest.sources.tables import end_source
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import guarded, without_views
 from volstream.spark.session import OF_DELTA, TIME_ZONE, whole_plans
@@ -420,7 +420,7 @@ class SparkStatements:
             raise InvalidStateError(f"The table {name} belongs to job {job.name}.", f"Run {first}.")
         source = self._home.catalog.sources.find(name)
         if source is not None:
-            end(self._home.catalog, source)
+            end_source(self._home.catalog, source)
 
     def _drop_table(self, spark: SparkSession, name: Name, text: str) -> DataFrame:
         result, warehouse = spark.sql(text), self._home.warehouse

@@ -24,7 +24,7 @@ from pyarrow import fs
 from volstream.base import faults
 from volstream.base.model.paths import FileInfo, Finding, Selection, checked
 from volstream.changes.directory import table
-from volstream.changes.directory.table import PATH, merged
+from volstream.changes.directory.table import PATH, merge_sorted
 from volstream.errors import FencedError, InterruptedByUserError, StorageError
 from volstream.files.storage.base import HasLocalPaths, KeyOrdered, ObjectStore
 from volstream.tables.delta import places
@@ -146,7 +146,7 @@ def spool(
             listing.bytes += sum(file.size for file in group)
             listing.files += len(group)
             rows += len(group)
-            run.append(table.rows(group, store.url))
+            run.append(table.rows_of_files(group, store.url))
         if not run:
             return
         pq.write_table(
@@ -180,7 +180,7 @@ def listed_in(folder: str, files: int = 0) -> Iterator[pa.Table]:
         if first is not None:
             runs.append((first[PATH][0].as_py(), _groups(filesystem, name)))
             groups.close()
-    return merged(runs)
+    return merge_sorted(runs)
 
 
 def _groups(filesystem: fs.FileSystem, path: str) -> Generator[pa.Table, None, None]:
@@ -380,7 +380,7 @@ class ShardedListing:
                     size += file.size
                     last = file.relative_path
                 count += len(files)
-                writer.write_table(table.rows(files, self._store.url))
+                writer.write_table(table.rows_of_files(files, self._store.url))
                 group = list(islice(rows, _GROUP_ROWS)) if count < _FILE_ROWS else []
         make_durable(self._filesystem, path)  # before the saved progress includes it
         faults.point("listing.file")

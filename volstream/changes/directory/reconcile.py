@@ -30,7 +30,7 @@ from volstream.catalog import Catalog
 from volstream.changes.directory import table
 from volstream.changes.directory.listing import Listing, ShardedListing, list_to, listed_in
 from volstream.changes.directory.snapshot import Snapshot, existing_rows, old_images
-from volstream.changes.directory.table import DELETE, INSERT, PATH, UPDATE, compare, differences
+from volstream.changes.directory.table import DELETE, INSERT, PATH, UPDATE, compare_files, differences
 from volstream.changes.directory.writer import Counts, DirectoryWriter, RefreshChanges
 from volstream.errors import NotFoundError, StorageError
 from volstream.files.storage.base import PROBE, KeyOrdered, ObjectStore
@@ -172,7 +172,7 @@ class ConfirmReport:
                 )
         known = existing_rows(old_images(proposed))
         checked = pc.is_in(known["relative_path"], value_set=pa.array(list(now), pa.string()))
-        return compare(table.rows(files, self.store.url), known.filter(checked))
+        return compare_files(table.rows_of_files(files, self.store.url), known.filter(checked))
 
 
 def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
@@ -229,7 +229,7 @@ def add_keys(
         seen, odd = look(store, some)
         failed.update(odd)
         files = [info for info in seen.values() if info is not None]
-        changes.add(compare(table.rows(files, store.url), snapshot.find(list(seen))))
+        changes.add(compare_files(table.rows_of_files(files, store.url), snapshot.find(list(seen))))
     return failed
 
 
@@ -572,7 +572,7 @@ def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -
         listing = list_subtrees(
             folder, store, [""], volume.selection, settle_seconds=settings.settle_seconds, wait=stop.wait, stopped=stop.__bool__
         )
-        snapshot = Snapshot.open(table.location(settings.warehouse_path, volume.id), volume.id)
+        snapshot = Snapshot.open(table.directory_location(settings.warehouse_path, volume.id), volume.id)
         if snapshot is None:
             raise NotFoundError(f"The volume {volume.name} was never listed.", f"Run: volstream refresh {volume.name}")
         confirm = Confirm(store, volume.selection, Observations(unknown=True))

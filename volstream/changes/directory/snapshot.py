@@ -59,7 +59,7 @@ class Snapshot:
             DependencyError: a table cannot be read.
         """
         for _ in range(_LOOKS):
-            base, tail = table.base(root, volume_id).view(), table.tail(root, volume_id).view()
+            base, tail = table.base_spec(root, volume_id).view(), table.tail_spec(root, volume_id).view()
             if base is None or tail is None:
                 return None
             snapshot = cls.of(volume_id, base, tail)

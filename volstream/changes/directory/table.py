@@ -62,7 +62,7 @@ CHANGE = pa.schema([pa.field("change", pa.string()), *SCHEMA, *(FILES.field(name
 CHANGES = pa.schema([*_WROTE, *CHANGE])
 
 
-def location(warehouse: str, volume_id: str) -> str:
+def directory_location(warehouse: str, volume_id: str) -> str:
     """Returns the folder of a volume's directory."""
     return f"{warehouse}/directories/{volume_id}"
 
@@ -82,12 +82,12 @@ def floor_id(volume_id: str) -> str:
     return f"{app_id(volume_id)}:floor"
 
 
-def base(root: str, volume_id: str) -> TableSpec:
+def base_spec(root: str, volume_id: str) -> TableSpec:
     """Returns the base of the directory in folder ``root``."""
     return TableSpec(f"{root}/files", _stored(FILES), ("relative_path", "refresh_id"), (through_id(volume_id),), _remedy(root))
 
 
-def tail(root: str, volume_id: str) -> TableSpec:
+def tail_spec(root: str, volume_id: str) -> TableSpec:
     """Returns the tail of the directory in folder ``root``."""
     ids = (app_id(volume_id), floor_id(volume_id))
     return TableSpec(f"{root}/changes", _stored(CHANGES), ("relative_path", "refresh_id"), ids, _remedy(root))
@@ -97,7 +97,7 @@ def _remedy(root: str) -> str:
     return f"If it is damaged, delete {root}, then: volstream refresh VOLUME, and volstream heal JOB for its jobs."
 
 
-def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
+def rows_of_files(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
     """Converts files to an Arrow table of :data:`SCHEMA`."""
     listed = list(files)
     if not listed:
@@ -106,7 +106,7 @@ def rows(files: Iterable[FileInfo], url: Callable[[str], str]) -> pa.Table:
     return pa.table({**columns, "url": list(map(url, columns["relative_path"]))}, schema=SCHEMA)
 
 
-def wrote(number: int, made_on: datetime, count: int) -> list[pa.Array]:
+def written_columns(number: int, made_on: datetime, count: int) -> list[pa.Array]:
     """Returns the columns :data:`WROTE` for the rows of a refresh."""
     values = zip((number, made_on), (field.type for field in _WROTE), strict=True)
     return [pa.repeat(pa.scalar(value, kind), count) for value, kind in values]
@@ -158,7 +158,7 @@ class RowCursor:
         self._paths = () if self._rows is None else self._rows[PATH].to_pylist()
 
 
-def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]:
+def merge_sorted(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]:
     """Merges several sorted streams into one, with each path once.
 
     Args:
@@ -179,7 +179,7 @@ def merged(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.Table]
         open_runs = [run for run in open_runs if run.last is not None]
 
 
-def aligned(left: Iterable[pa.Table], right: Iterable[pa.Table]) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
+def align_sorted(left: Iterable[pa.Table], right: Iterable[pa.Table]) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
     """Yields two sorted streams, cut at the same paths: tables of either side, empty if a side has no such paths."""
     one, other = RowCursor(left), RowCursor(right)
     while one.last is not None or other.last is not None:
@@ -187,7 +187,7 @@ def aligned(left: Iterable[pa.Table], right: Iterable[pa.Table]) -> Iterator[tup
         yield one.until(cut), other.until(cut)
 
 
-def one_table(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+def concatenate(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
     """Concatenates tables of a schema; without tables, returns an empty one."""
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
@@ -216,11 +216,11 @@ def differences(listed: Iterable[pa.Table], known: Iterable[pa.Table]) -> Iterat
     Returns:
         Tables of :data:`table.CHANGE`.
     """
-    for files, rows in aligned(listed, known):
-        yield compare(one_table(files, SCHEMA), one_table(rows, FILES))
+    for files, rows in align_sorted(listed, known):
+        yield compare_files(concatenate(files, SCHEMA), concatenate(rows, FILES))
 
 
-def compare(files: pa.Table, rows: pa.Table) -> pa.Table:
+def compare_files(files: pa.Table, rows: pa.Table) -> pa.Table:
     """Returns the changes that turn the known ``rows`` into ``files``, which must include every file with the rows' paths."""
     at = pc.index_in(files[PATH], value_set=rows[PATH])
     old = rows.take(at)

@@ -208,7 +208,7 @@ class RefreshChanges:
             return
         if self._file is None:
             self._file = self.target.new_file()
-        wrote = table.wrote(self.number, self.made_on, changes.num_rows)
+        wrote = table.written_columns(self.number, self.made_on, changes.num_rows)
         self._file.write(pa.table([*wrote, *changes.select(table.CHANGE.names).columns], schema=table.CHANGES))
         self.counts += Counts.of(changes)
 
@@ -231,12 +231,12 @@ class DirectoryWriter:
 
     def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int, sizes: FileSizes = SIZES) -> None:
         self.volume = volume
-        self.root = table.location(warehouse, volume.id)
+        self.root = table.directory_location(warehouse, volume.id)
         self._catalog = catalog
         self._kept = kept
         self._sizes = sizes
-        self._base = NativeTable(table.base(self.root, volume.id))
-        self._tail = NativeTable(table.tail(self.root, volume.id))
+        self._base = NativeTable(table.base_spec(self.root, volume.id))
+        self._tail = NativeTable(table.tail_spec(self.root, volume.id))
         self._last = datetime.min.replace(tzinfo=UTC)  # time of the newest refresh
 
     def open(self) -> Snapshot:
@@ -295,7 +295,7 @@ class DirectoryWriter:
             nonlocal count
             for group in listed:
                 count += group.num_rows
-                wrote = table.wrote(changes.number, changes.made_on, group.num_rows)
+                wrote = table.written_columns(changes.number, changes.made_on, group.num_rows)
                 yield pa.table([*group.select(table.COLUMNS).columns, *wrote], schema=table.FILES)
 
         added = write_base(self._base, rows(), self._sizes)

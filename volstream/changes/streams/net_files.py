@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot, first_of_each, last_of_each, old_images
-from volstream.changes.directory.table import DELETE, INSERT, PATH, aligned, one_table, same_content
+from volstream.changes.directory.table import DELETE, INSERT, PATH, align_sorted, concatenate, same_content
 
 #: Maximum number of changed rows handled in memory: a hundred megabytes.
 FEW = 250_000
@@ -48,7 +48,7 @@ def appended(snapshot: Snapshot, after: int | None, until: int) -> pa.Table:
     added = _new(first)
     if after is None:
         there = [_new(rows) for rows in snapshot.at(snapshot.floor)]
-        added = pa.concat_tables([*there, added.filter(pc.invert(pc.is_in(added[PATH], one_table(there, NET)[PATH])))])
+        added = pa.concat_tables([*there, added.filter(pc.invert(pc.is_in(added[PATH], concatenate(there, NET)[PATH])))])
     return added.sort_by(PATH)
 
 
@@ -64,8 +64,8 @@ def still_there(snapshot: Snapshot, since: int, now: int) -> Iterator[pa.Table]:
     if since == now:
         yield from present(snapshot, since)
         return
-    for before, after in aligned(snapshot.at(since), snapshot.at(now)):
-        old, new = one_table(before, table.FILES), one_table(after, table.FILES)
+    for before, after in align_sorted(snapshot.at(since), snapshot.at(now)):
+        old, new = concatenate(before, table.FILES), concatenate(after, table.FILES)
         kept = new.take(pc.index_in(old[PATH], value_set=new[PATH]))
         rows = old.filter(pc.and_(pc.is_valid(kept[PATH]), same_content(old, kept)))
         if rows.num_rows:

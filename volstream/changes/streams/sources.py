@@ -53,7 +53,7 @@ class VolumeSource:
 
     def find(self) -> Snapshot | None:
         """Returns the current directory, or None if none was ever written."""
-        return Snapshot.open(table.location(self.warehouse, self.id), self.id)
+        return Snapshot.open(table.directory_location(self.warehouse, self.id), self.id)
 
     def snapshot(self) -> Snapshot:
         """Returns the current directory. Raises NotFoundError if none was ever written."""

@@ -69,7 +69,7 @@ class TopicAddress:
                 raise InvalidValueError(f"The property {name} is set by volstream.", "Leave it out.")
         privacy.check_secrets(self.properties)
         # A reference may only be known where the daemon runs.
-        literals = {name: value for name, value in self.properties.items() if not privacy.refers(value)}
+        literals = {name: value for name, value in self.properties.items() if not privacy.has_references(value)}
         with _installed():
             from volstream.files.kafka.client import check_properties
         check_properties(literals)
@@ -83,11 +83,11 @@ class TopicAddress:
         """
         with _installed():
             from volstream.files.kafka.client import TopicReader
-        properties = {name: privacy.resolve(value) for name, value in self.properties.items()}
+        properties = {name: privacy.resolve_references(value) for name, value in self.properties.items()}
         try:
             return TopicReader(self.brokers, self.topic, properties)
         except InvalidValueError as error:  # it may repeat a value, which may be a secret
-            message = privacy.hidden(error.message, self.properties, properties)
+            message = privacy.with_references(error.message, self.properties, properties)
             raise InvalidValueError(message, error.remedy) from None
 
 

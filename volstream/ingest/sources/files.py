@@ -150,7 +150,7 @@ def _first(home: Home, source: Source) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        tables.drop(home, source)
+        tables.drop_source(home, source)
         raise
 
 

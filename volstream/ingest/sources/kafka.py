@@ -23,7 +23,7 @@ from volstream.catalog.leases import lease, of_source
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, TailFullError, VolstreamError, reason_of
 from volstream.files.kafka.address import TopicAddress
 from volstream.ingest.local import commit, writer_of
-from volstream.ingest.sources.tables import EVENT_COLUMNS, create, new_source
+from volstream.ingest.sources.tables import EVENT_COLUMNS, create_source_table, new_source
 from volstream.tables.delta import places
 from volstream.tables.tails.tail import INSERT, OPERATION, tail_columns
 from volstream.tables.tails.writer import Flush
@@ -93,7 +93,7 @@ def create_topic_table(home: Home, name: Name, source: TopicSource, retention: i
     """
     source.check()
     table = new_source(name, SourceType.KAFKA, retention=retention, options=source.options(), comment=comment)
-    create(home, table, COLUMNS)
+    create_source_table(home, table, COLUMNS)
     home.catalog.tails.put(name, places.table_location(home.warehouse, name))
     return table
 

@@ -68,13 +68,13 @@ def new_source(
     )
 
 
-def drop(home: Home, source: Source) -> None:
+def drop_source(home: Home, source: Source) -> None:
     """Drops a source with its table.
 
     Raises:
         ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
     """
-    end(home.catalog, source)
+    end_source(home.catalog, source)
     places.remove(places.table_location(home.warehouse, source.name))
 
 
@@ -85,7 +85,7 @@ def check_free(home: Home, name: Name) -> None:
         raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
 
 
-def create(home: Home, source: Source, columns: pa.Schema) -> None:
+def create_source_table(home: Home, source: Source, columns: pa.Schema) -> None:
     """Creates an empty table for a source, and stores its definition. Its changes are tracked.
 
     Raises:
@@ -116,7 +116,7 @@ _LOOK_SECONDS = 0.1
 _END_SECONDS = 30.0
 
 
-def end(catalog: Catalog, source: Source) -> None:
+def end_source(catalog: Catalog, source: Source) -> None:
     """Removes a source from the catalog, and waits until no process writes its table, which can then be deleted.
 
     Raises:
@@ -147,7 +147,7 @@ def end(catalog: Catalog, source: Source) -> None:
 _ARRIVED = EVENT_COLUMNS.names[0]
 
 
-def expire(home: Home, source: Source) -> bool:
+def expire_events(home: Home, source: Source) -> bool:
     """Deletes committed events of a source that are too old; returns False, without Spark, if there are none.
 
     Raises:

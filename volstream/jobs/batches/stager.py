@@ -43,7 +43,7 @@ from volstream.jobs.batches.results import followed
 from volstream.jobs.batches.staged import Staged, Totals, task
 from volstream.jobs.batches.staging import RowsTarget
 from volstream.jobs.plans import plan
-from volstream.jobs.plans.cutting import bounds
+from volstream.jobs.plans.cutting import result_bounds
 from volstream.jobs.rules.definitions import FUNCTION_BROKEN, ship
 from volstream.jobs.rules.load import arguments_of
 from volstream.jobs.runs.services import JobServices
@@ -342,7 +342,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         job.isolate,
         job.memory or settings.function_memory,
         settings.fetch_ahead_bytes,
-        bounds(settings),
+        result_bounds(settings),
         # A pickled one cannot change, and its annotations may resolve only where it was pickled.
         job.declared and job.pickled is None,
         sets=job.group_by is not None,

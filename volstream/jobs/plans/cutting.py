@@ -57,7 +57,7 @@ class Limits:
         return Limits(min(self.files, maximum), self.bytes)
 
 
-def maximum(settings: Settings, slots: int, files: int | None, size: int | None) -> Limits:
+def maximum_limits(settings: Settings, slots: int, files: int | None, size: int | None) -> Limits:
     """Returns the maximum size of a job's batches: ``files`` and ``size``, if given, else as the settings say for ``slots``."""
     growth = _growth(slots)
     return Limits(files or settings.batch_max_files * growth, size or settings.batch_max_bytes * growth)
@@ -86,7 +86,7 @@ class Rate:
         return Limits(max(1, files), max(1, size))
 
 
-def latest(batches: Iterable[Batch], seconds: float) -> Rate | None:
+def latest_rate(batches: Iterable[Batch], seconds: float) -> Rate | None:
     """Returns the rate of the newest batches that together took ``seconds``, or of all; None if nothing was measured.
 
     Args:
@@ -103,15 +103,15 @@ def latest(batches: Iterable[Batch], seconds: float) -> Rate | None:
 
 def typical_rate(batches: Iterable[Batch]) -> Rate | None:
     """Returns the rate of the largest batch: in small ones the commit, not the function, dominates."""
-    return latest(sorted(batches, key=lambda batch: batch.files + batch.removals, reverse=True)[:1], math.inf)
+    return latest_rate(sorted(batches, key=lambda batch: batch.files + batch.removals, reverse=True)[:1], math.inf)
 
 
-def exceeds(waiting: WaitingBatches, maximum: Limits) -> bool:
+def exceeds_limits(waiting: WaitingBatches, maximum: Limits) -> bool:
     """Returns whether a waiting batch exceeds a job's limits, which were changed after it was cut."""
     return waiting.most_files > maximum.files or waiting.most_bytes > maximum.bytes
 
 
-def misses(waiting: WaitingBatches, rate: Rate, limits: Limits, seconds: float) -> bool:
+def misses_target(waiting: WaitingBatches, rate: Rate, limits: Limits, seconds: float) -> bool:
     """Returns whether waiting batches would take more than twice ``seconds``, or half as many batches would suffice.
 
     Args:
@@ -123,13 +123,13 @@ def misses(waiting: WaitingBatches, rate: Rate, limits: Limits, seconds: float) 
     return waiting.count >= _TOLERANCE * needed
 
 
-def differ(limits: Limits, other: Limits) -> bool:
+def limits_differ(limits: Limits, other: Limits) -> bool:
     """Returns whether two limits differ enough to give different batches."""
     pairs = ((limits.files, other.files), (limits.bytes, other.bytes))
     return any(max(pair) > _TOLERANCE * min(pair) for pair in pairs)
 
 
-def bounds(settings: Settings) -> Bounds:
+def result_bounds(settings: Settings) -> Bounds:
     """Returns the bounds of a file's results by the settings; rows are also bounded by the memory of the home's own engine."""
     room = settings.driver_memory // settings.slots // _COPIES
     if room >= settings.result_row_bytes or settings.on_cluster:
@@ -141,7 +141,7 @@ def bounds(settings: Settings) -> Bounds:
 # Cuts the files of a plan into batches, which reads them once, in order.
 
 
-def cut(
+def cut_plan(
     plan_id: str,
     job: FileJob,
     kind: PlanKind,
@@ -176,8 +176,8 @@ def cut(
     return replace(plan, files=files, bytes=size), batches
 
 
-def recut(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
-    """Re-cuts a plan like :func:`cut`, from a batch on; does not read earlier rows."""
+def recut_plan(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
+    """Re-cuts a plan like :func:`cut_plan`, from a batch on; does not read earlier rows."""
     return list(_cut(plan, first.number, first.after_path, limits, limits))
 
 

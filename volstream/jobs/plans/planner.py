@@ -223,19 +223,21 @@ class Planner:
             The limits by which the plan is now cut, if known.
         """
         target, maximum = self._settings.batch_seconds, self._maximum(job)
-        rate = cutting.latest(self._catalog.reports.measured(job.id, plan_id=open_plan.id), target / 2)
+        rate = cutting.latest_rate(self._catalog.reports.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = maximum if rate is None else rate.limits(target, maximum)
         # Including a batch that crashed its engine: with lower limits it may be committed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None, after=after)
         slowed = job.rate is not None and waiting is not None and waiting.most_files > maximum.files
-        if waiting is None or not (slowed or (cut_by is None and cutting.exceeds(waiting, maximum))):
+        if waiting is None or not (slowed or (cut_by is None and cutting.exceeds_limits(waiting, maximum))):
             if waiting is not None and waiting.first.attempts:
                 waiting = self._catalog.consumptions.remaining(open_plan, begun=False, after=after)
             if rate is None or waiting is None:
                 return cut_by
-            if (cut_by is not None and not cutting.differ(limits, cut_by)) or not cutting.misses(waiting, rate, limits, target):
+            if (cut_by is not None and not cutting.limits_differ(limits, cut_by)) or not cutting.misses_target(
+                waiting, rate, limits, target
+            ):
                 return cut_by
-        batches = cutting.recut(open_plan, waiting.first, limits)
+        batches = cutting.recut_plan(open_plan, waiting.first, limits)
         self._catalog.consumptions.recut(open_plan, batches)
         faults.point("plan.recut")
         _log.info(
@@ -259,10 +261,10 @@ class Planner:
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
-        return cutting.cut(identity, job, kind, covered, location, limits, first=first, where=where)
+        return cutting.cut_plan(identity, job, kind, covered, location, limits, first=first, where=where)
 
     def _maximum(self, job: FileJob) -> Limits:
-        maximum = cutting.maximum(self._settings, self._slots(), job.max_files, job.max_bytes)
+        maximum = cutting.maximum_limits(self._settings, self._slots(), job.max_files, job.max_bytes)
         if job.rate is None:
             return maximum
         measured = self._catalog.reports.measured(job.id)

@@ -188,7 +188,7 @@ def _home(home: Home) -> Iterator[Check]:
 
     yield home_check(home.settings.home)
     if not home.settings.spark_remote:
-        yield _try("java", lambda: "Java {0.major}, {0.executable}".format(install.find()))
+        yield _try("java", lambda: "Java {0.major}, {0.executable}".format(install.find_java()))
         yield _try("jars", lambda: f"{counted(len(install.engine_jars(home.settings)), 'file')} installed")
     yield _try("catalog", lambda: f"{home.catalog.database.describe()}, {counted(len(home.catalog.volumes.list()), 'volume')}")
     yield _try("warehouse", lambda: _writes(home.warehouse))

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from volstream.base.log import get
 from volstream.base.model.paths import LOOPBACK
-from volstream.base.processes import raise_limit
+from volstream.base.processes import raise_descriptor_limit
 from volstream.errors import InvalidValueError, PortInUseError
 
 _log = get("console")
@@ -72,7 +72,7 @@ class HttpServer:
 
     def start(self) -> None:
         """Starts listening."""
-        raise_limit()
+        raise_descriptor_limit()
         config = self._config()
         listening = self._listen()
         self.port = listening.getsockname()[1]

@@ -22,7 +22,7 @@ from volstream.errors import CatalogError, EngineLostError, TailFullError, in_br
 from volstream.home import Home
 from volstream.ingest.local import commit
 from volstream.ingest.sources.kafka import TopicIngestion
-from volstream.ingest.sources.tables import expire
+from volstream.ingest.sources.tables import expire_events
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.leased import LeasedWorker
 from volstream.tables.delta import places
@@ -91,7 +91,7 @@ class Committer:
             self._to_expire = {source.name: source for source in catalog.sources.list()}
         for source in list(self._to_expire.values()):
             try:
-                if expire(self._home, source):
+                if expire_events(self._home, source):
                     _log.info("events_expired", source=str(source.name))
             except EngineLostError:  # it starts, or is restarted
                 continue

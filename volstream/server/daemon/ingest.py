@@ -25,8 +25,8 @@ from volstream.base.config import Settings
 from volstream.base.log import get
 from volstream.base.model.names import Name
 from volstream.base.model.units import format_size
-from volstream.base.privacy import certificate_of, check_token, resolve, secret_in
-from volstream.base.processes import raise_limit
+from volstream.base.privacy import certificate_of, check_token, resolve_references, secret_in
+from volstream.base.processes import raise_descriptor_limit
 from volstream.base.threads import Stop
 from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
@@ -98,7 +98,7 @@ class UnauthenticatedConnections:
 
     def start(self) -> None:
         """Starts looking, in its own thread."""
-        raise_limit()
+        raise_descriptor_limit()
         # A descriptor that is there when there are no others, to look at those of gRPC's sockets without taking them from it.
         spare, nothing = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)
         threading.Thread(target=self._run, args=(spare, nothing), name="unauthenticated", daemon=True).start()
@@ -345,7 +345,7 @@ class _Counts:
 def token_of(settings: Settings) -> str:
     """Returns the token that clients need: the setting's, or that of a file of the home, which is made if it is missing."""
     if settings.ingest_token is not None:
-        token = resolve(settings.ingest_token.get_secret_value())
+        token = resolve_references(settings.ingest_token.get_secret_value())
         check_token(token, "The setting ingest_token")
         return token
     return secret_in(settings.home / TOKEN)

@@ -36,22 +36,22 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
         EngineError: the engine that creates the archive did not start.
     """
     cache = config.cache_directory()
-    install.prepare(cache)
-    runtime = install.find()
+    install.create_cache(cache)
+    runtime = install.find_java()
     say(f"Java {runtime.major}: {runtime.executable}")
-    fetched = install.resolve(cache, runtime)
+    fetched = install.fetch_jars(cache, runtime)
     say(f"Delta {install.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
     for scheme in warehouses:
-        fetched = install.resolve(cache, runtime, install.jars_of(f"{scheme}://"))
+        fetched = install.fetch_jars(cache, runtime, install.jars_of(f"{scheme}://"))
         say(f"{scheme.upper()} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
-    classes = command.class_path(install.installed(cache), install.pyspark_directory())
+    classes = command.class_path(install.cached_jars(cache), install.pyspark_directory())
     with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:
         options = config.load(scratch).jvm_options
-        target = install.record_path(cache, runtime, options, classes)
+        target = install.archive_path(cache, runtime, options, classes)
         if target.is_file():
             say(f"class archive: {target}")
             return
-        if not install.has_base(runtime):
+        if not install.has_base_archive(runtime):
             say(f"class archive: left out, because {runtime.executable} has none to add to, and its folder cannot be written.")
             return
         say("class archive: creating it, which takes about a minute ...")
@@ -62,7 +62,7 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
             os.replace(new, target)
         finally:
             new.unlink(missing_ok=True)
-    install.remove_unused(cache, keep=target)
+    install.remove_unused_archives(cache, keep=target)
     say(f"class archive: {target}")
 
 

@@ -189,7 +189,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.databricks.delta.merge.materializeSource": "none",
         # No commit replaces that of another engine.
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
-        **install.properties(settings),
+        **install.store_properties(settings),
     } | settings.spark_conf
     if _IN_ONE_JVM.fullmatch(values["spark.master"]):  # elsewhere spark.task.reaper.enabled does the same
         values["spark.extraListeners"] = f"{values.get('spark.extraListeners', '')},{LISTENER_CLASS}".lstrip(",")

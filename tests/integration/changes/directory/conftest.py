@@ -49,7 +49,7 @@ class Keeping(FileWriter):
         return (keeper or self.keeper()).apply(fold)
 
     def snapshot(self) -> Snapshot:
-        found = Snapshot.open(table.location(self.settings.warehouse_path, self._volume.id), self._volume.id)
+        found = Snapshot.open(table.directory_location(self.settings.warehouse_path, self._volume.id), self._volume.id)
         assert found is not None
         return found
 

@@ -25,7 +25,7 @@ from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.changes.directory.listing import listed_in
 from volstream.changes.directory.reconcile import ConfirmReport, Observations, ReconcileResult
 from volstream.changes.directory.snapshot import Snapshot
-from volstream.changes.directory.table import compare
+from volstream.changes.directory.table import compare_files
 from volstream.errors import InterruptedByUserError, InvalidStateError, InvalidValueError, NotFoundError, StorageError
 from volstream.files.storage.inventory import Manifest
 from volstream.files.storage.memory import MemoryStore
@@ -85,7 +85,7 @@ class Bucket:
         return DirectoryKeeper(self.volume, self.catalog, self.settings, store=self.store)
 
     def snapshot(self) -> Snapshot | None:
-        return Snapshot.open(table.location(self.settings.warehouse_path, self._id), self._id)
+        return Snapshot.open(table.directory_location(self.settings.warehouse_path, self._id), self._id)
 
     def directory(self) -> Mapping[str, str]:
         """Path and etag of each row."""
@@ -173,7 +173,7 @@ def test_beyond_a_number_of_looks_new_files_are_as_the_report_has_them_but_none_
     assert snapshot is not None
     new = [replace(one, key=f"in/new-{number}") for number, one in enumerate([brief] * 5)]
     files = [FileInfo(one.key.removeprefix("in/"), 1, LONG_AGO, str(one.etag)) for one in (brief, *new)]
-    proposed = compare(table.rows(files, bucket.store.url), pa.concat_tables(snapshot.at()))
+    proposed = compare_files(table.rows_of_files(files, bucket.store.url), pa.concat_tables(snapshot.at()))
     checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", looks=2)(proposed)
     assert checked["relative_path"].to_pylist() == [f"new-{number}" for number in range(1, 5)]
     assert sorted(bucket.store.looks) == ["brief", "new-0", "there"]
@@ -183,8 +183,8 @@ def test_a_row_that_was_written_after_the_report_is_looked_at_however_many_there
     bucket.read(FIRST, [bucket.put("restored")])
     snapshot = bucket.snapshot()
     assert snapshot is not None
-    reported = table.rows([FileInfo("restored", 1, LONG_AGO, "of the report")], bucket.store.url)
-    proposed = compare(reported, pa.concat_tables(snapshot.at()))
+    reported = table.rows_of_files([FileInfo("restored", 1, LONG_AGO, "of the report")], bucket.store.url)
+    proposed = compare_files(reported, pa.concat_tables(snapshot.at()))
     assert proposed["change"].to_pylist() == ["update"]
     checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", looks=0)(proposed)
     assert (checked.num_rows, bucket.store.looks) == (0, ["restored"])

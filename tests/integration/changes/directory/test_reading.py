@@ -11,7 +11,7 @@ import pytest
 
 from tests.directories import rows
 from tests.integration.conftest import Home, Place
-from volstream.changes.directory.table import compare
+from volstream.changes.directory.table import compare_files
 from volstream.changes.directory.writer import DirectoryWriter
 from volstream.spark.jvm.command import COMPILED, INTERPRETED, LARGE_BYTES, LARGE_ROWS
 from volstream.tables.delta.opened import OpenTable
@@ -58,7 +58,7 @@ def test_reads_of_a_directory_with_many_rows_are_compiled(place: Place, writer: 
     assert not compiles(place, LARGE_ROWS)
     snapshot = writer.open()
     changes = writer.begin(snapshot)
-    changes.add(compare(rows({"more": 1}), snapshot.find(["more"])))
+    changes.add(compare_files(rows({"more": 1}), snapshot.find(["more"])))
     writer.commit(snapshot, changes, "events")
     assert compiles(place, LARGE_ROWS + 1)
 

@@ -295,9 +295,9 @@ def test_a_sweep_removes_only_old_leftovers_of_crashes(directory: Directory) -> 
 def _inserted(files: Files) -> pa.Table:
     from tests.directories import rows
     from volstream.changes.directory import table
-    from volstream.changes.directory.table import compare
+    from volstream.changes.directory.table import compare_files
 
-    return compare(rows(files), table.FILES.empty_table())
+    return compare_files(rows(files), table.FILES.empty_table())
 
 
 def test_tables_older_than_the_catalog_continue_from_its_number_and_are_listed_again(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import Place
 from volstream.base.definitions import StreamMode
-from volstream.changes.directory.table import location
+from volstream.changes.directory.table import directory_location
 from volstream.changes.streams import net_files
 from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidValueError
@@ -239,4 +239,4 @@ def _model(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
 
 
 def _directory(place: Place) -> str:
-    return location(place.session.home.warehouse, place.volume.id)
+    return directory_location(place.session.home.warehouse, place.volume.id)

@@ -16,7 +16,7 @@ from volstream.base.threads import Stop
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_source
 from volstream.home import Home
-from volstream.ingest.sources.tables import end
+from volstream.ingest.sources.tables import end_source
 from volstream.server.daemon.arrivals import SourceWorkers
 
 
@@ -128,7 +128,7 @@ def test_a_source_that_ends_is_not_written_any_more(kept: Kept) -> None:
     with reading(kept):
         eventually(lambda: texts(kept) == ["1"], 20)
         source = kept.session.source.get("t")
-        end(kept.session.home.catalog, source)
+        end_source(kept.session.home.catalog, source)
         assert kept.session.source.list() == []
         kept.broker.send(topic, "2")
         held = kept.session.home.catalog.leases.acquire(of_source(source.id), "me", "a look", 60)

@@ -33,7 +33,7 @@ from volstream.errors import (
     NotFoundError,
     ObjectInUseError,
 )
-from volstream.ingest.sources.tables import expire
+from volstream.ingest.sources.tables import expire_events
 from volstream.server.daemon.arrivals import Committer
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import durable, places
@@ -188,7 +188,7 @@ def test_old_events_are_deleted_once_the_engine_is_up_and_others_stay(settings: 
             stop.set()
             committer.join()
         assert len(events(session, "kept")) == 1
-        assert not expire(session.home, session.home.catalog.sources.get(Name.parse("kept")))
+        assert not expire_events(session.home, session.home.catalog.sources.get(Name.parse("kept")))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError, ObjectInUseError
 from volstream.ingest import RealtimeOperation, RowOperator
-from volstream.ops.backup import Manifest, make, restore
+from volstream.ops.backup import Manifest, make_backup, restore_backup
 from volstream.tables.tails.writer import commit_tail
 
 
@@ -53,16 +53,16 @@ def test_a_constantly_refreshed_directory_is_backed_up_as_of_one_refresh(tmp_pat
         try:
             assert begun.wait(60)
             for folder in backups:
-                make(session.home.catalog, session.home.settings, folder)
+                make_backup(session.home.catalog, session.home.settings, folder)
         finally:
             enough.set()
             writer.join()
     seen = []
     for folder in backups:
         with _session(tmp_path / f"home-{folder.name}") as session:
-            restore(session.home.catalog, session.home.settings, folder)
+            restore_backup(session.home.catalog, session.home.settings, folder)
             volume = session.volumes.get("v")
-            found = Snapshot.open(table.location(session.home.warehouse, volume.id), volume.id)
+            found = Snapshot.open(table.directory_location(session.home.warehouse, volume.id), volume.id)
             newest = 0 if found is None else found.newest
             paths = [path for part in (found.at() if found else ()) for path in part["relative_path"].to_pylist()]
             assert paths == [f"{number:05d}" for number in range(1, newest + 1)]
@@ -110,7 +110,7 @@ def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path:
             eventually(lambda: acknowledged[0] > 0)
             for number in range(4):
                 before = acknowledged[0]
-                make(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
+                make_backup(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
                 spans.append((before, acknowledged[0] + 10))
         finally:
             enough.set()
@@ -118,7 +118,7 @@ def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path:
                 thread.join()
     for number, (minimum, maximum) in enumerate(spans):
         with _session(tmp_path / f"home-{number}") as session:
-            restore(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
+            restore_backup(session.home.catalog, session.home.settings, tmp_path / f"backup-{number}")
             found = tails.everything(f"{session.home.warehouse}/tables/public/t")
         newest = max((row["n"] for row in found), default=0)
         assert minimum <= newest <= maximum
@@ -129,26 +129,26 @@ def test_a_table_whose_rows_keep_arriving_is_backed_up_as_of_one_flush(tmp_path:
 def test_of_two_restores_at_once_one_is_refused_and_removes_nothing(tmp_path: Path) -> None:
     with _session(tmp_path / "home") as session:
         session.source.create_stream("s")
-        make(session.home.catalog, session.home.settings, tmp_path / "backup")
+        make_backup(session.home.catalog, session.home.settings, tmp_path / "backup")
     with _session(tmp_path / "new") as session:
         home = session.home
 
         def other(what: str) -> None:
             if what == "tables":
                 with pytest.raises(ObjectInUseError, match="is restoring a backup into this home"):
-                    restore(home.catalog, home.settings, tmp_path / "backup")
+                    restore_backup(home.catalog, home.settings, tmp_path / "backup")
 
-        restore(home.catalog, home.settings, tmp_path / "backup", other)
+        restore_backup(home.catalog, home.settings, tmp_path / "backup", other)
         assert Path(home.warehouse, "tables", "public", "s").is_dir()
         assert [str(one.name) for one in session.source.list()] == ["s"]
 
 
 def test_a_backup_without_its_catalog_is_damaged(tmp_path: Path) -> None:
     with _session(tmp_path / "home") as session:
-        make(session.home.catalog, session.home.settings, tmp_path / "backup")
+        make_backup(session.home.catalog, session.home.settings, tmp_path / "backup")
     (tmp_path / "backup" / "catalog.db").unlink()
     with _session(tmp_path / "new") as session, pytest.raises(InvalidValueError, match="is damaged"):
-        restore(session.home.catalog, session.home.settings, tmp_path / "backup")
+        restore_backup(session.home.catalog, session.home.settings, tmp_path / "backup")
 
 
 @pytest.mark.parametrize("damaged", ["tables/public/s", "tables/public/s/_tail", "tables/public/plain"])
@@ -163,14 +163,14 @@ def test_a_damaged_table_is_named_with_what_to_do_and_nothing_is_left_of_the_bac
             entry.write_text("not a log")
         name = damaged.split("/")[2]
         with pytest.raises(DependencyError, match=f"The table {name} cannot be backed up: The table at ") as caught:
-            make(home.catalog, home.settings, folder)
+            make_backup(home.catalog, home.settings, folder)
         assert caught.value.remedy == f"Repair it; or drop it and back up again: volstream sql 'DROP TABLE {name}'."
         assert not folder.exists()
         if name == "s":
             session.source.drop("s")
         else:
             shutil.rmtree(tables / "plain")
-        make(home.catalog, home.settings, folder)
+        make_backup(home.catalog, home.settings, folder)
         assert [*Manifest.read(folder).tables]
 
 
@@ -183,9 +183,9 @@ def test_a_damaged_directory_is_named_by_its_volume(tmp_path: Path) -> None:
         for entry in Path(home.warehouse).rglob("_delta_log/*.json"):
             entry.write_text("not a log")
         with pytest.raises(DependencyError, match=r"(?s)The directory of volume v cannot be backed up.* drop volume v --cascade"):
-            make(home.catalog, home.settings, tmp_path / "backup")
+            make_backup(home.catalog, home.settings, tmp_path / "backup")
         session.volumes.drop("v", cascade=True)
-        make(home.catalog, home.settings, tmp_path / "backup")
+        make_backup(home.catalog, home.settings, tmp_path / "backup")
 
 
 @pytest.mark.parametrize("link", ["catalog.db", "backup.json", "warehouse/tables/public/t", "warehouse/tables/public/x.parquet"])
@@ -193,7 +193,7 @@ def test_a_backup_with_a_link_is_not_restored(tmp_path: Path, link: str) -> None
     backup, secret = tmp_path / "backup", tmp_path / "secret"
     with _session(tmp_path / "home") as session:
         write_deltalake(f"{session.home.warehouse}/tables/public/t", pa.table({"n": [1]}))
-        make(session.home.catalog, session.home.settings, backup)
+        make_backup(session.home.catalog, session.home.settings, backup)
     if (backup / link).exists():
         (backup / link).rename(secret)
     else:
@@ -201,18 +201,18 @@ def test_a_backup_with_a_link_is_not_restored(tmp_path: Path, link: str) -> None
     (backup / link).symlink_to(secret)
     with _session(tmp_path / "restored") as session:
         with pytest.raises(InvalidValueError, match=rf"was changed: {link} is a link\. Restore another backup"):
-            restore(session.home.catalog, session.home.settings, backup)
+            restore_backup(session.home.catalog, session.home.settings, backup)
         assert not list(Path(session.home.warehouse).rglob("*.parquet"))
 
 
 def test_a_backup_with_a_pipe_is_not_restored(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     with _session(tmp_path / "home") as session:
-        make(session.home.catalog, session.home.settings, backup)
+        make_backup(session.home.catalog, session.home.settings, backup)
     (backup / "warehouse").mkdir(exist_ok=True)
     os.mkfifo(backup / "warehouse" / "pipe")
     with (
         _session(tmp_path / "restored") as session,
         pytest.raises(InvalidValueError, match="was changed: warehouse/pipe is neither a file nor a folder"),
     ):
-        restore(session.home.catalog, session.home.settings, backup)
+        restore_backup(session.home.catalog, session.home.settings, backup)

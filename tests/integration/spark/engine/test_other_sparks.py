@@ -34,7 +34,7 @@ def f(file):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """A home whose engine has two executors of one core each, and a Hive metastore."""
     metastore = f"jdbc:derby:;databaseName={tmp_path_factory.mktemp('hive') / 'metastore'};create=true"
-    delta = os.pathsep.join(map(str, install.installed(config.cache_directory())))
+    delta = os.pathsep.join(map(str, install.cached_jars(config.cache_directory())))
     profile = {
         "spark_master": "local-cluster[2,1,1024]",
         "driver_memory": "1GiB",

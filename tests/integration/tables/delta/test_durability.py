@@ -165,7 +165,7 @@ def test_a_refresh_whose_process_died_before_it_was_on_disk_is_synced_before_any
     synced.clear()
     importlib.reload(durable)  # another process knows nothing of what this one has synced
     directory.new_writer().open()
-    tail = table.tail(directory.root, directory.volume.id).location
+    tail = table.tail_spec(directory.root, directory.volume.id).location
     entries = sorted(str(one) for one in Path(tail, "_delta_log").glob("*.json"))
     assert {*entries} <= synced  # their files were before them
     directory.close()

@@ -22,7 +22,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.paths import FileInfo
 from volstream.changes.directory import table
 from volstream.changes.directory.reconcile import Confirm, Observations
-from volstream.changes.directory.table import compare
+from volstream.changes.directory.table import compare_files
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
 from volstream.files.storage.memory import MemoryStore
@@ -53,8 +53,8 @@ def _oss(key: str, event: str, rng: random.Random) -> bytes:
 
 def known_rows(files: list[FileInfo]) -> pa.Table:
     """Rows of a directory that one refresh wrote."""
-    found = table.rows(files, lambda path: path)
-    return pa.table([*found.columns, *table.wrote(1, NOW, len(files))], schema=table.FILES)
+    found = table.rows_of_files(files, lambda path: path)
+    return pa.table([*found.columns, *table.written_columns(1, NOW, len(files))], schema=table.FILES)
 
 
 class World:
@@ -128,11 +128,11 @@ class World:
 
     def end_listing(self) -> None:
         """Takes what the listing proposes, where it still holds."""
-        listed = table.rows(self.listing or [], self.store.url)
+        listed = table.rows_of_files(self.listing or [], self.store.url)
         known = known_rows(list(self.directory.values()))
         confirm = Confirm(self.store, self.volume.selection, Observations(frozenset(self.seen)))
         infos = {info.relative_path: info for info in self.listing or []}
-        for row in confirm(compare(listed, known)).to_pylist():
+        for row in confirm(compare_files(listed, known)).to_pylist():
             if row["change"] == "delete":
                 del self.directory[row["relative_path"]]
             else:

@@ -21,12 +21,12 @@ _ENDPOINT = {
 def test_a_warehouse_on_a_file_system_needs_no_connector(tmp_path: Path) -> None:
     settings = config.load(tmp_path, warehouse="/mnt/warehouse", warehouse_options=_ENDPOINT)
     assert install.jars_of(settings.warehouse_path) == ()
-    assert install.properties(settings) == {}
+    assert install.store_properties(settings) == {}
 
 
 def test_s3a_gets_the_same_options_as_deltalake(tmp_path: Path) -> None:
     settings = config.load(tmp_path, warehouse="s3://bucket/prefix", warehouse_options=_ENDPOINT)
-    assert install.properties(settings) == {
+    assert install.store_properties(settings) == {
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000",
         "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
@@ -44,12 +44,12 @@ def test_on_amazon_itself_keys_and_region_are_found_as_by_amazons_own_tools(
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     settings = config.load(tmp_path, warehouse="s3://bucket")
-    assert set(install.properties(settings)) == {"spark.hadoop.fs.s3.impl", "spark.hadoop.fs.s3a.aws.credentials.provider"}
+    assert set(install.store_properties(settings)) == {"spark.hadoop.fs.s3.impl", "spark.hadoop.fs.s3a.aws.credentials.provider"}
 
 
 def test_a_missing_connector_is_named_with_the_command_that_fetches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path))
     settings = config.load(tmp_path, warehouse="s3://bucket")
     with pytest.raises(JavaError, match="hadoop-aws") as caught:
-        install.of_warehouse(settings)
+        install.warehouse_jars(settings)
     assert "volstream setup --s3" in caught.value.remedy

@@ -21,21 +21,21 @@ def script(tmp_path: Path, body: str) -> Java:
 
 def test_missing_jars_are_named_with_the_command_that_fetches_them(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match=r"delta-storage-4\.4\.0\.jar") as caught:
-        install.installed(tmp_path)
+        install.cached_jars(tmp_path)
     assert "volstream setup" in caught.value.remedy
 
 
 def test_a_failed_download_shows_what_ivy_said(tmp_path: Path) -> None:
     java = script(tmp_path, "echo 'UNRESOLVED DEPENDENCIES: no route to host'; exit 1")
     with pytest.raises(JavaError, match="no route to host"):
-        install.resolve(tmp_path / "cache", java)
+        install.fetch_jars(tmp_path / "cache", java)
 
 
 def test_a_jar_with_the_wrong_checksum_is_not_kept(tmp_path: Path) -> None:
     names = " ".join(jar.name for jar in install.DELTA)
     java = script(tmp_path, f"mkdir jars && cd jars && for name in {names}; do echo '<html>' > $name; done")
     with pytest.raises(JavaError, match="is not the jar"):
-        install.resolve(tmp_path / "cache", java)
+        install.fetch_jars(tmp_path / "cache", java)
     assert list((tmp_path / "cache" / "jars").iterdir()) == []
 
 
@@ -44,13 +44,13 @@ def test_a_jar_changed_since_setup_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "jars" / jar.name
     path.parent.mkdir()
     path.write_bytes(b"tested")
-    assert install.installed(tmp_path, [jar]) == [path]
+    assert install.cached_jars(tmp_path, [jar]) == [path]
     path.write_bytes(b"tampered")
     with pytest.raises(JavaError, match=r"differ from those that volstream was built with: thing-1\.jar"):
-        install.installed(tmp_path, [jar])
+        install.cached_jars(tmp_path, [jar])
 
 
 def test_a_cache_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(JavaError, match=r"cannot be created: .* Set VOLSTREAM_CACHE"):
-        install.prepare(tmp_path / "file" / "cache")
+        install.create_cache(tmp_path / "file" / "cache")

