@@ -32,8 +32,8 @@ from volstream.base.model.hints import HintSet, KeyHint
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.changes.directory.inventory import Inventory
 from volstream.changes.directory.keeper import DirectoryKeeper
+from volstream.files.providers.base import BucketPlace
 from volstream.files.storage import open_store
-from volstream.files.storage.buckets import BucketPlace
 from volstream.files.storage.inventory import MANIFEST, Manifest
 
 FORMATS = ("Parquet", "CSV")

@@ -22,7 +22,7 @@ from benchmarks.report import Figures
 from volstream.api.session import Session
 from volstream.base.definitions import QueueType
 from volstream.changes.directory.keeper import DirectoryKeeper
-from volstream.files.providers.base import Access, Keys
+from volstream.files.providers.access import Access, Keys
 from volstream.files.storage import open_store
 
 #: Folders at the top: among these the listing is split.

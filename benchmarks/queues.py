@@ -31,8 +31,8 @@ from volstream.base.model.hints import Hint, HintSet, ObjectHint
 from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.changes.directory.reconcile import HEADS_AT_ONCE
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
-from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.volumes.access import queue_of

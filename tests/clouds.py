@@ -26,9 +26,9 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from tests.servers import AZURE_ACCOUNT, AZURE_KEY, KEY_ID, SECRET, each, served
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.azure import credentials as azure
-from volstream.files.providers.base import Access, Keys
 from volstream.files.providers.google.store import client as google_client
 
 STANDINS = Path(__file__).parent.parent / "localstack"

@@ -22,7 +22,7 @@ _HOMES = {
     "File": "volstream.functions.file",
     "FileSet": "volstream.functions.file",
     "OutputFile": "volstream.functions.output",
-    "RetryLater": "volstream.functions.signature",
+    "RetryLater": "volstream.functions.rejection",
     "Session": "volstream.api.session",
     "VolstreamError": "volstream.errors",
     "connect": "volstream.api.dbapi",

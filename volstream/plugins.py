@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from volstream.base.model.hints import KeyHint, ObjectHint, Rejection, SubtreeHint
-from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, printable
+from volstream.base.model.paths import FileInfo, Finding, Selection, content_type, is_utf8, printable
 from volstream.base.model.work import Check, CheckState
 from volstream.base.privacy import resolve_references as resolve
-from volstream.files.providers.base import Access, Keys, Provider, RequiredAccess
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import Provider, RequiredAccess
 from volstream.files.queues.base import EventQueue, Message, QueueSpec, QueueState
 from volstream.files.queues.bodies import parse
 from volstream.files.queues.remote import Delivery, RemoteQueue
-from volstream.files.storage.base import HasDetails, KeyOrdered, ObjectStore, TakesOutputs, Writable, content_type
+from volstream.files.storage.base import HasDetails, KeyOrdered, ObjectStore, TakesOutputs, Writable
 from volstream.files.storage.buckets import BucketStore, Content, Found, PartedStore
 
 __all__ = [

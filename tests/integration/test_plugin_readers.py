@@ -20,7 +20,7 @@ from volstream.base.definitions import FileFormat
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 __all__ = ["store"]
 

@@ -24,7 +24,7 @@ from volstream.base.threads import Closeable
 from volstream.errors import InvalidValueError, NotFoundError
 from volstream.functions.source import check_not_imported
 from volstream.home import Home
-from volstream.ops import openlineage
+from volstream.ops.openlineage import emitter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,7 +154,7 @@ class Session(Closeable):
         self.tables = Tables(self.home, self.sql)
         for collection in self.objects.by_kind.values():
             collection.query = self.sql
-        self._lineage = openlineage.start(self.home)
+        self._lineage = emitter.start(self.home)
         with Session._lock:
             Session._opened.append(self)
 

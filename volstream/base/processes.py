@@ -12,8 +12,6 @@ import uuid
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from volstream.errors import DiskError
 
 # Process names by which the same host can determine whether the process is still alive.
@@ -45,15 +43,17 @@ def is_alive(pid: int, started: str) -> bool:
 
 def listens(pid: int, port: int) -> bool:
     """True if the process ``pid``, of this user, listens on this TCP port itself; another process may have taken the port."""
-    return _has_connection(pid, port, psutil.CONN_LISTEN)
+    return _has_connection(pid, port, "LISTEN")
 
 
 def is_connected(pid: int, port: int) -> bool:
     """True if there is a connection to this TCP port of the process ``pid``, of this user."""
-    return _has_connection(pid, port, psutil.CONN_ESTABLISHED)
+    return _has_connection(pid, port, "ESTABLISHED")
 
 
 def _has_connection(pid: int, port: int, status: str) -> bool:
+    import psutil  # late: the environments of functions lack it
+
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -75,6 +75,8 @@ def name_of_start(pid: int) -> str:
 
 def seconds_up(pid: int) -> float:
     """Returns the time since ``pid`` started; 0 if there is no such process."""
+    import psutil
+
     try:
         return max(0.0, time.time() - psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:
@@ -88,6 +90,8 @@ def _started(pid: int) -> str | None:
         except (FileNotFoundError, ProcessLookupError):
             return None
         return None if state in b"ZX" else f"{_boot()}.{int(fields[18])}"  # in ticks of the clock since the boot
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"

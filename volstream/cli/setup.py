@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from volstream.cli.output import Output
-from volstream.files.providers import own
+from volstream.files.providers.base import own
 
 
 def _for_warehouses(command: Callable[..., None]) -> Callable[..., None]:

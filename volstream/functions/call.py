@@ -27,9 +27,11 @@ from volstream.functions.file import File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.printing import Capture, CapturedOutput, ImmediateOutput
-from volstream.functions.rows import NotRowsError, RowRequirements, Rows, TooLargeError, owned, rows_of, rows_of_each
+from volstream.functions.rejection import FileRejectedError, RetryLater
+from volstream.functions.returned import owned, rows_of, rows_of_each
+from volstream.functions.rows import NotRowsError, RowRequirements, Rows, TooLargeError
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
-from volstream.functions.signature import FileRejectedError, RetryLater, batch_size_of, concurrency_of, typed
+from volstream.functions.signature import batch_size_of, concurrency_of, typed
 from volstream.functions.source import FunctionSource
 
 T = TypeVar("T")

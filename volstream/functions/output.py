@@ -16,9 +16,9 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from volstream.base.model.paths import content_type as type_by_name
 from volstream.base.model.paths import is_utf8, printable
 from volstream.files.storage.base import TakesOutputs
-from volstream.files.storage.base import content_type as type_by_name
 from volstream.functions.rows import ArrowRows, NotRowsError, Rows
 
 #: The type FILE of result columns.

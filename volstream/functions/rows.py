@@ -5,29 +5,22 @@ What does not belong here: converting outcomes for staging (``outcomes``).
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
-import re
 import shutil
-import sys
 import tempfile
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from itertools import chain, repeat
 from typing import IO, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from volstream.base.model.text import counted, first_line
 from volstream.base.model.units import format_size
-from volstream.errors import InvalidValueError
 from volstream.functions.types import convert
-from volstream.functions.types.kinds import has_objects, with_usual_decimals
 from volstream.functions.types.values import NoColumnError, plain
 
 # Limits on a file's results: its rows, and the output printed during the call. Pure.
@@ -340,190 +333,3 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]] | ArrowRows
 
 #: What becomes of a row when the function hands it over.
 Stored: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-
-
-def _as_it_is(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return row
-
-
-def rows_of(returned: object, expected: RowRequirements, stored: Stored = _as_it_is) -> tuple[Rows, int]:
-    """Returns the rows in a return value, and the size of their values.
-
-    Takes rows one by one, so a generator is not consumed beyond the limit, and each row is as it was when the generator yielded
-    it.
-
-    Args:
-        stored: is called with each row before the generator goes on; not with rows of tables.
-        returned: None, one row, a PyArrow table or batch, or an iterable of either; or a DataFrame of pandas or polars.
-
-    Raises:
-        NotRowsError: the value is something else, or has a value that no column holds. TooLargeError: the rows exceed the
-            limits.
-    """
-    try:
-        return _rows_of(returned, expected, stored)
-    except NoColumnError as error:
-        raise NotRowsError(str(error)) from None
-
-
-def _rows_of(returned: object, expected: RowRequirements, stored: Stored) -> tuple[Rows, int]:
-    if returned is None:
-        return [], 0
-    if _is_table(returned):
-        return _arrow_rows(iter([returned]), expected)
-    measured = RowMeter(expected.bounds)
-    rows: list[Mapping[str, Any]] = []
-    if (row := row_of(returned)) is not None:
-        measured.add(row)
-        return [stored(row)], measured.bytes
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
-        items = iter(returned)
-        for item in items:
-            row = row_of(item)
-            if row is None:
-                if not rows and _is_table(item):
-                    return _arrow_rows(_with_first(item, items), expected)
-                raise NotRowsError(
-                    f"The function returned a value of type {type(item).__name__} instead of a row (dict or dataclass)."
-                )
-            measured.add(row)
-            rows.append(stored(row))
-        return rows, measured.bytes
-    raise NotRowsError(
-        f"The function returned a value of type {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
-    )
-
-
-def rows_of_each(returned: object, expected: RowRequirements, stored: Sequence[Stored]) -> list[tuple[Rows, int] | BaseException]:
-    """Returns each file's rows, or the error that is its entry, in order, from the return value of a function that takes
-    several files; ``stored``: of each file, as :func:`rows_of`."""
-    files = len(stored)
-    given = f"The function was given {counted(files, 'file')} and returned"
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
-        each = chain(stored, repeat(_as_it_is))
-        entries = [
-            entry if isinstance(entry, BaseException) else rows_of(entry, expected, own)
-            for entry, own in zip(returned, each, strict=False)
-        ]
-        if len(entries) == files:
-            return entries
-        raise NotRowsError(f"{given} {counted(len(entries), 'entry', 'entries')}; return one for each file, in order.")
-    raise NotRowsError(f"{given} a {type(returned).__name__}; return a list, one entry per file.")
-
-
-def owned(returned: Any) -> Any:
-    """Returns rows, or tables, without memory that the function could fill anew; anything else as it is. Raises NotRowsError."""
-    try:
-        row = row_of(returned)
-    except NoColumnError as error:
-        raise NotRowsError(str(error)) from None
-    if row is not None:
-        return row
-    if type(returned) in (list, tuple):
-        return [*map(owned, returned)]
-    return copy.deepcopy(returned) if _is_table(returned) else returned
-
-
-#: The column that pandas makes of the positions of rows.
-_INDEX = re.compile(r"__index_level_\d+__")
-
-
-def _is_table(value: object) -> bool:
-    """True for a table or batch, or a DataFrame."""
-    return isinstance(value, pa.RecordBatch | pa.Table) or (
-        hasattr(value, "__arrow_c_stream__") and not isinstance(value, pa.RecordBatchReader)
-    )
-
-
-def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatch:
-    """Returns a table or DataFrame as a table that has no values of classes that columns do not have.
-
-    Args:
-        columns: of the result; None: to be inferred.
-    """
-    objects: dict[int, list[Any]] = {}
-    table = value
-    if not isinstance(value, pa.Table | pa.RecordBatch):
-        pandas = sys.modules.get("pandas")
-        if pandas is not None and isinstance(value, pandas.DataFrame):
-            objects = {at: _objects(value.iloc[:, at]) for at in range(value.shape[1]) if _is_of_objects(value.iloc[:, at])}
-            value = value.copy(deep=False)
-            for at in objects:
-                value.isetitem(at, None)
-        try:
-            table = pa.table(value)
-        except (pa.ArrowException, TypeError, ValueError) as error:  # a single column, for example
-            raise NotRowsError(
-                f"The function returned a {type(value).__name__} that is no table ({first_line(str(error))}); return a "
-                "DataFrame, a PyArrow table, or dicts."
-            ) from None
-    for at, field in enumerate(table.schema):
-        if at in objects or has_objects(field.type):
-            values = _column(field.name, objects.get(at, table.column(at)), columns)
-            table = table.set_column(at, field.name, values)
-    if isinstance(value, pa.Table | pa.RecordBatch):
-        return table
-    # The positions of the rows of a DataFrame that was filtered or sorted.
-    return table.select([name for name in table.column_names if not _INDEX.fullmatch(name)])
-
-
-#: What pandas calls objects that Arrow takes as columns do.
-_OF_ARROW = frozenset({"boolean", "bytes", "date", "empty", "floating", "string"})
-
-
-def _is_of_objects(values: Any) -> bool:
-    """True if a column of pandas has values that Arrow lacks, or has otherwise than dicts do."""
-    from pandas.api.types import infer_dtype
-
-    own = getattr(values.dtype, "categories", values)
-    if str(own.dtype) == "object":
-        return infer_dtype(own, skipna=True) not in _OF_ARROW
-    return str(own.dtype).startswith(("Sparse", "interval", "period"))
-
-
-def _objects(values: Any) -> list[Any]:
-    return [None if isinstance(value, float) and value != value else value for value in values]
-
-
-def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
-    """Converts the values of a column as those of dicts. Raises NotRowsError, NoColumnError."""
-    # Imported late: it imports this module.
-    from volstream.functions.schema import types_of
-
-    kind = getattr(values, "type", None)
-    try:
-        if not isinstance(values, list):
-            values = values.to_pylist(maps_as_pydicts="strict")
-        rows = [row_of({name: value}) or {} for value in values]
-        if columns is None:
-            kind = with_usual_decimals(types_of("a table", rows).get(name, pa.null()))
-        else:  # which lack the columns that are refused later
-            kind = columns.field(name).type if name in columns.names else pa.null()
-            rows = rows if name in columns.names else [{}] * len(rows)
-        return convert.array([row.get(name) for row in rows], kind)
-    except NoColumnError:
-        raise
-    except InvalidValueError as error:
-        raise NotRowsError(str(error)) from None
-    except convert.WRONG_VALUES as error:
-        raise NotRowsError(f"Column {name!r} of a batch cannot be {kind}: {error}.") from None
-
-
-def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:
-    yield first
-    yield from others
-
-
-def _arrow_rows(items: Iterator[object], expected: RowRequirements) -> tuple[Rows, int]:
-    rows: ArrowRows | None = None
-    for item in items:
-        if not _is_table(item):
-            raise NotRowsError(f"The function returned Arrow batches, and then a {type(item).__name__}.")
-        table = _table_of(item, expected.columns if rows is None else rows.columns)
-        if rows is None:
-            columns = table.schema if expected.columns is None else expected.columns
-            rows = ArrowRows(columns, expected.bounds.row_bytes, expected.bounds.row_rule)
-        for batch in table.to_batches() if isinstance(table, pa.Table) else [table]:
-            if batch.num_rows:
-                rows.add(batch)
-    return (rows, rows.nbytes) if rows else ([], 0)

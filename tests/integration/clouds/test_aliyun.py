@@ -11,9 +11,9 @@ import pytest
 
 from tests.clouds import Answers, Cloud
 from volstream.errors import QueueError, StorageDeniedError, StorageError
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.alibaba import credentials
 from volstream.files.providers.alibaba.queue import MnsService
-from volstream.files.providers.base import Access, Keys
 from volstream.files.queues.base import QueueSpec
 
 ROLE = "acs:ram::1234567890:role/reader"

@@ -18,9 +18,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.clouds import Answers, Cloud, unused_name
 from tests.waiting import eventually
 from volstream.errors import DependencyError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.queue import SqsService
-from volstream.files.providers.base import Access, Keys
 from volstream.files.queues.base import QueueSpec
 
 ROLE = "arn:aws:iam::123456789012:role/reader"

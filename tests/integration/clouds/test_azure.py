@@ -27,10 +27,10 @@ from volstream.errors import (
     StorageError,
     StorageThrottledError,
 )
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import credentials
 from volstream.files.providers.azure.queue import StorageQueueService, address
 from volstream.files.providers.azure.store import BlobStore, DataLakeStore
-from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.storage import normalise_location, open_store

@@ -20,11 +20,11 @@ from tests.proxies import Mood, before
 from tests.servers import each
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageDeniedError, StorageError
+from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.store import S3Store
 from volstream.files.providers.azure.store import BlobStore
-from volstream.files.providers.base import Access, DayKeys, Keys
 from volstream.files.providers.google.store import GcsStore
 from volstream.files.storage import open_store
 from volstream.files.storage.base import KeyOrdered, ObjectStore

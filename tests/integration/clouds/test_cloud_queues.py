@@ -24,10 +24,10 @@ from tests.servers import each
 from tests.waiting import eventually
 from volstream.base.model.hints import ObjectHint
 from volstream.errors import InvalidValueError, QueueError
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.alibaba.queue import MnsService, address
 from volstream.files.providers.aws import credentials
 from volstream.files.providers.aws.queue import SqsService
-from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue, remote
 from volstream.files.queues.base import Message, QueueSettings, QueueSpec, SelfDescribing
 from volstream.files.queues.remote import RemoteQueue

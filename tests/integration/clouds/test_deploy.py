@@ -22,9 +22,8 @@ import yaml
 from volstream.base.config import Settings
 from volstream.base.definitions import Connection, ConnectionType
 from volstream.base.model.names import Name
-from volstream.files.providers import provider_by
 from volstream.files.providers.alibaba import events as oss_events
-from volstream.files.providers.base import RequiredAccess
+from volstream.files.providers.base import RequiredAccess, provider_by
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

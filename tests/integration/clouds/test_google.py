@@ -23,14 +23,14 @@ from volstream.base.model.hints import ObjectHint
 from volstream.base.model.paths import Selection
 from volstream.base.model.work import CheckState
 from volstream.errors import InvalidValueError, QueueError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.providers import provider_of
-from volstream.files.providers.base import Access, Keys
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import BucketPlace, provider_of
 from volstream.files.providers.google import credentials
 from volstream.files.providers.google.queue import PubSubService, address
 from volstream.files.providers.google.store import GcsStore, client
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import Message, QueueSettings, QueueSpec
-from volstream.files.storage.buckets import BucketPlace, Found
+from volstream.files.storage.buckets import Found
 
 ACCOUNT = "volstream@my-project.iam.gserviceaccount.com"
 

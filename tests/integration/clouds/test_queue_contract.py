@@ -20,8 +20,8 @@ from tests.servers import AZURE_ACCOUNT, AZURE_KEY, each
 from volstream.base.definitions import QueueType
 from volstream.base.model.hints import KeyHint
 from volstream.errors import InvalidValueError
+from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials
-from volstream.files.providers.base import Access
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import AnnouncedQueue, EventQueue, QueueSettings, QueueSpec
 from volstream.files.queues.in_process import MemoryQueue

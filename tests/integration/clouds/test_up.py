@@ -17,8 +17,8 @@ from tests.clouds import STANDINS
 from tests.servers import AZURE_ACCOUNT, AZURE_KEY
 from tests.waiting import eventually
 from volstream.base.model.hints import ObjectHint
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import credentials
-from volstream.files.providers.base import Access, Keys
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSettings, QueueSpec
 from volstream.files.storage import open_store

@@ -16,7 +16,8 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.files.storage.memory import MemoryStore
-from volstream.functions.signature import RetryLater, function
+from volstream.functions.rejection import RetryLater
+from volstream.functions.signature import function
 
 #: How functions of each kind begin, with ``wait`` for a barrier of so many calls.
 COROUTINE = """

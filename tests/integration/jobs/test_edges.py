@@ -19,8 +19,8 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.catalog.leases import of_job
 from volstream.changes.streams.consume import Consumer
 from volstream.errors import FencedError, FunctionLoadError, InvalidValueError, StorageError, StreamBusyError
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws.store import S3Store
-from volstream.files.providers.base import Access, Keys
 from volstream.functions.file import File
 from volstream.functions.finding import find
 from volstream.functions.trial import try_function

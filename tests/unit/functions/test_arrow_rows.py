@@ -20,8 +20,8 @@ import pytest
 from tests.running import EVERYWHERE, Runner, failed, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
+from volstream.functions.returned import rows_of as returned_rows
 from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
-from volstream.functions.rows import rows_of as returned_rows
 from volstream.functions.schema import Inference, from_ddl, to_ddl
 from volstream.functions.types import convert
 

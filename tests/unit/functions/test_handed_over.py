@@ -16,7 +16,8 @@ import pytest
 
 from volstream.functions.concurrency import settled
 from volstream.functions.output import FILE, OutputFile, OutputTarget, OutputWriter
-from volstream.functions.rows import ArrowRows, Bounds, RowRequirements, owned, row_of, rows_of
+from volstream.functions.returned import owned, rows_of
+from volstream.functions.rows import ArrowRows, Bounds, RowRequirements, row_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.types import convert
 

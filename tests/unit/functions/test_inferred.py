@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from volstream.errors import InvalidValueError
-from volstream.functions.rows import Bounds, RowRequirements, rows_of
+from volstream.functions.returned import rows_of
+from volstream.functions.rows import Bounds, RowRequirements
 from volstream.functions.schema import Inference, InferredColumns, from_ddl, to_ddl, with_known
 from volstream.functions.types import convert
 

@@ -20,7 +20,8 @@ from volstream.base.definitions import FileJob
 from volstream.base.model.names import RESERVED_COLUMNS
 from volstream.errors import InvalidValueError
 from volstream.functions.file import File
-from volstream.functions.rows import Bounds, RowRequirements, rows_of
+from volstream.functions.returned import rows_of
+from volstream.functions.rows import Bounds, RowRequirements
 from volstream.functions.schema import PROVENANCE, declaration_of, from_ddl, from_declaration, of_declaration, of_job, to_ddl
 from volstream.functions.signature import batch_size_of, function
 

@@ -219,7 +219,8 @@ class Jobs(Collection[Job]):
         if schema is None and not (if_not_exists and self._home.catalog.jobs.find(Name.parse(name)) is not None):
             self._list_first(source)
             with reached(self._home.warehouse):
-                schema, arguments[INFERRED] = first_columns(self.services, source, Name.parse(into), parsed, values.get("where"))
+                schema, inferred = first_columns(self.services, source, Name.parse(into), parsed, values.get("where"))
+                arguments |= {INFERRED: inferred} if inferred else {}
         return self.create(
             name,
             LOADER,

@@ -21,9 +21,9 @@ from volstream.catalog import Catalog
 from volstream.changes.directory.listing import Listing, spool
 from volstream.changes.directory.reconcile import look
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
+from volstream.files.providers.base import BucketPlace
 from volstream.files.storage import open_store, place_of_reports
 from volstream.files.storage.base import KeyOrdered, ObjectStore
-from volstream.files.storage.buckets import BucketPlace
 from volstream.files.storage.inventory import MANIFEST, MAX_MANIFEST, Manifest, ReportedObject, download, objects
 from volstream.files.volumes.access import access_of
 from volstream.tables.delta import places

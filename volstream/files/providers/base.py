@@ -6,20 +6,32 @@ What does not belong here: what all providers' buckets have in common (``storage
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import importlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from re import Pattern
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
+from volstream.base import plugins
 from volstream.base.definitions.objects import PROVIDERS
-from volstream.base.model.paths import LOOPBACK
-from volstream.errors import DependencyError, StorageError
+from volstream.base.model.paths import (
+    LOOPBACK,
+    FileInfo,
+    Finding,
+    Selection,
+    content_type,
+    is_utf8,
+    printable,
+    quote_path,
+    scheme_of,
+    without_secrets,
+)
+from volstream.base.plugins import Group
+from volstream.errors import DependencyError, InvalidValueError
+from volstream.files.providers.access import Access
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -29,94 +41,6 @@ if TYPE_CHECKING:
     from volstream.base.model.work import Check
     from volstream.files.queues.base import EventQueue, QueueSpec
     from volstream.files.storage.base import ObjectStore
-    from volstream.files.storage.buckets import BucketPlace
-
-# Access to a provider, as values: the contents of a connection, and the keys that the settings hold for it.
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Keys that sign requests. The secrets are not in the repr.
-
-    Attributes:
-        token: of temporary keys; None: the keys are long-lived, and must not leave this process.
-        expires: expiry of temporary keys, if known.
-    """
-
-    id: str
-    secret: str = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-    expires: datetime | None = None
-
-
-#: Stores accept signatures of clocks that are this far behind.
-_SKEW = timedelta(minutes=15)
-
-
-@dataclass(frozen=True)
-class DayKeys:
-    """Keys for tasks that sign requests to one service in one region, on certain days, and cannot be turned into the secret.
-
-    Version 4 of Amazon's signature, and Alibaba's, uses a key derived from the secret, the day (UTC), the region and the service.
-
-    Attributes:
-        days: signing keys by day, as ``20260131``.
-    """
-
-    id: str
-    days: tuple[tuple[str, bytes], ...] = field(repr=False)
-
-    @classmethod
-    def of(cls, keys: Keys, version: str, region: str, service: str, request: str) -> DayKeys:
-        """Derives the keys of today and tomorrow, by any clock that is nearly right.
-
-        Args:
-            version, request: words of the provider: what stands before the secret, and the last part of the scope.
-        """
-        now = datetime.now(UTC)
-        days = {f"{now + more:%Y%m%d}" for more in (-_SKEW, timedelta(), timedelta(days=1))}
-        return cls(keys.id, tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in sorted(days)))
-
-    def key(self, moment: str) -> bytes:
-        """Returns the key for a moment, as ``20260131T...``. Raises StorageError if there is none."""
-        for day, key in self.days:
-            if moment.startswith(day):
-                return key
-        raise StorageError("The keys of this task have expired.", "The next run receives new ones.")
-
-
-def _derived(secret: str, *scope: str) -> bytes:
-    key = secret.encode()
-    for part in scope:
-        key = hmac.digest(key, part.encode(), hashlib.sha256)
-    return key
-
-
-@dataclass(frozen=True)
-class Access:
-    """The location of a provider's services, and the identity that is used with them.
-
-    Attributes:
-        provider: the scheme of its locations.
-        region: None: taken from the provider's own settings (environment, profile, instance).
-        endpoint: URL of the store; None: the provider's own. An S3-compatible server is expected to serve queues
-            given by name, and STS if there is a role, at the same URL.
-        role_arn: the role to assume; None: the credentials are used directly.
-        external_id: sent when the role is assumed.
-        credentials: ``env`` (environment, then instance), ``profile:NAME``, or ``static``.
-        keys: the keys of ``static``.
-        days: in a task: the keys of ``static``, instead of ``keys``.
-    """
-
-    provider: str
-    region: str | None = None
-    endpoint: str | None = None
-    role_arn: str | None = None
-    external_id: str | None = None
-    credentials: str = "env"
-    keys: Keys | None = None
-    days: DayKeys | None = None
-
 
 #: A part of a key that is ``.`` or ``..``.
 DOTS = r"(?:^|/)\.\.?(?:/|$)"
@@ -324,3 +248,133 @@ def _outermost(roots: Iterable[str]) -> list[str]:
         if not any(root.startswith(outer) for outer in kept):
             kept.append(root)
     return kept
+
+
+# The table of providers.
+
+_ALIASES = {alias: scheme for scheme, words in PROVIDERS.items() for alias in words.aliases}
+
+#: Schemes without a provider, for which no plug-in is looked for.
+_NONE = ("file", "memory", "hdfs", "viewfs")
+
+
+def provider_of(location: str) -> Provider | None:
+    """Returns the provider of a location; None if it has none, such as a directory. Imports no provider's packages."""
+    return provider_by(scheme_of(location))
+
+
+def provider_by(scheme: str) -> Provider | None:
+    """Returns the provider of locations with this scheme, or of connections of this type. See :func:`provider_of`."""
+    words = PROVIDERS.get(_ALIASES.get(scheme, scheme))
+    if words is not None:
+        return cast("Provider", importlib.import_module(words.folder).PROVIDER)
+    if scheme in _NONE or not plugins.has(Group.PROVIDERS, scheme):
+        return None
+    return cast("Provider", plugins.call(Group.PROVIDERS, scheme))
+
+
+def own() -> Iterator[Provider]:
+    """Yields volstream's own providers."""
+    return filter(None, map(provider_by, PROVIDERS))
+
+
+# Rules common to all providers' buckets: mapping of keys to paths, and which keys are files. Pure.
+
+_LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
+
+#: Maximum length of a key, in UTF-8. OSS allows one byte less.
+_MAX_BYTES = 1024
+
+#: Types that stores report for objects uploaded without one.
+_UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
+
+_FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
+_UNASKABLE = "Its key cannot be asked for: a part of it is '.' or '..', or it has characters that the store refuses; rename it."
+_NUL = "Its key contains a NUL character, which no path may contain; rename it."
+
+
+@dataclass(frozen=True)
+class BucketPlace:
+    """A bucket, or a prefix of it.
+
+    Attributes:
+        bucket: its name, by which events mention it.
+        authority: what stands for it in URLs: the name, for some providers with the address of its account.
+        root: prefix of all keys; empty, or ending in ``/``.
+    """
+
+    provider: Provider
+    bucket: str
+    authority: str
+    root: str
+
+    @classmethod
+    def of(cls, location: str) -> BucketPlace:
+        """Parses a normalised URI; the part after the bucket is taken literally, not percent-decoded.
+
+        Raises:
+            InvalidValueError: the bucket name is not valid.
+        """
+        match = _LOCATION.fullmatch(location)
+        provider = provider_of(location)
+        found = provider.buckets.fullmatch(match[2]) if match is not None and provider is not None else None
+        if match is None or provider is None or found is None:
+            raise InvalidValueError(
+                f"{without_secrets(location)!r} does not name a bucket.",
+                "Write for example s3://my-bucket or s3://my-bucket/some/prefix.",
+            )
+        return cls(provider, found[found.re.groups and 1], match[2], f"{match[3]}/" if match[3] else "")
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its location."""
+        return self.provider.scheme
+
+    def key(self, path: str) -> str | None:
+        """Returns the key at ``path``, or None if no file can be there."""
+        key = self.root + path
+        if not path or path.endswith("/") or "\0" in path or not is_utf8(key) or len(key.encode()) > _MAX_BYTES:
+            return None
+        return key if self._is_askable(key) else None
+
+    def path(self, key: str) -> str:
+        """Returns the path of a key in this bucket or prefix."""
+        return key[len(self.root) :]
+
+    def url(self, path: str) -> str:
+        """Returns the object's URL, percent-encoded."""
+        return f"{self.scheme}://{self.authority}/{quote_path(self.root + path)}"
+
+    def name(self, path: str) -> str:
+        """Returns the object's name for messages."""
+        return printable(f"{self.scheme}://{self.authority}/{self.root}{path}")
+
+    def entry(
+        self, key: str, size: int, modified: datetime, etag: str, version_id: str | None = None, *, selection: Selection
+    ) -> FileInfo | Finding | None:
+        """Returns the listing entry for a key: a file, a finding, or None."""
+        path = self.path(key)
+        if not path or path.endswith("/"):
+            is_folder = size > 0 and selection.may_contain(path.rstrip("/"))
+            return Finding(path or key, _FOLDER) if is_folder else None
+        if not selection.accepts(path):
+            return None
+        if not self._is_askable(key):
+            return Finding(path, _UNASKABLE)
+        return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag, None, version_id)
+
+    def file(
+        self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None, version_id: str | None = None
+    ) -> FileInfo:
+        """Converts an object to a file.
+
+        Args:
+            version_id: None: listings of the store have none.
+            modified: truncated to seconds: only some listings, and no HEAD, have fractions.
+        """
+        type_ = content_type(path) if said_type in _UNTOLD else said_type
+        return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), version_id, type_)
+
+    def _is_askable(self, key: str) -> bool:
+        unaskable = self.provider.unaskable
+        return unaskable is None or unaskable.search(key) is None

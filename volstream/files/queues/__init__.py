@@ -12,7 +12,7 @@ from volstream.base import plugins
 from volstream.base.definitions import QueueType
 from volstream.base.plugins import Group
 from volstream.errors import InvalidValueError
-from volstream.files.providers import provider_by
+from volstream.files.providers.base import provider_by
 
 if TYPE_CHECKING:
     from volstream.files.queues.base import EventQueue, QueueSpec

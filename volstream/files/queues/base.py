@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from volstream.base.model.hints import Hint, ObjectHint, Rejection
 from volstream.base.model.paths import Selection
 from volstream.base.threads import Stop
-from volstream.files.providers.base import Access
+from volstream.files.providers.access import Access
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from volstream.base.model.hints import Hint, KeyHint, ObjectHint, Rejection, SubtreeHint
-from volstream.files.providers import own
+from volstream.files.providers.base import own
 
 #: Maximum length of an unreadable body in its rejection.
 _SUBJECT_CHARACTERS = 4096

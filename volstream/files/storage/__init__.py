@@ -13,9 +13,8 @@ from volstream.base.definitions.objects import PROVIDERS
 from volstream.base.model.paths import file_uri, local_path, scheme_of, without_secrets
 from volstream.base.plugins import Group
 from volstream.errors import InvalidValueError
-from volstream.files.providers import provider_by
-from volstream.files.providers.base import Access
-from volstream.files.storage.buckets import BucketPlace
+from volstream.files.providers.access import Access
+from volstream.files.providers.base import BucketPlace, provider_by
 
 if TYPE_CHECKING:
     from volstream.files.storage.base import ObjectStore

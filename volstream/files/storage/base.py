@@ -5,11 +5,9 @@ What does not belong here: selecting paths (``model.selection``), using a listin
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
@@ -176,24 +174,3 @@ class HasLocalPaths(Protocol):
 
     def has_version(self, path: str, version: str) -> bool:
         """True if one quick check finds the object with this version; if False, :meth:`ObjectStore.head` decides."""
-
-
-# Content types by file name.
-
-#: A separate instance: the module-level functions also read the machine's mime.types, so hosts would disagree.
-_TYPES = mimetypes.MimeTypes()
-
-
-def content_type(path: str) -> str | None:
-    """Returns the type of the bytes at ``path``; for a compressed file, that of the compression."""
-    # Like os.path.splitext, which is three times slower: leading dots do not begin an extension.
-    _, dot, extension = path[path.rfind("/") + 1 :].lstrip(".").rpartition(".")
-    return _of_extension(extension) if dot else None
-
-
-@lru_cache(maxsize=4096)
-def _of_extension(extension: str) -> str | None:
-    content_type, encoding = _TYPES.guess_type("name." + extension)
-    if encoding is None:
-        return content_type
-    return "application/gzip" if encoding == "gzip" else f"application/x-{encoding}"

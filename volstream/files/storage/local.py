@@ -20,10 +20,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from volstream.base.model.paths import FileInfo, Finding, Selection, file_uri, is_utf8, local_path, printable, quote_path
+from volstream.base.model.paths import (
+    FileInfo,
+    Finding,
+    Selection,
+    content_type,
+    file_uri,
+    is_utf8,
+    local_path,
+    printable,
+    quote_path,
+)
 from volstream.base.processes import user_name
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.files.storage.base import Details, content_type
+from volstream.files.storage.base import Details
 
 _NOT_UTF8 = "The name is not valid UTF-8, so no table can hold it; rename it."
 _LINK_OUT = "A symbolic link to a file outside the volume's location is not followed."

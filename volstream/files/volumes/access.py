@@ -11,13 +11,12 @@ from volstream.base.definitions.job import KEEP
 from volstream.base.model.paths import overlap, place_of
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError
-from volstream.files.providers import provider_by, provider_of
-from volstream.files.providers.base import Access, Keys, RequiredAccess
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import BucketPlace, RequiredAccess, provider_by, provider_of
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import EventQueue, QueueSettings, QueueSpec
 from volstream.files.storage import open_store, place_of_reports
 from volstream.files.storage.base import ObjectStore
-from volstream.files.storage.buckets import BucketPlace
 
 
 def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:

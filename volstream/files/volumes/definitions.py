@@ -23,7 +23,7 @@ from volstream.base.model.paths import FileInfo, Selection, local_path, printabl
 from volstream.base.model.work import RemovalLimit
 from volstream.catalog import Catalog
 from volstream.errors import InvalidValueError, NotFoundError, ObjectInUseError, StorageDeniedError
-from volstream.files.providers import provider_by, provider_of
+from volstream.files.providers.base import provider_by, provider_of
 from volstream.files.queues.base import SelfDescribing
 from volstream.files.queues.kafka import address_of
 from volstream.files.storage import normalise_location, place_of_reports

@@ -15,9 +15,8 @@ from volstream.base.model.paths import scheme_of
 from volstream.catalog import Catalog
 from volstream.catalog.definitions import DefinitionCache
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
-from volstream.files.providers import provider_by
+from volstream.files.providers.base import BucketPlace, provider_by
 from volstream.files.queues.bodies import parse
-from volstream.files.storage.buckets import BucketPlace
 
 # Assigns events about a bucket's objects to volumes by their locations. Pure.
 

@@ -24,7 +24,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.loading import typed_files
 from volstream.functions.loading.columns import ArrowColumn, Chunk, FileColumn, TypedColumn
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, max_expanded_size
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types import convert
 from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
 from volstream.functions.types.widen import widen

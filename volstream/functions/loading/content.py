@@ -29,7 +29,7 @@ import pyarrow as pa
 from volstream.base.model.units import format_size
 from volstream.functions.file import File
 from volstream.functions.loading.options import LoadOptions, is_marker
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 #: Size of a row of a csv file, of a record of a json file, and of a block that is read at once.
 MAX_RECORD_BYTES = 16 << 20

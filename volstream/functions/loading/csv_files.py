@@ -26,7 +26,7 @@ from volstream.functions.loading.columns import Chunk, TextColumn, present
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, not_encoded, texts
 from volstream.functions.loading.options import LoadOptions, RecognizedFormat
 from volstream.functions.loading.texts import Notation
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 #: Maximum characters of the first row, after any number of empty lines.
 _HEAD_CHARACTERS = 1 << 20

@@ -17,7 +17,7 @@ from volstream.functions.loading.columns import Chunk, JsonColumn, column_name
 from volstream.functions.loading.content import MAX_RECORD_BYTES, Part, texts
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import DECODER
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types.values import as_json
 
 #: Rows in memory at a time, and about how many characters of them.

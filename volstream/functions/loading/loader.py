@@ -37,8 +37,8 @@ from volstream.functions.loading.options import (
     partitions,
     recognize,
 )
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import PROVENANCE, from_ddl, to_ddl
-from volstream.functions.signature import FileRejectedError
 from volstream.functions.types.values import as_json
 from volstream.functions.types.widen import of_values_only, widen, without_null
 

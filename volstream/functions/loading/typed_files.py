@@ -19,7 +19,7 @@ from volstream.functions.loading.columns import ArrowColumn, Chunk, ReadTextColu
 from volstream.functions.loading.content import Part, reading_as
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.loading.texts import Notation
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types.kinds import is_bytes, is_text
 
 # Dates and times that Spark wrote in its former calendar: Julian before 1582-10-15, Gregorian since.

@@ -29,7 +29,7 @@ from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
 from volstream.base.processes import disk_error
 from volstream.errors import InvalidValueError, StorageError
-from volstream.files.providers import provider_of
+from volstream.files.providers.base import provider_of
 from volstream.files.storage import open_store
 from volstream.files.volumes.access import access_by
 from volstream.functions.child import ChildWorker
@@ -39,8 +39,8 @@ from volstream.functions.loading.columns import with_rescued
 from volstream.functions.loading.loader import Loader, columns_of
 from volstream.functions.loading.options import RESCUED, LoadOptions, may_be_read, recognize
 from volstream.functions.outcomes import FileTask
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.functions.signature import FileRejectedError
 from volstream.functions.worker import Work
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT

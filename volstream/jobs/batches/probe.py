@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from volstream.base.processes import user_name
-from volstream.files.providers import provider_by
+from volstream.files.providers.base import provider_by
 from volstream.tables.delta.places import try_writing
 from volstream.tables.delta.warehouse import register_options
 

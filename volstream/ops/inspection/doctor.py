@@ -36,11 +36,10 @@ from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import CatalogError, DependencyError, InvalidStateError, StorageError, VolstreamError
-from volstream.files.providers import provider_of
-from volstream.files.providers.base import Access
+from volstream.files.providers.access import Access
+from volstream.files.providers.base import BucketPlace, provider_of
 from volstream.files.queues.base import QueueState, SelfDescribing
 from volstream.files.storage.base import ObjectStore, Writable
-from volstream.files.storage.buckets import BucketPlace
 from volstream.files.volumes.access import access_of, queue_of, store_of
 from volstream.jobs.batches import handshake
 from volstream.jobs.batches.handshake import Answer

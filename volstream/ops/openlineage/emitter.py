@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from volstream.base.config import environment
 from volstream.base.log import get
 from volstream.base.model.work import Intent
 from volstream.base.threads import Backoff, FailureTracker
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.home import Home
-from volstream.ops import openlineage
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -73,7 +75,7 @@ class Emitter:
                 _log.warning("openlineage_events_lost", why=self._trouble.reason or "the transport is too slow")
 
     def _run(self) -> None:
-        if not openlineage.is_installed():
+        if not is_installed():
             _log.warning("openlineage_unavailable", do="run: pip install 'volstream[openlineage]'")
             return
         while (event := self._waiting.get()) is not None:
@@ -99,3 +101,33 @@ class Emitter:
 
             self._client = OpenLineageClient(config=settings or None)
         self._client.emit(event)
+
+
+#: Variables by which OpenLineage's client is configured.
+_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
+
+
+def start(home: Home) -> Emitter | None:
+    """Sends the attempts of this process to OpenLineage, if it is configured: by the setting ``openlineage``, or as its client
+    is elsewhere. Returns None otherwise; this takes microseconds."""
+    if not home.settings.openlineage and not _configured_elsewhere():
+        return None
+    if (environment("OPENLINEAGE_DISABLED") or "").lower() == "true":
+        return None
+    emitter = Emitter(home)
+    home.catalog.consumptions.listeners.append(emitter)
+    return emitter
+
+
+def _configured_elsewhere() -> bool:
+    files = ("openlineage.yml", os.path.expanduser("~/.openlineage/openlineage.yml"))
+    configured = environment(*_VARIABLES) is not None or any(map(os.path.isfile, files))
+    return configured and is_installed()
+
+
+def is_installed() -> bool:
+    """Returns whether OpenLineage's client is there."""
+    try:
+        return find_spec("openlineage.client") is not None
+    except ModuleNotFoundError:
+        return False

@@ -19,7 +19,7 @@ from volstream.base.config import environment
 from volstream.base.definitions import DynamicJob, FileJob, SourceKind, StatementJob
 from volstream.base.model.work import Batch, Intent, Plan
 from volstream.catalog.consumptions import BatchOutcome
-from volstream.files.providers import provider_of
+from volstream.files.providers.base import provider_of
 from volstream.functions.pickled import source_of
 from volstream.home import Home
 from volstream.jobs.rules.load import loads

@@ -22,8 +22,7 @@ from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.model.text import counted
 from volstream.errors import JavaError
-from volstream.files.providers import provider_of
-from volstream.files.providers.base import Engine
+from volstream.files.providers.base import Engine, provider_of
 
 # Finds a Java that can run Spark. Running it does not belong here.
 

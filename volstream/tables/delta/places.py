@@ -29,7 +29,7 @@ from volstream.base.model.names import Name, similar
 from volstream.base.model.text import first_line
 from volstream.base.processes import disk_error, sync_to_disk
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError, VolstreamError
-from volstream.files.providers import provider_of
+from volstream.files.providers.base import provider_of
 from volstream.files.storage.local import entries_of, held_directory, open_regular, remove_tree, time_of
 from volstream.tables.delta.warehouse import options_of, unclaimed_warehouses, warehouse_links
 

@@ -176,7 +176,7 @@ def test_a_file_with_new_columns_fails_on_request_until_they_are_accepted(place:
     (failure,) = place.session.jobs.failures("j")
     assert failure.message == "The file has columns that the table lacks: more STRING."
     altered = objects.file_job(place.session.jobs.alter("j", arguments={"new_columns": "add"}))
-    assert altered.arguments == {"new_columns": "add", "delimiter": ","}
+    assert altered.arguments == {"new_columns": "add", "delimiter": ",", "inferred": "id"}
     place.run()
     assert table(place, "_file_path, id, more") == [("a.csv", 1, None), ("b.csv", 2, "x"), ("c.csv", 3, None)]
     assert place.session.jobs.failures("j") == []

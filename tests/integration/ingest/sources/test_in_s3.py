@@ -16,8 +16,8 @@ from tests.tails import no_spark
 from volstream.api.session import Session
 from volstream.base import config
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from volstream.files.providers.access import Access
 from volstream.files.providers.aws import conditional
-from volstream.files.providers.base import Access
 from volstream.tables.delta.places import is_table, open_table
 
 

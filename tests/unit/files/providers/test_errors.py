@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 import pytest
 
 from volstream.errors import QueueError, StorageDeniedError, StorageError
+from volstream.files.providers.access import Access
 from volstream.files.providers.azure import credentials as azure
-from volstream.files.providers.base import Access
 from volstream.files.providers.google import credentials as google
 
 Errors = Callable[..., AbstractContextManager[None]]

@@ -17,8 +17,8 @@ from volstream.base.definitions.options import read
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import DependencyError, InvalidValueError
-from volstream.files.providers import own, provider_by, provider_of
-from volstream.files.providers.base import Access
+from volstream.files.providers.access import Access
+from volstream.files.providers.base import own, provider_by, provider_of
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec
 from volstream.files.queues.in_process import SilentQueue

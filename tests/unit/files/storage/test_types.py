@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volstream.files.storage.base import content_type
+from volstream.base.model.paths import content_type
 
 _TYPES = mimetypes.MimeTypes()
 

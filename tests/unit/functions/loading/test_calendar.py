@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.loading import Files
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 SPARK_2 = {"org.apache.spark.version": "2.4.8"}
 LEGACY = {"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyDateTime": "", "org.apache.spark.timeZone": "UTC"}

@@ -21,7 +21,7 @@ import pytest
 
 from tests.loading import Files
 from volstream.functions.loading import content as loading_content
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 TEXT = b"a,b\n1,2\n3,4\n"
 ROWS = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]

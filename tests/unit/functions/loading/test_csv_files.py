@@ -12,7 +12,7 @@ import pytest
 
 from tests.loading import Files
 from volstream.functions.loading.loader import Loader
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 TEXT, BARE = "a STRING, b STRING", "_c0 STRING, _c1 STRING"
 
@@ -170,7 +170,7 @@ def test_a_process_may_end_when_it_has_read_enough(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from volstream.functions.file import File\n"
-        "from volstream.functions.signature import FileRejectedError\n"
+        "from volstream.functions.rejection import FileRejectedError\n"
         "from volstream.functions.loading.options import LoadOptions\n"
         "from volstream.functions.loading.loader import columns_of\n"
         "from volstream.files.storage import normalise_location, open_store\n"

@@ -13,7 +13,7 @@ from tests.loading import Files
 from volstream.base.definitions import LoadKeys
 from volstream.errors import InvalidValueError
 from volstream.functions.loading.options import LoadOptions
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 TWO = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
 

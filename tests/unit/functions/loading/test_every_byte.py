@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.loading import Files
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 #: The values of a row by name, as they were written; NULLs are left out.
 Row: TypeAlias = dict[str, Any]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.loading import Files
 from volstream.functions.loading.loader import Loader
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl
-from volstream.functions.signature import FileRejectedError
 
 ROWS = [{"a": 1, "b": "x"}, {"a": None, "b": "y\n"}, {"a": 3, "b": None}]
 

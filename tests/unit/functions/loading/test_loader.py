@@ -15,7 +15,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.finding import find
 from volstream.functions.loading.loader import Loader
 from volstream.functions.loading.options import LOADER
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 
 def test_names_that_differ_only_in_case_are_one_column(files: Files) -> None:

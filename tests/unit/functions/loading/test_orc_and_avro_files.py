@@ -14,7 +14,7 @@ import pyarrow.orc
 import pytest
 
 from tests.loading import Files
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 ROWS: list[dict[str, Any]] = [
     {"n": 1, "d": date(2026, 1, 2), "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "m": Decimal("1.50"), "tags": ["a"]},

@@ -14,7 +14,7 @@ import pytest
 
 from tests.loading import Files
 from volstream.functions.loading import typed_files
-from volstream.functions.signature import FileRejectedError
+from volstream.functions.rejection import FileRejectedError
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.loading import Files
+from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import to_ddl
-from volstream.functions.signature import FileRejectedError
 
 MOMENT, LOCAL = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), datetime(2026, 1, 2, 3, 4, 5, 678000)
 

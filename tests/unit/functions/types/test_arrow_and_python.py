@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements, rows_of
+from volstream.functions.returned import rows_of
+from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
 from volstream.functions.schema import from_ddl
 from volstream.functions.types import convert
 from volstream.functions.types.kinds import BY_NAME

@@ -21,7 +21,8 @@ import pytest
 
 from volstream.base.model.text import to_json
 from volstream.errors import InvalidValueError
-from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements, rows_of
+from volstream.functions.returned import rows_of
+from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
 from volstream.functions.schema import Inference, from_ddl, from_declaration, to_ddl
 from volstream.functions.types import convert
 from volstream.functions.types.values import as_json, plain

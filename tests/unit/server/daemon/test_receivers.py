@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from volstream.errors import QueueError
-from volstream.files.providers.base import Access, Keys
+from volstream.files.providers.access import Access, Keys
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import QueueSpec
 from volstream.files.queues.remote import RemoteQueue

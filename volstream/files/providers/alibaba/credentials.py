@@ -23,7 +23,7 @@ import requests
 
 from volstream.base import config
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.files.providers.base import Access, DayKeys, Keys
+from volstream.files.providers.access import Access, DayKeys, Keys
 
 if TYPE_CHECKING:
     from alibabacloud_credentials_api import ICredentialsProvider

@@ -25,8 +25,9 @@ from mns.mns_xml_handler import BatchRecvMessageDecoder
 
 from volstream.base.model.paths import without_secrets
 from volstream.errors import InvalidValueError, QueueError, StorageError
+from volstream.files.providers.access import Access
 from volstream.files.providers.alibaba import credentials, events
-from volstream.files.providers.base import UNREADABLE, Access, unreadable
+from volstream.files.providers.base import UNREADABLE, unreadable
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue, SignedRequest, repeat
 

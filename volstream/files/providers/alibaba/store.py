@@ -22,8 +22,9 @@ from oss2.exceptions import OssError
 from urllib3.exceptions import HTTPError
 
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.providers.access import Access, DayKeys
 from volstream.files.providers.alibaba import credentials
-from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, Access, DayKeys, unreadable
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 from volstream.files.storage.base import Details
 from volstream.files.storage.buckets import Content, Found, Listed, PartedStore
 

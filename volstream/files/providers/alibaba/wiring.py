@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from volstream.base.model.work import Check, CheckState
-from volstream.files.providers.base import Access
-from volstream.files.storage.buckets import BucketPlace
+from volstream.files.providers.access import Access
+from volstream.files.providers.base import BucketPlace
 
 
 def check_wiring(_access: Access, _place: BucketPlace, _queue: str) -> Check:

@@ -9,8 +9,8 @@ import uuid
 from botocore.exceptions import ClientError
 
 from volstream.errors import InvalidStateError
+from volstream.files.providers.access import Access
 from volstream.files.providers.aws.credentials import client, errors, status
-from volstream.files.providers.base import Access
 
 #: How often a store may refuse two requests that create one object, before it is an error.
 _CONFLICTS = 10

@@ -40,8 +40,9 @@ from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.providers.access import Access, DayKeys, Keys
 from volstream.files.providers.aws import is_own
-from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, Access, DayKeys, Keys, unreadable
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
 _SESSION_SECONDS = 3600

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from volstream.errors import QueueError
+from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials, events
-from volstream.files.providers.base import Access
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue, SignedRequest, repeat
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from volstream.base.model.paths import printable
 from volstream.errors import StorageError
+from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials, is_own
-from volstream.files.providers.base import Access
 from volstream.files.storage.base import Details
 from volstream.files.storage.buckets import Content, Found, Listed, PartedStore
 

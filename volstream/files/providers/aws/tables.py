@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.aws import is_own
-from volstream.files.providers.base import Access, Keys
 
 #: Buckets, with what reaches them, whose store writes on a condition.
 _safe: set[tuple[str, Access]] = set()

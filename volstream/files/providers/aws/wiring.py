@@ -7,9 +7,9 @@ from typing import Any
 
 from volstream.base.model.work import Check, CheckState
 from volstream.errors import DependencyError
+from volstream.files.providers.access import Access
 from volstream.files.providers.aws.credentials import client, errors
-from volstream.files.providers.base import Access
-from volstream.files.storage.buckets import BucketPlace
+from volstream.files.providers.base import BucketPlace
 
 
 def check_wiring(access: Access, place: BucketPlace, queue: str) -> Check:

@@ -36,9 +36,9 @@ from requests.adapters import HTTPAdapter
 from volstream.base import config
 from volstream.base.model.paths import LOOPBACK
 from volstream.errors import DependencyError, InvalidValueError, StorageDeniedError, StorageError, StorageThrottledError
+from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import DOMAINS
-from volstream.files.providers.base import UNREADABLE, Access, Keys, is_private, unreadable, without_queries
-from volstream.files.storage.buckets import BucketPlace
+from volstream.files.providers.base import UNREADABLE, BucketPlace, is_private, unreadable, without_queries
 
 #: How long signatures for tasks are valid, and how long they are given out.
 _SECONDS, _RENEW = timedelta(days=1), timedelta(hours=12)

@@ -20,8 +20,8 @@ from azure.storage.queue import QueueClient
 from volstream.base.model.paths import without_secrets
 from volstream.base.threads import Backoff
 from volstream.errors import InvalidValueError, QueueError
+from volstream.files.providers.access import Access
 from volstream.files.providers.azure import credentials, events
-from volstream.files.providers.base import Access
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue
 

@@ -29,8 +29,8 @@ from azure.storage.blob import (
 )
 
 from volstream.errors import InvalidValueError, StorageError
+from volstream.files.providers.access import Access
 from volstream.files.providers.azure import credentials
-from volstream.files.providers.base import Access
 from volstream.files.storage.base import Details
 from volstream.files.storage.buckets import BucketStore, Content, Found, Listed
 

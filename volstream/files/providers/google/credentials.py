@@ -30,7 +30,8 @@ from requests import RequestException
 from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, Access, Keys, is_private, unreadable, without_queries
+from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, is_private, unreadable, without_queries
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 

@@ -22,7 +22,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from volstream.base.model.paths import without_secrets
 from volstream.errors import InvalidValueError, QueueError
-from volstream.files.providers.base import Access
+from volstream.files.providers.access import Access
 from volstream.files.providers.google import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue

@@ -25,7 +25,7 @@ from requests import Response
 from requests.adapters import HTTPAdapter
 
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.files.providers.base import Access
+from volstream.files.providers.access import Access
 from volstream.files.providers.google import credentials
 from volstream.files.storage.base import Details
 from volstream.files.storage.buckets import PART_BYTES, BucketStore, Content, Found, Listed

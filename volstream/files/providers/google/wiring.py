@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from volstream.base.model.work import Check, CheckState
 from volstream.errors import DependencyError
-from volstream.files.providers.base import Access
+from volstream.files.providers.access import Access
+from volstream.files.providers.base import BucketPlace
 from volstream.files.providers.google import credentials
 from volstream.files.providers.google.queue import PubSubService
 from volstream.files.providers.google.store import client
 from volstream.files.queues.base import QueueSpec
-from volstream.files.storage.buckets import BucketPlace
 
 #: Of all files that appear or disappear.
 _NEEDED = ("OBJECT_FINALIZE", "OBJECT_DELETE", "OBJECT_ARCHIVE")
