@@ -213,8 +213,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from volstream.base.definitions.job import FileFormat, NewColumns, OnMove, Write
-from volstream.base.definitions.objects import StreamMode
-from volstream.base.definitions.objects import QueueType
+from volstream.base.definitions.objects import QueueType, StreamMode
 from volstream.base.model.names import Name
 """
 

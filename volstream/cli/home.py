@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ import click
 from volstream.base.definitions import FileJob
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_age
-from volstream.cli.options import common, creating_home
+from volstream.cli.options import DURATION, common, creating_home
 from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError, VolstreamError
 from volstream.ops.inspection.status import problems
@@ -86,13 +87,33 @@ def init_command(session: Session, output: Output) -> None:
 
 @click.command("status")
 @click.option("--all", "everything", is_flag=True, help=f"Show all objects, not only {_SHOWN} of each kind.")
+@click.option(
+    "--watch", "every", type=DURATION, is_flag=False, flag_value="2s", metavar="2s", help="Show it again and again, until Ctrl-C."
+)
 @common
-def status_command(session: Session, output: Output, everything: bool) -> None:
+def status_command(session: Session, output: Output, everything: bool, every: float | None) -> None:
     """Show engine, volumes, streams and jobs, and what needs attention. Starts nothing."""
     from volstream.ops.inspection.status import status
-    from volstream.spark.jvm.address import RemoteAddress
 
     overview = status(session.home)
+    with suppress(KeyboardInterrupt) if every is not None else nullcontext():
+        while True:
+            _show_status(session, output, overview, everything)
+            if every is None:
+                return
+            time.sleep(every)
+            try:
+                overview = status(session.home)
+            except VolstreamError as error:  # the catalog may be back at the next look
+                output.message(str(error))
+                continue
+            if not output.as_json:
+                click.clear()
+
+
+def _show_status(session: Session, output: Output, overview: Mapping[str, Any], everything: bool) -> None:
+    from volstream.spark.jvm.address import RemoteAddress
+
     wrong = problems(overview, {})
     if output.as_json:
         output.result({**overview, "problems": wrong}, None)

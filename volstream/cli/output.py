@@ -115,7 +115,6 @@ def arranged(
     width: int,
     *,
     exact: bool = False,
-    cut: bool = False,
     words: bool = False,
     fit: bool = False,
 ) -> Any:
@@ -123,7 +122,6 @@ def arranged(
 
     Args:
         fit: the last columns that the width has no room for are left out, but not the first four.
-        cut: a row has one line, in which what is too long is cut; otherwise it is broken.
         words: the heading of ``last_run`` is "last run"; otherwise it is the column's exact name.
     """
     from rich.console import Group
@@ -132,9 +130,7 @@ def arranged(
     headings = [column.replace("_", " ") if words else column for column in columns]
     spare = len(columns) - _LEAST_COLUMNS if fit else 0
     while len(columns) * _COLUMN_WIDTH <= width or spare > 0:
-        table = _table(rows, columns, headings, exact=exact, cut=cut)
-        if cut:
-            return table
+        table = _table(rows, columns, headings, exact=exact)
         size = _measured(table)
         if size.maximum <= width or (spare <= 0 and size.minimum <= width):
             return table
@@ -175,7 +171,7 @@ def _print(console: Any, renderable: Any) -> None:
     console.print(renderable, crop=False, highlight=False, markup=False)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], headings: Sequence[str], *, exact: bool, cut: bool) -> Any:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], headings: Sequence[str], *, exact: bool) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -184,7 +180,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], headings: 
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(_cell(heading), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column), exact=exact, cut=cut) for column in columns))
+        table.add_row(*(_cell(row.get(column), exact=exact) for column in columns))
     return table
 
 
@@ -197,10 +193,10 @@ def _time(moment: datetime, *, exact: bool) -> str:
     return moment.isoformat(" ", unit)
 
 
-def _cell(value: Any, *, exact: bool = False, cut: bool = False) -> Any:
+def _cell(value: Any, *, exact: bool = False) -> Any:
     from rich.text import Text
 
-    return Text(shown(value, exact=exact), no_wrap=cut, overflow="ellipsis" if cut else "fold")
+    return Text(shown(value, exact=exact), overflow="fold")
 
 
 def shown(value: Any, *, exact: bool = False) -> str:

@@ -104,6 +104,6 @@ def test_the_documentation_is_listed_and_shown(capsys: pytest.CaptureFixture[str
 def test_the_words_of_other_tools_lead_to_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["-V"]) == 0
     capsys.readouterr()
-    for word, instead in {"jobs": "list jobs", "ui": "console", "watch": "top", "ls": "list KIND"}.items():
+    for word, instead in {"jobs": "list jobs", "ui": "console", "watch": "status --watch", "ls": "list KIND"}.items():
         assert run([word]) == 2
         assert f"No such command '{word}'. Run: volstream {instead}" in capsys.readouterr().err

@@ -262,7 +262,7 @@ def _or_note(question: Callable[[], T]) -> tuple[T | None, str | None]:
 
 # What is wrong with a home, and what to do about it: derived from its status. Pure.
 #
-# This is the one verdict: ``status``, ``top``, ``/readyz``, the console and alerts show what is found here.
+# This is the one verdict: ``status``, ``/readyz``, the console and alerts show what is found here.
 
 #: A daemon that has run for longer keeps volumes.
 _START_SECONDS = 60.0

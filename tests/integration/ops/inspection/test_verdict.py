@@ -1,4 +1,4 @@
-"""Status, top, /readyz, the console and alerts agree on what is wrong, and on when it is over: over each thing that can be."""
+"""Status, /readyz, the console and alerts agree on what is wrong, and on when it is over: over each thing that can be."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Verdict = set[tuple[str, str, bool]]
 #: A condition begins when it is called with the views, and ends when what it returns is called.
 Condition = Callable[["Views"], Callable[[], object]]
 
-VIEWS = ("status", "top", "readyz", "overview", "badges")
+VIEWS = ("status", "readyz", "overview", "badges")
 
 NOTHING_WRONG: dict[str, Verdict] = {view: set() for view in VIEWS}
 
@@ -115,7 +115,6 @@ class Views:
         assert self.metrics("volstream_job_failing", "volstream_stream_stale") == stopped
         return {
             "status": verdict(json.loads(self.shell.ok("status", "--format", "json"))["problems"]),
-            "top": verdict(json.loads(self.shell.ok("top", "--format", "json"))["wrong"]),
             "readyz": verdict(self.json("/readyz")["problems"]),
             "overview": verdict(overview["problems"]),
             "badges": badges | {one for one in verdict(overview["problems"]) if one[0] in ROWLESS},
