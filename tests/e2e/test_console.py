@@ -68,7 +68,6 @@ PAGES = [
     "/jobs/sizes/batches/{batch}",
     "/jobs/sizes/failures",
     "/jobs/sizes/logs",
-    "/jobs/sizes/compare",
     "/tables",
     "/tables/sizes",
     "/sql",
@@ -83,16 +82,7 @@ PAGES = [
 ]
 
 #: Those that a short run looks at: the ones that are built most differently.
-_LOOKED_AT = (
-    "/",
-    "/volumes/photos",
-    "/jobs/sizes",
-    "/jobs/sizes/failures",
-    "/jobs/sizes/compare",
-    "/tables/sizes",
-    "/sql",
-    "/graph",
-)
+_LOOKED_AT = ("/", "/volumes/photos", "/jobs/sizes", "/jobs/sizes/failures", "/tables/sizes", "/sql", "/graph")
 
 WIDTHS, SCHEMES = (360, 768, 1280), ("light", "dark")
 
@@ -403,33 +393,6 @@ def test_a_job_is_paused_and_resumed_and_a_volume_refreshed_from_the_page(site: 
         visit(page, site.path("/volumes/letters"))
         page.get_by_role("button", name="Refresh now").click()
         expect(page.get_by_role("link", name="late.txt")).to_be_visible(timeout=30_000)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(240)
-def test_other_code_is_compared_on_a_page_which_follows_it(site: Site, browser: Browser) -> None:
-    site.daemon.await_engine()
-    other = _FUNCTIONS.replace("width > 90", "width > 40").replace("Picture(width, height)", "Picture(width, height + 1)")
-    (site.home.folder / "other.py").write_text(other, encoding="utf-8")
-    with opened(site, browser, 360) as page:
-        visit(page, site.path("/jobs/sizes"))
-        page.get_by_role("link", name="Compare other code").click()
-        page.get_by_label("Other code", exact=True).fill("other.py:measure")
-        page.get_by_label("Files, up to").fill("30")
-        page.get_by_role("button", name="Compare").click()
-        page.evaluate("window.same = true")
-        expect(page.locator("h1 + .state")).to_contain_text("Finished", timeout=90_000)
-        assert page.evaluate("window.same"), "the page was not loaded again"
-        expect(page.get_by_role("heading", name="New failures")).to_be_visible()
-        expect(page.get_by_text("pixels are more than 90").first).to_be_visible()
-        expect(page.get_by_role("row", name=re.compile("^height")).first).to_be_visible()
-        expect(page.get_by_text("volstream alter-job sizes")).to_be_visible()
-        check(page, "comparison")
-        visit(page, site.path("/jobs/sizes/compare"))
-        expect(page.get_by_text(re.compile("of 30 files would change"))).to_be_visible()
-        check(page, "compare")
-        visit(page, site.path("/audit"))
-        expect(page.get_by_role("row", name=re.compile("compare job sizes: function other.py:measure"))).to_be_visible()
 
 
 def test_a_query_runs_by_the_keyboard(site: Site, browser: Browser) -> None:

@@ -20,7 +20,7 @@ from volstream.jobs.runs.lease import Progress, RunReport
 from volstream.ops.inspection.tables import document, lines
 from volstream.server.console.facts.jobs import paths_of_group
 from volstream.server.console.http import Query, url
-from volstream.server.console.queries import PARAMETERS, TaskBody, Work, compare
+from volstream.server.console.queries import TaskBody, Work
 
 _log = get("console")
 
@@ -257,7 +257,6 @@ ACTIONS = (
             "outputs": "1: also check that the output files are in their volume.",
         },
     ),
-    Action("job", "compare", compare, waits=True, parameters=PARAMETERS),
     Action(
         "volume", "refresh", _refresh, waits=True, parameters={"subdirectory": "List only what is below; default: everything."}
     ),

@@ -128,8 +128,6 @@ PAGES = (
         "job:{job}",
         {"old": "Number of the version to compare.", "new": "Number of the other; default: the newest."},
     ),
-    Page("/jobs/{job}/compare", "compare.html", overview.comparisons, "tasks"),
-    Page("/jobs/{job}/compare/{comparison}", "comparison.html", overview.comparison, "tasks"),
     Page(
         "/failures",
         "all_failures.html",

@@ -10,26 +10,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from volstream.api.objects.sql import run_statement
 from volstream.api.session import Session
-from volstream.base.definitions import FileJob
-from volstream.base.model.text import counted
 from volstream.base.model.units import format_duration, format_size
 from volstream.base.model.work import ActionState, AuditEntry
 from volstream.base.threads import Stop
 from volstream.catalog.audit import Audit
-from volstream.errors import CatalogError, InvalidStateError, InvalidValueError
+from volstream.errors import CatalogError, InvalidStateError
 from volstream.functions.types.values import document_values
-from volstream.jobs.proof.compare import Comparison, ComparisonProgress
-from volstream.jobs.rules.load import loads
 from volstream.ops.inspection.tables import cut, sized
-from volstream.server.console.http import Query
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
 from volstream.sql.readonly import one_query
@@ -198,8 +191,8 @@ class Work:
 
     Attributes:
         stop: set when it is to end.
-        cancelled: a user cancelled it; otherwise the daemon stops, or its time is up.
-        why, remedy: it is to end.
+        cancelled: a user cancelled it; otherwise the daemon stops.
+        why: it is to end.
         plan_id: see :class:`AuditEntry`.
         outcome: what it found, for its page; anything that has a document.
         ended: how it ended, as columns of its entry; None: it has not.
@@ -210,11 +203,9 @@ class Work:
         self.stop = Stop()
         self.cancelled = False
         self.why: str | None = None
-        self.remedy = ""
         self.plan_id = task.plan_id
         self.outcome: Any = None
         self.ended: dict[str, Any] | None = None
-        self.over = threading.Event()  #: set when nothing of it is left to interrupt
         self._audit = audit
         self._noted: tuple[ActionState, str] | None = None
         self._noted_at = 0.0
@@ -240,116 +231,17 @@ class Work:
             with suppress(CatalogError):  # the next one says as much
                 self._audit.note(self.task.id, state=state, step=step, **progress)
 
-    def check(self) -> None:
-        """Raises InvalidStateError if it is to end."""
-        if self.why is not None:
-            raise InvalidStateError(self.why, self.remedy)
-
-    def interruptible(self, interrupt: Callable[[], object]) -> None:
-        """Sets what interrupts the task's engine calls when it is to end."""
-
-        def watch() -> None:
-            # Again and again: the first may come just before what it is to interrupt has begun.
-            while not self.over.wait(_INTERRUPT_SECONDS):
-                if self.stop:
-                    with suppress(Exception):  # the engine may have ended, or may be ending
-                        interrupt()
-
-        threading.Thread(target=watch, name="interrupt", daemon=True).start()
-
     def cancel(self) -> None:
         """Makes it end because a user asked for that. Idempotent."""
         self.cancelled = True
         self.end(CANCELLED)
 
-    def end(self, why: str, remedy: str = "") -> None:
+    def end(self, why: str) -> None:
         """Makes it end. Idempotent: the first reason stays."""
         if self.why is None:
-            self.remedy, self.why = remedy, why
+            self.why = why
         self.stop.set()
 
 
 #: Does a task and returns the result in a sentence.
 TaskBody = Callable[[Work], str]
-
-
-# Comparisons of code that pages ask for: in the background, with a time limit.
-#
-# What does not belong here: the comparing (``jobs.compare``), and how it is queued and cancelled
-# (``daemon.tasks``).
-
-#: A comparison that takes longer is ended. A larger one is for `volstream compare`.
-MAX_SECONDS = 600.0
-
-#: Files of a sample: by default, and at most, so that a result is small.
-SAMPLE, MAX_SAMPLE = 200, 2000
-
-#: What a request may say.
-PARAMETERS = {
-    "function": "The other code, FILE.py:FUNC or pkg.mod:FUNC; a relative file is beside the job's own.",
-    "returns": "Its columns; default: those that it declares, else the job's.",
-    "sample": f"How many files, up to {MAX_SAMPLE}; default {SAMPLE}.",
-    "where": "SQL condition on the directory's columns; default: all files.",
-    "both": "1: also run the job's own code.",
-}
-
-
-@dataclass(frozen=True)
-class ComparisonResult:
-    """The outcome of a comparison.
-
-    Attributes:
-        next: commands that switch the job to the other code.
-    """
-
-    comparison: Comparison
-    next: Sequence[str]
-
-
-def compare(session: Session, name: str, form: Query, *, max_seconds: float = MAX_SECONDS) -> TaskBody:
-    """Compares the job's code with other code."""
-    job = session.jobs.get(name)
-    if not isinstance(job, FileJob) or loads(job):
-        raise InvalidValueError(f"The job {job.name} runs no function.", "Only jobs of functions can be compared.")
-    function, sample = form.text("function"), form.number("sample") or SAMPLE
-    if function is None:
-        raise InvalidValueError("The other code is missing.", "Give FILE.py:FUNC or pkg.mod:FUNC.")
-    if sample > MAX_SAMPLE:
-        raise InvalidValueError(
-            f"A sample of {sample} files is too large here.", f"Give up to {MAX_SAMPLE}; for more: volstream compare {job.name}."
-        )
-    run = partial(
-        session.jobs.compare,
-        str(job.name),
-        function,
-        returns=form.text("returns"),
-        sample=sample,
-        where=form.text("where"),
-        both=form.flag("both"),
-        directory=None if job.search_path is None else Path(job.search_path),
-    )
-
-    def do(work: Work) -> str:
-        limit = f"The comparison took longer than {format_duration(max_seconds)} and was stopped."
-        timer = threading.Timer(max_seconds, work.end, (limit, f"To run it without a time limit: volstream compare {job.name}."))
-        timer.daemon = True
-        timer.start()
-        try:
-            work.observe(None, None, "Choosing files")
-            work.interruptible(session.home.gateway.session().interruptAll)
-            work.check()
-            comparison = run(observe=partial(_observe, work))
-        finally:
-            timer.cancel()
-        work.outcome = ComparisonResult(comparison, comparison.commands_to_switch(comparison.function, form.text("returns")))
-        files = comparison.differences.files
-        return f"{files - comparison.differences.same} of {counted(files, 'file')} would change; nothing was written."
-
-    return do
-
-
-def _observe(work: Work, progress: ComparisonProgress) -> None:
-    code = "the job's own code" if progress.own else "the other code"
-    work.check()
-    step = f"Comparing the results of {code}" if progress.compared else f"Running {code}"
-    work.observe(progress.compared or None, progress.files, step)

@@ -110,10 +110,9 @@ class TaskWorker(LeasedWorker):
 
     def _follow(self, turn: Stop) -> bool:
         """Begins tasks whose turn it is, and ends those that were cancelled. Returns whether there are any."""
-        busy: set[tuple[str, bool]] = set()
+        busy = set[str]()
         tasks = self._audit.open(self._cluster)
         for task in tasks:
-            queue = (task.object, task.action == "compare")  # a comparison writes nothing: it waits for others only
             if task.id in self._works:
                 if task.cancelled:
                     self._works[task.id].cancel()
@@ -124,7 +123,7 @@ class TaskWorker(LeasedWorker):
                 why = f"The daemon was killed {task.attempts} times while it did this."
                 self._audit.end(task.id, ActionState.FAILED, why, remedy="See its log before you request it again.")
                 continue
-            elif queue in busy or len(self._works) >= _MAX_WORKING:
+            elif task.object in busy or len(self._works) >= _MAX_WORKING:
                 self._wait(task, "Waiting for earlier actions.")
             elif task.object.startswith("job ") and not self._engine_is_up():
                 self._wait(task, "Waiting for the Spark engine.")
@@ -135,7 +134,7 @@ class TaskWorker(LeasedWorker):
                 thread = threading.Thread(target=self._do, args=(work, turn), name=name, daemon=True)
                 self._threads = [*(running for running in self._threads if running.is_alive()), thread]
                 thread.start()
-            busy.add(queue)
+            busy.add(task.object)
         return bool(tasks)
 
     def _wait(self, task: AuditEntry, why: str) -> None:
@@ -151,13 +150,12 @@ class TaskWorker(LeasedWorker):
         except Exception as exc:  # noqa: BLE001  # the thread's outermost handler
             state, result = ActionState.FAILED, work.why or in_brief(exc)
             error = type(exc).__name__ if isinstance(exc, VolstreamError) and not work.why else None
-            remedy = work.remedy if work.why else getattr(exc, "remedy", "")
+            remedy = "" if work.why else getattr(exc, "remedy", "")
             if not turn:
                 trace = None if work.why else unexpected(exc)
                 _log.warning("action_failed", action=task.action, object=task.object, error=result, exc_info=trace)
         else:
             _log.info("action", action=task.action, object=task.object, result=result)
-        work.over.set()
         if turn:  # it may have been cut short
             return
         if work.cancelled:

@@ -144,9 +144,8 @@ def paths(found: Mapping[str, Any]) -> list[str]:
 def test_every_page_answers_as_html_and_as_json_and_is_described(shown: Site) -> None:
     batch = shown.json("/jobs/j/batches")["batches"][0]["id"]
     asked = {"/volumes/{volume}/files": {"path": "in/bad1"}, "/volumes/{volume}/content": {"path": "p.png"}}
-    (shown.place.folder.parent / "code" / "other.py").write_text(PICKY)
-    comparison = shown.post("/jobs/j/compare", 202, function="other.py:f", sample="1")["audit"]
-    eventually(lambda: shown.json(f"/tasks/{comparison}")["task"]["state"] == "finished", 60)
+    task = shown.post("/jobs/j/verify", 202)["audit"]
+    eventually(lambda: shown.json(f"/tasks/{task}")["task"]["state"] == "finished", 60)
     described = shown.json("/openapi.json")
     schemas = described["components"]["schemas"]
     for schema in schemas.values():
@@ -155,7 +154,7 @@ def test_every_page_answers_as_html_and_as_json_and_is_described(shown: Site) ->
         if "get" not in methods or path in ("/events", "/metrics"):
             continue
         assert methods["get"]["summary"]
-        real = path.format(volume="v", job="j", batch=batch, table="t", comparison=comparison, task=comparison)
+        real = path.format(volume="v", job="j", batch=batch, table="t", task=task)
         answer = shown.client.get(real, params=asked.get(path, {}), headers=JSON)
         assert answer.status_code == 200, (path, answer.text)
         if "content" not in path and "z" not in path:

@@ -61,16 +61,16 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         yield Desk(session)
 
 
-def test_a_task_waits_for_others_on_its_object_and_a_comparison_only_for_comparisons(desk: Desk) -> None:
-    first, second, other = desk.queue(), desk.queue("verify"), desk.queue("compare")
+def test_a_task_waits_for_others_on_its_object(desk: Desk) -> None:
+    first, second = desk.queue(), desk.queue("verify")
     with working(desk.session, desk.doing):
-        eventually(lambda: (desk.now(first).done, desk.now(other).done) == (1, 1))
+        eventually(lambda: desk.now(first).done == 1)
         eventually(lambda: desk.now(second).step == "Waiting for earlier actions.")
-        assert desk.states(first, second, other) == ["running", "queued", "running"]
+        assert desk.states(first, second) == ["running", "queued"]
         assert (desk.now(first).step, desk.now(first).files) == ("Waiting", 2)
         desk.go.set()
-        assert [desk.result(one) for one in (first, second, other)] == ["1 file processed."] * 3
-    assert desk.states(first, second, other) == ["finished"] * 3
+        assert [desk.result(one) for one in (first, second)] == ["1 file processed."] * 2
+    assert desk.states(first, second) == ["finished"] * 2
     assert desk.audit.outcome(first) == {"files": [1]}
     assert desk.begun.index(first) < desk.begun.index(second)
 

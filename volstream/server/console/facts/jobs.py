@@ -24,7 +24,6 @@ from volstream.errors import InvalidValueError, NotFoundError, VolstreamError
 from volstream.home import Home
 from volstream.jobs.batches import logs
 from volstream.jobs.batches.ledger import LOGS
-from volstream.jobs.rules.load import loads
 from volstream.jobs.rules.version import version_of
 from volstream.jobs.runs.lease import runs_of
 from volstream.ops.inspection import details
@@ -233,7 +232,6 @@ class JobFacts:
 
     Attributes:
         job: its definition, and what ``volstream describe`` shows.
-        comparable: its code can be compared with other code.
         next_run: when; ``runs`` says by what.
         history: batches as points of a chart.
         counted_days: what its function counted on each of the last days, today's last.
@@ -245,7 +243,6 @@ class JobFacts:
     status: JobRow
     problem: Problem | None
     volume: str | None
-    comparable: bool
     run: OpenRun | None
     next_run: datetime | None
     runs: str
@@ -314,7 +311,6 @@ def job(asked: PageRequest) -> JobFacts:
         status=JobRow(**status),
         problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
         volume=details.volume_of(home, definition),
-        comparable=isinstance(definition, FileJob) and not loads(definition),
         run=details.open_run(home, definition, measured[:20]),
         next_run=due,
         runs=says,

@@ -9,10 +9,9 @@ from typing import Any
 
 from volstream.base.definitions import FileJob, Job
 from volstream.base.model.work import AuditEntry, Check
-from volstream.errors import NotFoundError, VolstreamError
+from volstream.errors import VolstreamError
 from volstream.home import Home
 from volstream.jobs.plans import cutting
-from volstream.jobs.proof.compare import Comparison
 from volstream.jobs.rules import code
 from volstream.ops.inspection import details
 from volstream.ops.inspection.doctor import ShownSetting, shown_settings
@@ -21,7 +20,6 @@ from volstream.ops.inspection.tables import ListedTable, list_tables
 from volstream.server.console.facts import PageRequest
 from volstream.server.console.facts.jobs import Timeline, timeline
 from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume
-from volstream.server.console.queries import MAX_SAMPLE, MAX_SECONDS, SAMPLE
 from volstream.spark.engine.client import engine_status
 from volstream.tables.delta.places import is_remote
 
@@ -145,7 +143,7 @@ def _older_code(home: Home, job: Job) -> int:
     return 0 if found is None else found.stale
 
 
-# What was done from the console: the audit, tasks, and comparisons of code.
+# What was done from the console: the audit and tasks.
 
 
 @dataclass(frozen=True)
@@ -171,28 +169,6 @@ class TaskFacts:
     outcome: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True)
-class ComparisonsFacts:
-    """The comparisons of a job's code. ``sample``: the usual number of files, of at most ``max_sample``."""
-
-    job: str
-    function: str | None
-    sample: int
-    max_sample: int
-    max_seconds: float
-    comparisons: Sequence[AuditEntry]
-
-
-@dataclass(frozen=True)
-class ComparisonFacts:
-    """A comparison. ``next``: commands that switch the job to the other code. None: it has not ended well."""
-
-    job: str
-    task: AuditEntry
-    comparison: Comparison | None
-    next: Sequence[str] | None
-
-
 def audit(asked: PageRequest) -> AuditFacts:
     """What was done from the console, newest first."""
     limit = asked.query.limit
@@ -209,22 +185,6 @@ def task(asked: PageRequest) -> TaskFacts:
     """A background task: how far it is, how it ended, and what a run did, or what ``verify`` found."""
     found = asked.audit.task(asked.names["task"])
     return TaskFacts(found, asked.audit.outcome(found.id))
-
-
-def comparisons(asked: PageRequest) -> ComparisonsFacts:
-    """The comparisons of a job's code with other code, newest first. POST starts one."""
-    job = asked.job
-    made = asked.audit.tasks(f"job {job.name}", "compare")
-    return ComparisonsFacts(str(job.name), getattr(job, "function", None), SAMPLE, MAX_SAMPLE, MAX_SECONDS, made)
-
-
-def comparison(asked: PageRequest) -> ComparisonFacts:
-    """A comparison: how far it is, and what other code would change."""
-    found, name = asked.audit.task(asked.names["comparison"]), str(asked.job.name)
-    if (found.action, found.object) != ("compare", f"job {name}"):
-        raise NotFoundError(f"There is no comparison {found.id} of the job {name}.")
-    outcome = asked.audit.outcome(found.id) or {"comparison": None, "next": None}
-    return ComparisonFacts(name, found, **outcome)
 
 
 # How the home is set up, and whether that works.
