@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, Schema
 
 from volstream.spark.session import SparkGateway
 from volstream.tables.delta import direct
@@ -28,6 +28,15 @@ def create(folder: Path, key: Sequence[str] = (), columns: pa.Schema = COLUMNS) 
     properties = {PRIMARY_KEY: json.dumps(list(key))} if key else {}
     assert direct.create(location, columns, properties)
     return location
+
+
+def create_partitioned(folder: Path, key: Sequence[str] = (), *, nullable: bool = False) -> str:
+    """A table ``t`` of a number and a text by which it is partitioned. Its location."""
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string(), nullable=nullable)])
+    properties = {PRIMARY_KEY: json.dumps(list(key))} if key else {}
+    schema = Schema.from_arrow(columns)
+    DeltaTable.create(folder / "t", schema, partition_by=["day"], configuration=properties, raise_if_key_not_exists=False)
+    return str(folder / "t")
 
 
 def no_spark() -> SparkGateway:
@@ -60,4 +69,4 @@ def everything(location: str) -> list[dict[str, Any]]:
             newest.pop(tuple(row[name] for name in found.key), None)
         else:
             newest[tuple(row[name] for name in found.key)] = plain
-    return sorted(newest.values() if found.key else rows, key=lambda row: (row["id"], row["n"] or 0))
+    return sorted(newest.values() if found.key else rows, key=lambda row: (row["id"], row.get("n") or 0))

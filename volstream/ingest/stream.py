@@ -23,8 +23,10 @@ from volstream.base.threads import Closeable, Stop, is_transient
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, TailFullError, UserError, in_brief
 from volstream.functions.rows import size_of
 from volstream.functions.types import convert
+from volstream.functions.types.kinds import is_text
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RetryStatus, RowOperator
 from volstream.ingest.values import TailColumn
+from volstream.tables.delta.schema import partition_texts
 from volstream.tables.tails.tail import KEY, OPERATION
 from volstream.tables.tails.writer import Flush
 
@@ -105,7 +107,7 @@ class StreamColumns:
                     columns.append(
                         self._limited(convert.cast(rows[column.name], column.type), self.all[self.position_of(column.name)])
                     )
-                except pa.ArrowException as error:
+                except (pa.ArrowException, ValueError) as error:
                     raise InvalidValueError(f"Column {column.name}: {error}.") from None
             else:
                 columns.append(pa.nulls(rows.num_rows, column.type))
@@ -132,9 +134,15 @@ class StreamColumns:
         return self._key if operator is RowOperator.DELETE_IGNORE else self._needed
 
     def _limited(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
-        """Returns values that fit a CHAR or VARCHAR column. Raises InvalidValueError."""
-        if column.length is None:
-            return values
+        """Returns values that fit a CHAR, VARCHAR or partition column. Raises InvalidValueError."""
+        if column.length is not None:
+            values = self._cut(values, column)
+        if column.partition and is_text(column.type):
+            values = partition_texts(column.name, values, nullable=column.nullable)
+        return values
+
+    def _cut(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
+        """Returns texts that fit a CHAR or VARCHAR column. Raises InvalidValueError."""
         values = pc.utf8_rtrim(values, " ") if column.char else values
         long = pc.sum(pc.greater(pc.utf8_length(values), column.length)).as_py() or 0
         if long and not self._truncate:

@@ -19,7 +19,8 @@ MAP                           dict
 STRUCT                        dict, named tuple, JSON text
 ============================  ==========================================================================
 
-None fits every column that is nullable. Values that have an ``item`` method, as NumPy's do, are taken as Python's.
+None fits every column that is nullable. A partition column takes no text that Delta cannot store as a partition value, and
+turns one that Delta stores as NULL into NULL. Values that have an ``item`` method, as NumPy's do, are taken as Python's.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from volstream.base.model.text import plain, shortened
 from volstream.errors import InvalidValueError
 from volstream.functions.types.convert import EXACT, check_moment
 from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name_of
-from volstream.tables.delta.schema import is_char, length_of
-from volstream.tables.tails.tail import CHARACTERS
+from volstream.tables.delta.schema import is_char, length_of, partition_text
+from volstream.tables.tails.tail import CHARACTERS, PARTITION
 
 #: Returns the value as it is stored. Raises ValueError with the reason.
 Converter = Callable[[Any], Any]
@@ -54,6 +55,7 @@ class TailColumn:
     Attributes:
         length: of a CHAR or VARCHAR, in characters; None: unlimited.
         char: blanks at the end of text mean nothing, and are not stored.
+        partition: the table is partitioned by it.
     """
 
     name: str
@@ -61,12 +63,14 @@ class TailColumn:
     nullable: bool
     length: int | None = None
     char: bool = False
+    partition: bool = False
 
     @classmethod
     def of(cls, field: pa.Field) -> TailColumn:
         """Returns the column of a field of :func:`volstream.tables.tails.tail.tail_columns`."""
-        declared = (field.metadata or {}).get(CHARACTERS.encode(), b"").decode()
-        return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared))
+        metadata = field.metadata or {}
+        declared, partition = metadata.get(CHARACTERS.encode(), b"").decode(), PARTITION.encode() in metadata
+        return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared), partition=partition)
 
     def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:
         """Returns what converts values of this column.
@@ -79,11 +83,15 @@ class TailColumn:
             InvalidValueError: real-time streams do not support the column's type.
         """
         if self.length is not None:
-            return _limited(self.length, char=self.char, truncate=truncate, on_cut=on_cut)
-        try:
-            return _converter(self.type)
-        except NotImplementedError:
-            raise InvalidValueError(f"Column {self.name}: real-time streams do not support {self.type}.") from None
+            convert = _limited(self.length, char=self.char, truncate=truncate, on_cut=on_cut)
+        else:
+            try:
+                convert = _converter(self.type)
+            except NotImplementedError:
+                raise InvalidValueError(f"Column {self.name}: real-time streams do not support {self.type}.") from None
+        if self.partition and is_text(self.type):
+            return lambda value: partition_text(self.name, convert(value), nullable=self.nullable)
+        return convert
 
     def refusal(self, value: Any, reason: str) -> InvalidValueError:
         """Returns the error for a value of this column."""

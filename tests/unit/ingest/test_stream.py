@@ -429,3 +429,37 @@ def test_an_interrupted_close_ends_the_retries_in_the_background(table: Recorded
     with interrupted("call", "volstream.ingest.stream.RealtimeStream._drain"):
         stream.close()
     assert stream.statistics.retries == 1
+
+
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__", "a\0b", "x" * 300])
+@pytest.mark.parametrize("operation", [RealtimeOperation.APPEND_ONLY, RealtimeOperation.CDC])
+def test_a_text_that_cannot_be_a_partition_value_is_refused_before_it_blocks_all_commits(
+    tmp_path: Path, text: str, operation: RealtimeOperation
+) -> None:
+    location = tails.create_partitioned(tmp_path, ("day",) if operation is RealtimeOperation.CDC else ())
+    receiver = Recorded(location)
+    with RealtimeStream(receiver, "t", operation, RealtimeOptions(flush_mode=MANUAL)) as stream:
+        with pytest.raises(InvalidValueError, match=r"Column day cannot be .*partition"):
+            stream.create_row().set_value("DAY", text)
+        with pytest.raises(InvalidValueError, match=r"Column day cannot be .*partition"):
+            stream.apply({"day": text, "id": 1})
+        with pytest.raises(InvalidValueError, match=r"Column day: .*partition"):
+            stream.apply_arrow(pa.table({"id": [1, 1], "day": ["a", text]}))
+        stream.apply({"day": "b", "id": 1})
+    assert receiver.arrived == [[1]]
+
+
+def test_rows_that_an_older_client_sends_are_checked_too_and_empty_texts_of_a_nullable_column_are_null(tmp_path: Path) -> None:
+    location = tails.create_partitioned(tmp_path, nullable=True)
+    rows = {"__operation": ["insert"] * 2, "id": pa.array([1, 2], pa.int64())}
+    receiver = Recorded(location)
+    with pytest.raises(InvalidValueError, match=r"Column day: .*NUL"):
+        receiver.append([Flush("s", 1, pa.table({**rows, "day": ["", "a\0b"]}))])
+    receiver.append([Flush("s", 1, pa.table({**rows, "day": ["", "a"]}))])
+    assert [row["day"] for row in tails.everything(location)] == [None, "a"]
+    with RealtimeStream(receiver, "t", RealtimeOperation.APPEND_ONLY, RealtimeOptions(flush_mode=MANUAL)) as stream:
+        stream.apply({"id": 3, "day": ""})
+        stream.apply_arrow(pa.table({"id": [4, 5], "day": ["__HIVE_DEFAULT_PARTITION__", None]}))
+        assert [row["day"] for row in tails.everything(location)] == [None, "a"]
+        stream.flush()
+        assert [row["day"] for row in tails.everything(location)] == [None, "a", None, None, None]

@@ -14,7 +14,7 @@ import pytest
 
 from volstream.errors import InvalidValueError
 from volstream.ingest.values import TailColumn
-from volstream.tables.tails.tail import CHARACTERS
+from volstream.tables.tails.tail import CHARACTERS, PARTITION
 
 Point = namedtuple("Point", "x y")
 
@@ -150,3 +150,26 @@ def test_a_long_value_is_shortened_in_its_message() -> None:
 def test_an_integer_that_python_does_not_write_is_refused_all_the_same() -> None:
     with pytest.raises(InvalidValueError, match="Column c cannot be this int: it is out of the range of INT"):
         convert(INT, 10**5000)
+
+
+def partition(value: str, *, nullable: bool = False, name: str = "c") -> Any:
+    column = TailColumn.of(pa.field(name, pa.string(), nullable, metadata={PARTITION: "true"}))
+    return column.converter(truncate=True, on_cut=lambda: None)(value)
+
+
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_delta_stores_as_null_in_a_partition_column_is_null_or_refused(text: str) -> None:
+    assert partition(text, nullable=True) is None
+    with pytest.raises(ValueError, match="stores this text as NULL in a partition column, and the column is NOT NULL"):
+        partition(text)
+
+
+def test_a_text_that_cannot_name_a_folder_is_refused_in_a_partition_column() -> None:
+    with pytest.raises(ValueError, match="cannot contain NUL"):
+        partition("a\0b", nullable=True)
+    for fits in ("x" * 253, "é" * 126, "/" * 84):  # with the name and the sign
+        assert partition(fits) == fits
+        with pytest.raises(ValueError, match="255; use a shorter text"):
+            partition(fits + "é")
+    with pytest.raises(ValueError, match="would have 256 bytes"):
+        partition("x" * 253, name="cc")

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
+from volstream.errors import InvalidValueError
 from volstream.tables.delta import durable
 from volstream.tables.delta.datafile import AddedFile, can_partition
 from volstream.tables.delta.log import actions, checkpoint_files, commit_info, is_on, last_checkpoint
 from volstream.tables.delta.places import create_file, filesystem_of, open_table
-from volstream.tables.delta.schema import CHARACTERS, has_type, is_char, length_of
+from volstream.tables.delta.schema import CHARACTERS, EMPTY, NAME_OF_NULL, has_type, is_char, length_of
 
 #: Fields of an action about the ids of a file's rows.
 _OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
@@ -370,17 +371,21 @@ class ColumnRules:
     Attributes:
         required: NOT NULL columns.
         lengths: maximum number of characters of text, by column.
+        partitions: partition columns of text.
     """
 
     required: Collection[str]
     lengths: Mapping[str, int]
+    partitions: Collection[str] = ()
 
     @classmethod
     def of(cls, table: DeltaTable) -> ColumnRules:
         fields = table.schema().fields
         limits = {column.name: length_of((column.metadata or {}).get(CHARACTERS)) for column in fields}
         lengths = {name: length for name, length in limits.items() if length is not None}
-        return cls([column.name for column in fields if not column.nullable], lengths)
+        texts = {column["name"] for column in _fields(table.schema()) if column["type"] == "string"}
+        partitions = [name for name in table.metadata().partition_columns if name in texts]
+        return cls([column.name for column in fields if not column.nullable], lengths, partitions)
 
     @property
     def allow_all(self) -> bool:
@@ -388,9 +393,23 @@ class ColumnRules:
         return not self.required and not self.lengths
 
     def allow(self, rows: pa.Table) -> bool:
-        """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem."""
+        """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem.
+
+        Raises:
+            InvalidValueError: Spark would take a text of a NOT NULL partition column for NULL, and store it: deltalake could
+                never open the table again.
+        """
         if any(name not in rows.column_names or rows[name].null_count for name in self.required):
             return False
+        for name in {*self.partitions} & {*self.required}:
+            if pc.any(pc.equal(rows[name], NAME_OF_NULL)).as_py():
+                raise InvalidValueError(
+                    f"Column {name} cannot be {NAME_OF_NULL!r}: it partitions the table and is NOT NULL, and Delta stores this "
+                    "text as NULL in a partition column.",
+                    "Use another text.",
+                )
+            if pc.any(pc.equal(rows[name], EMPTY)).as_py():  # NULL, too
+                return False
         for name in self.lengths.keys() & {*rows.column_names}:
             if (pc.max(pc.utf8_length(rows[name])).as_py() or 0) > self.lengths[name]:
                 return False

@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.schema import Schema as DeltaSchema
 
+from volstream.base.model.text import shortened
 from volstream.sql.text import literal, quote_column, type_of
 
 # How a type may differ between versions of a table, and SQL that makes older values newer ones. Types are
@@ -148,6 +150,47 @@ def length_of(characters: str | None) -> int | None:
 def is_char(characters: str | None) -> bool:
     """True if a value of :data:`CHARACTERS` ignores trailing blanks, which files may contain or omit."""
     return (characters or "").startswith("char(")
+
+
+#: Texts of a partition column that Delta's writers store as NULL.
+EMPTY, NAME_OF_NULL = NULL_TEXTS = ("", "__HIVE_DEFAULT_PARTITION__")
+
+#: Characters that Spark escapes in the name of a partition's folder, as three bytes; and the longest name, in bytes.
+_ESCAPED, _LONGEST_FOLDER = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""), 255
+
+
+def partition_text(column: str, text: str, *, nullable: bool) -> str | None:
+    """Returns a text of a partition column as Delta stores it.
+
+    Raises:
+        ValueError: no commit could store it; with the reason. A NULL in the log of a NOT NULL column would make the whole table
+            unreadable for deltalake.
+    """
+    if text in NULL_TEXTS:
+        if nullable:
+            return None
+        raise ValueError("Delta stores this text as NULL in a partition column, and the column is NOT NULL; use another text")
+    if "\0" in text:
+        raise ValueError("it partitions the table, and the name of a partition's folder cannot contain NUL; remove it")
+    length = len(_ESCAPED.sub("%00", f"{column}{text}").encode()) + len("=")
+    if length > _LONGEST_FOLDER:
+        raise ValueError(
+            f"it partitions the table, and the name of the partition's folder would have {length} bytes instead of at most "
+            f"{_LONGEST_FOLDER}; use a shorter text"
+        )
+    return text
+
+
+def partition_texts(column: str, texts: pa.ChunkedArray, *, nullable: bool) -> pa.ChunkedArray:
+    """Returns texts of a partition column as :func:`partition_text`, and raises as it."""
+    nulls = []
+    for text in pc.unique(texts).drop_null().to_pylist():
+        try:
+            if partition_text(column, text, nullable=nullable) is None:
+                nulls.append(text)
+        except ValueError as error:
+            raise ValueError(f"it cannot be {shortened(text)}: {error}") from None
+    return pc.if_else(pc.is_in(texts, pa.array(nulls, texts.type)), None, texts) if nulls else texts
 
 
 def has_type(kind: Any, *names: str) -> bool:

@@ -33,8 +33,8 @@ from volstream.tables.delta.places import filesystem_of
 #: Number of the arrival, position in the arrival, and one of the operations below.
 ARRIVAL, POSITION, OPERATION = OWN = ("__arrival", "__position", "__operation")
 
-#: Keys of the metadata in a schema from :func:`columns_of`.
-CHARACTERS, KEY = "characters", "primary_key"
+#: Keys of the metadata in a schema from :func:`tail_columns`.
+CHARACTERS, PARTITION, KEY = "characters", "partition", "primary_key"
 
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
 
@@ -65,8 +65,8 @@ def tail_exists(target: str) -> bool:
 def tail_columns(target: str) -> pa.Schema:
     """Returns the columns of the table at ``target``, with their nullability.
 
-    A CHAR or VARCHAR field's metadata has its type (:data:`CHARACTERS`, like ``varchar(10)``); the schema's metadata has the
-    primary key's columns as a JSON list (:data:`KEY`).
+    A CHAR or VARCHAR field's metadata has its type (:data:`CHARACTERS`, like ``varchar(10)``), a partition column's has
+    :data:`PARTITION`; the schema's metadata has the primary key's columns as a JSON list (:data:`KEY`).
 
     Raises:
         InvalidStateError: a column has a name reserved for the tail, or a type that only Spark can write.
@@ -100,10 +100,11 @@ def tail_columns(target: str) -> pa.Schema:
         raise InvalidStateError(
             f"Column {inside[0]} has a CHAR or VARCHAR inside, which real-time streams do not support.", "Make it a STRING."
         )
-    fields = [
-        pa.field(field.name, field.type, field.nullable, None if limit is None else {CHARACTERS: limit})
-        for field, limit in zip(schema, limits, strict=True)
-    ]
+    fields = []
+    for field, limit in zip(schema, limits, strict=True):
+        characters = {} if limit is None else {CHARACTERS: limit}
+        partition = {PARTITION: "true"} if field.name in opened.schema.partitions else {}
+        fields.append(pa.field(field.name, field.type, field.nullable, {**characters, **partition} or None))
     return pa.schema(fields, {KEY: key})
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from volstream.base import faults
 from volstream.base.model.names import quote
-from volstream.errors import DependencyError, FencedError, InvalidStateError, NotFoundError, TailFullError
+from volstream.errors import DependencyError, FencedError, InvalidStateError, InvalidValueError, NotFoundError, TailFullError
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
@@ -21,6 +21,7 @@ from volstream.tables.delta.native import DataFile, NativeTable, View
 from volstream.tables.delta.opened import OpenTable, schema_at
 from volstream.tables.delta.ownership import Marker
 from volstream.tables.delta.places import crowded, mapped
+from volstream.tables.delta.schema import partition_texts
 from volstream.tables.tails.tail import (
     ARRIVAL,
     BEFORE,
@@ -31,6 +32,7 @@ from volstream.tables.tails.tail import (
     NEWEST,
     OPERATION,
     OWN,
+    PARTITION,
     POSITION,
     SEALED,
     THROUGH,
@@ -128,6 +130,7 @@ class TailWriter:
             TailFullError: rows must be committed to the table first; nothing was written.
             FencedError: another process has written to one of the streams (``Flush.after``); nothing was written.
             InvalidStateError: the tail is sealed, or the rows do not fit the table; nothing was written.
+            InvalidValueError: the table cannot store a value; nothing was written.
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
@@ -296,15 +299,30 @@ class TailWriter:
         return pa.concat_tables(parts)
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
-        """Converts rows to the table's columns, which may have changed since the stream began. Raises InvalidStateError."""
+        """Converts rows to the table's columns, which may have changed since the stream began.
+
+        Raises:
+            InvalidStateError: they do not fit.
+            InvalidValueError: the table could never store a partition value: its sender did not check it.
+        """
         remedy = "Its columns changed: open a new stream."
         unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
         if unknown:
             raise InvalidStateError(f"The table at {self.target} has no column {unknown[0]}.", remedy)
         try:
-            return tail.view.fitted(rows, [name for name in tail.view.spec.schema.names if name not in (ARRIVAL, POSITION)])
+            rows = tail.view.fitted(rows, [name for name in tail.view.spec.schema.names if name not in (ARRIVAL, POSITION)])
         except pa.ArrowException as error:
             raise InvalidStateError(f"The rows do not fit the table at {self.target}: {error}.", remedy) from None
+        for at, name in enumerate(rows.column_names):
+            column = self.columns.field(name) if name in self.columns.names else None
+            if column is None or PARTITION.encode() not in (column.metadata or {}) or not pa.types.is_string(column.type):
+                continue
+            try:
+                texts = partition_texts(name, rows[name], nullable=column.nullable)
+            except ValueError as error:
+                raise InvalidValueError(f"Column {name}: {error}.") from None
+            rows = rows.set_column(at, rows.field(at), texts)
+        return rows
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pyarrow import fs
 from tests.interrupts import interrupted
 from tests.s3 import bucket
 from tests.servers import S3, each
+from volstream.errors import InvalidValueError
 from volstream.tables.delta import direct, log
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.ownership import Marker
@@ -244,6 +245,22 @@ def test_rows_that_do_not_fit_a_table_that_was_replaced_meanwhile_are_left_to_sp
     rows = pa.Table.from_pylist([{"path": "a"}], schema=schema)
     assert not direct.commit(location, marker(1), RowChanges([rows], schema, "path", None))
     assert open_table(location).version() == 0
+
+
+def test_a_text_that_is_null_in_the_log_is_not_committed_to_a_not_null_partition_column(tmp_path: Path) -> None:
+    place = str(tmp_path / "p")
+    schema = pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("n", pa.int64())])
+    DeltaTable.create(place, Schema.from_arrow(schema), partition_by=["k"])
+
+    def asked(text: str) -> RowChanges:
+        return RowChanges([pa.table({"k": ["a", text], "n": [1, 2]}, schema=schema)], schema, "", None)
+
+    assert not direct.commit(place, marker(1), asked(""))  # Spark reports it
+    with pytest.raises(InvalidValueError, match="Column k cannot be '__HIVE_DEFAULT_PARTITION__'"):
+        direct.commit(place, marker(1), asked("__HIVE_DEFAULT_PARTITION__"))
+    assert files(place) == set()
+    assert direct.commit(place, marker(1), asked("b"))
+    assert DeltaTable(place).version() == 1
 
 
 @pytest.mark.parametrize("text", ["a\u2028b", "a\x85b"], ids=["line separator", "next line"])
