@@ -191,7 +191,7 @@ class Settings(BaseSettings):
     jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     """The engine's JVM flags. The default halves start-up time and suits small tables; set it to empty for heavy SQL."""
     spark_conf: dict[str, str] = Field(default={}, repr=False)
-    """Additional Spark settings of the engine; they override volstream's own."""
+    """Additional Spark settings of the engine; they override volstream's own, except how Spark reads names and texts of SQL."""
     fetch_jars: bool = True
     """Whether commands fetch jars that the engine lacks; false: only ``volstream setup`` does."""
     engine_idle_seconds: Seconds = 600.0

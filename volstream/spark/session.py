@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from volstream.base.model.units import local_zone
 from volstream.errors import EngineLostError
 from volstream.spark.errors import engine_lost, means_engine_lost
 from volstream.spark.jvm.address import Address, EngineAddress
-from volstream.spark.jvm.command import compile_in
+from volstream.spark.jvm.command import LEXING, compile_in
 from volstream.spark.jvm.log_file import noted_cause
 from volstream.spark.loading import load
 
@@ -42,10 +42,8 @@ _log = get("engine")
 _MOST_USES = 100
 _MOST_USES_ON_OTHERS = 1000
 
-#: Settings of sessions on servers that others started; the home's engine has them from the start. With substitution of
-#: variables, Spark would replace a file name such as ``${x}``.
+#: Settings of sessions on servers that others started; the home's engine has them from the start.
 _ON_OTHER_SERVERS = {
-    "spark.sql.variable.substitute": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.datetime.java8API.enabled": "true",
     "spark.sql.readSideCharPadding": "false",
@@ -73,6 +71,21 @@ def whole_plans(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.set(_LONGEST_PLAN, before)
+
+
+def misreading(session: SparkSession) -> Sequence[str]:
+    """Returns the settings of :data:`LEXING` that a session has changed. Takes half a millisecond."""
+    from pyspark.sql.connect.proto import ConfigRequest, KeyValue
+
+    asked = ConfigRequest.GetWithDefault(pairs=[KeyValue(key=key, value="false") for key in LEXING])
+    found = session.client.config(ConfigRequest.Operation(get_with_default=asked))
+    return [key for key, value in found.pairs if str(value).lower() != "false"]
+
+
+def pin(session: SparkSession) -> None:
+    """Sets the settings of :data:`LEXING` that a session has changed."""
+    for key in misreading(session):  # to set one that is deprecated prints a warning
+        session.conf.set(key, "false")
 
 
 class SparkGateway:
@@ -133,7 +146,7 @@ class SparkGateway:
 
     @contextmanager
     def copied(self, session: Any) -> Iterator[SparkSession]:
-        """Yields a new session with the current settings, views and functions of another one.
+        """Yields a new session with the current settings, except :data:`LEXING`, views and functions of another one.
 
         Raises:
             EngineLostError: as :meth:`fresh`.
@@ -144,6 +157,7 @@ class SparkGateway:
             address = self._found()
             connection = self._keep(connections.copied(session, address), address)
         with self._until_released(connection) as copied:
+            pin(copied)
             yield copied
 
     @contextmanager
@@ -322,13 +336,14 @@ class SparkGateway:
             numbers: Any = session.range(1 << 20)
             found = _SLOTS.search(numbers._explain_string())
             slots = {_SHUFFLE_PARTITIONS: found.group(1)} if found else {}
-            values = {**_ON_OTHER_SERVERS, **slots, **conf}
+            values = {**_ON_OTHER_SERVERS, **slots, **{key: value for key, value in conf.items() if key not in LEXING}}
             self._on_server = {key: value for key, value in values.items() if session.conf.isModifiable(key)}
             for key in sorted(conf.keys() - self._on_server.keys()):
                 if session.conf.get(key, None) != conf[key]:
                     _log.warning("setting_ignored", setting=f"spark_conf.{key}", cause="it can only be set on the Spark server")
         for key, value in self._on_server.items():
             session.conf.set(key, value)
+        pin(session)
 
     def _keep(self, connection: SparkConnection, address: Address) -> SparkConnection:
         """Watches a connection from now on, unless the engine was lost."""

@@ -23,6 +23,7 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
 
     def __init__(self) -> None:
         self.settings: dict[str, dict[str, str]] = {}
+        self.defaults = {"spark.sql.variable.substitute": "true", "spark.sql.parser.quotedRegexColumnNames": "true"}
         self.artifacts: dict[str, dict[str, bytes]] = {}
         self._server = grpc.server(ThreadPoolExecutor(4))
         base_pb2_grpc.add_SparkConnectServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
@@ -36,8 +37,9 @@ class Server(base_pb2_grpc.SparkConnectServiceServicer):
             return base_pb2.ConfigResponse(session_id=request.session_id, pairs=answers)
         pairs = {pair.key: pair.value for pair in request.operation.set.pairs}
         self.settings.setdefault(request.session_id, {}).update(pairs)
-        asked = request.operation.get_with_default.pairs
-        return base_pb2.ConfigResponse(session_id=request.session_id, pairs=asked)
+        asked = [(pair.key, self.defaults.get(pair.key, pair.value)) for pair in request.operation.get_with_default.pairs]
+        answers = [base_pb2.KeyValue(key=key, value=value) for key, value in asked]
+        return base_pb2.ConfigResponse(session_id=request.session_id, pairs=answers)
 
     def AnalyzePlan(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
         plan = base_pb2.AnalyzePlanResponse.Explain(explain_string="*(1) Range (0, 1048576, step=1, splits=7)")
@@ -78,7 +80,8 @@ def server() -> Iterator[Server]:
 def test_sessions_on_a_remote_server_have_the_settings_of_our_engine_and_of_the_home(
     server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    conf = {"spark.sql.ansi.enabled": "false", "spark.executor.memory": "3g"}
+    misread = {"spark.sql.variable.substitute": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+    conf = {"spark.sql.ansi.enabled": "false", "spark.executor.memory": "3g", **misread}
     gateway = SparkGateway(lambda: RemoteAddress(server.url, conf), stall_seconds=60)
     with gateway.fresh() as fresh, gateway.pooled() as pooled:
         opened = {one.session_id for one in (fresh, pooled, gateway.session())}
@@ -86,6 +89,7 @@ def test_sessions_on_a_remote_server_have_the_settings_of_our_engine_and_of_the_
     assert len(opened) == 3
     wanted = {
         "spark.sql.variable.substitute": "false",
+        "spark.sql.parser.quotedRegexColumnNames": "false",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.datetime.java8API.enabled": "true",
         "spark.sql.readSideCharPadding": "false",

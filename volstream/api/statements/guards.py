@@ -17,6 +17,8 @@ from volstream.changes.streams.sources import NEEDED, behind, tracked
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import Views, relation
+from volstream.spark.jvm.command import LEXING
+from volstream.spark.session import misreading
 from volstream.sql.scanning import parts_at
 from volstream.sql.text import quote_column, type_of
 from volstream.tables.delta import places
@@ -31,6 +33,22 @@ if TYPE_CHECKING:
 
     from volstream.home import Home
     from volstream.sql.statement import SparkStatement
+
+
+def check_settings(home: Home, statement: SparkStatement) -> None:
+    """Refuses to change a setting by which Spark would read a statement's names and texts in another way than volstream.
+
+    Raises:
+        SqlError: the statement would do so, or the session has done so by ``spark.conf``.
+    """
+    if statement.begins("RESET"):
+        return
+    if statement.begins("SET"):
+        key, _, value = "".join(token.text for token in statement.tokens[1:]).partition("=")
+        if key in LEXING and value.lower() not in ("", "false"):
+            raise SqlError(f"{key} must stay false: volstream would misread statements.", LEXING[key])
+    for key in misreading(home.spark):
+        raise SqlError(f"{key} must stay false: volstream would misread statements.", f"Run RESET {key}. {LEXING[key]}")
 
 
 def check_visible(home: Home, statement: SparkStatement, streams: Sequence[Stream]) -> None:

@@ -18,6 +18,7 @@ from volstream.api.statements.guards import (
     check_columns_stay,
     check_durable,
     check_no_view,
+    check_settings,
     check_tracking_stays,
     check_untracked,
     check_vacuum,
@@ -37,7 +38,7 @@ from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateEr
 from volstream.ingest.sources.tables import end_source
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import guarded, without_views
-from volstream.spark.session import OF_DELTA, TIME_ZONE, whole_plans
+from volstream.spark.session import OF_DELTA, TIME_ZONE, pin, whole_plans
 from volstream.sql import adapt, grammar
 from volstream.sql.statement import SparkStatement
 from volstream.sql.text import literal, pairs, table_at
@@ -140,6 +141,7 @@ class SparkStatements:
         if not streams:
             check_durable(self._home, statement)
         check_visible(self._home, statement, streams)
+        check_settings(self._home, statement)
         created = None
         if statement.creates_table:
             created = self._created(statement)
@@ -191,6 +193,7 @@ class SparkStatements:
             frame = without_views(frame)
         if statement.begins("RESET"):
             reset = "".join(token.text for token in statement.tokens[1:])
+            pin(binding.spark)
             for key, value in {TIME_ZONE: local_zone(), **OF_DELTA}.items():
                 if reset in ("", key):
                     binding.spark.conf.set(key, value)
@@ -203,6 +206,7 @@ class SparkStatements:
         Raises:
             SqlError: the statement is invalid, reads something else, or does more than read.
         """
+        check_settings(self._home, statement)
         binding = Binding(self._home, self._home.spark, self._home.open_consumption, with_arrived=True, in_views=True)
         text = binding.bind(statement).text
         frame = binding.spark.sql(guarded(text, binding.tables, binding.views.names))

@@ -125,8 +125,19 @@ POOLS = """\
 """
 
 
+#: Settings that are false in all sessions: with them Spark would read other names and texts in a statement than volstream, whose
+#: guards the statement would pass; and what to write instead of relying on them.
+LEXING = {
+    "spark.sql.variable.substitute": "Use parameters.",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "Write names in backticks.",
+    "spark.sql.parser.escapedStringLiterals": r"Write texts with backslashes as r'\d'.",
+    "spark.sql.parser.quotedRegexColumnNames": "List the columns.",
+}
+
+
 def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
-    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them, but cannot leave out volstream's extension."""
+    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them, but not :data:`LEXING`, and cannot leave out
+    volstream's extension."""
     values = {
         "spark.app.name": "volstream",
         "spark.master": f"local[{cores + settings.residents}]",
@@ -190,7 +201,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         # No commit replaces that of another engine.
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
         **install.store_properties(settings),
-    } | settings.spark_conf
+    } | {key: value for key, value in settings.spark_conf.items() if key not in LEXING}
     if _IN_ONE_JVM.fullmatch(values["spark.master"]):  # elsewhere spark.task.reaper.enabled does the same
         values["spark.extraListeners"] = f"{values.get('spark.extraListeners', '')},{LISTENER_CLASS}".lstrip(",")
     values["spark.sql.extensions"] = f"{values['spark.sql.extensions']},{EXTENSION_CLASS}".lstrip(",")

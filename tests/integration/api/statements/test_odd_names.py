@@ -7,9 +7,12 @@ from pyspark.errors import PySparkException
 
 from tests.corpus import HOSTILE
 from tests.integration.conftest import COUNT, Home, Place
+from volstream.api.objects.sql import run_statement
 from volstream.base.definitions import OnMove
+from volstream.errors import SqlError
 from volstream.ops.inspection.file_history import tell
 from volstream.spark.frames import guarded
+from volstream.spark.jvm.command import LEXING
 from volstream.spark.session import SparkGateway
 from volstream.sql.text import literal
 
@@ -87,6 +90,28 @@ def test_variables_are_not_substituted_in_statements(home: Home) -> None:
     home.sql("CREATE TABLE t$ (v STRING)")
     home.sql("INSERT INTO t$ VALUES ('${env:HOME}'), ('${spark.app.name}')")
     assert home.rows("SELECT * FROM t$") == [("${env:HOME}",), ("${spark.app.name}",)]
+
+
+@pytest.mark.filterwarnings("ignore:The SQL config")
+def test_no_setting_makes_spark_read_other_names_than_volstream(home: Home, gateway: SparkGateway) -> None:
+    home.sql("CREATE TABLE t$ (v STRING)")
+    for key in LEXING:
+        for statement in (f"SET {key}=true", f"SET `{key}` = `TRUE`"):
+            with pytest.raises(SqlError, match=f"{key} must stay false: volstream would misread"):
+                home.sql(statement)
+        home.sql(f"SET {key}=false")
+        home.sql(f"SET {key}")
+        home.session.spark.conf.set(key, "true")
+        with gateway.copied(home.session.spark) as copied:
+            assert copied.conf.get(key) == "false"
+        for read_only in (False, True):
+            with pytest.raises(SqlError, match=f"Run RESET {key}"):
+                run_statement(home.session.objects, home.own("SELECT * FROM t$"), read_only=read_only)
+        home.sql(f"RESET {key}")
+        assert home.rows("SELECT * FROM t$") == []
+    home.session.spark.conf.set("spark.sql.variable.substitute", "true")
+    home.sql("RESET")
+    assert home.rows("SELECT * FROM t$") == []
 
 
 def test_spark_reads_every_literal_as_its_text_also_if_it_substitutes_variables(gateway: SparkGateway) -> None:

@@ -68,6 +68,12 @@ def test_the_users_spark_settings_win(settings: Settings) -> None:
     assert (values["spark.master"], values["spark.default.parallelism"]) == ("local[6]", "2"), "and slots for tasks that wait"
 
 
+def test_no_spark_setting_changes_how_statements_are_read(settings: Settings) -> None:
+    settings = settings.model_copy(update={"spark_conf": dict.fromkeys(command.LEXING, "true")})
+    values = command.properties(settings, Files.of(settings), cores=2, port=1, token="")
+    assert {values.get(key, "false") for key in command.LEXING} == {"false"}
+
+
 def test_the_heap_and_the_users_jvm_options_are_on_the_command_line(settings: Settings) -> None:
     settings = settings.model_copy(update={"driver_memory": 3 << 30, "jvm_options": "-XX:+UseG1GC '-Da=b c'"})
     line = command.java_command(JAVA, settings, Files.of(settings), [], [])
