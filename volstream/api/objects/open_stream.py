@@ -82,7 +82,7 @@ class StreamBatch:
         """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
 
         Args:
-            on: the key's columns. Of several rows with one key, the newest wins.
+            on: the key's columns, in any case. Of several rows with one key, the newest wins.
             df: rows to merge, derived from :attr:`df`; without ``__change_type`` all are treated as new or changed.
 
         Raises:
@@ -94,7 +94,7 @@ class StreamBatch:
         location, columns = self._target(target)
 
         frame = self.df if df is None else df
-        missing = [key for key in keys if key not in frame.columns or key not in columns]
+        missing = [key for key in keys if not (_common([key], frame.columns) and _common([key], columns))]
         if missing:
             raise InvalidValueError(f"There is no column {missing[0]!r} to merge on.")
         if self._taken is None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import Home
 from volstream.api.dbapi import Connection, _OpenHome
-from volstream.errors import SqlError
+from volstream.errors import InvalidValueError, SqlError
 from volstream.tables.tails.writer import commit_tail
 
 _COLUMNS = "k INT, a INT, x DOUBLE, ts TIMESTAMP, d STRING"
@@ -112,7 +112,9 @@ def test_merge_into_moves_a_row_whose_key_changed(home: Home) -> None:
 
     def merge() -> None:
         with home.session.streams.get(home.own("s$")).consume() as batch:
-            batch.merge_into(home.own("copy$"), "id")
+            with pytest.raises(InvalidValueError, match="no column 'nr' to merge on"):
+                batch.merge_into(home.own("copy$"), "nr")
+            batch.merge_into(home.own("copy$"), "ID")  # names ignore case
 
     merge()
     home.sql("UPDATE t$ SET id = id + 1 WHERE id < 3; UPDATE t$ SET v = 41 WHERE id = 4")
