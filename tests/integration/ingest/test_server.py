@@ -131,6 +131,28 @@ def test_errors_of_tables_cross_the_wire(served: Served) -> None:
         volstream.connect("grpc://127.0.0.1:1", commit_seconds=1)
 
 
+def test_a_text_that_cannot_be_a_partition_value_is_refused_by_clients_and_by_the_server(served: Served) -> None:
+    location = Path(served.session.home.warehouse, "tables", "public")
+    location.mkdir(parents=True)
+    table = tails.create_partitioned(location)
+    with (
+        volstream.connect(served.server.location, token="secret-of-the-server") as connection,
+        connection.get_realtime_stream(table="t") as stream,
+    ):
+        with pytest.raises(InvalidValueError, match="Column day cannot be ''"):
+            stream.apply({"id": 1, "day": ""})
+        stream.apply({"id": 2, "day": "a"})
+    client = Client(served.server.location, "secret-of-the-server")  # one that does not check
+    rows = pa.table({"__operation": ["insert"], "id": [3], "day": ["x" * 300]})
+    writer, reader = client.put(Name("public", "t"), rows.schema)
+    writer.write_with_metadata(rows.to_batches()[0], encoded(stream="s", sequence=1, more=False))
+    with pytest.raises(flight.FlightError) as error:
+        _ = reader.read() or writer.close()  # one of the two raises what the server raised
+    assert re.search("Column day: it cannot be 'x.*would have 304 bytes", str(from_flight(error.value)))
+    client.close()
+    assert everything(table) == [{"id": 2, "day": "a"}]
+
+
 @pytest.mark.parametrize("token", [None, "wrong"])
 def test_only_clients_with_the_token_are_served(served: Served, token: str | None) -> None:
     with served.connect(token) as connection:
