@@ -324,6 +324,10 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
         sync_to_disk(path)
 
 
+#: What deltalake says of a NULL in a NOT NULL partition column.
+_NULL_PARTITION = "unmasked nulls for non-nullable"
+
+
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
     """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskError;
@@ -337,7 +341,12 @@ def mapped(location: str) -> Iterator[None]:
     except (DeltaError, OSError, ValueError) as error:  # Arrow raises the last for a name with NUL
         _check_disk(location, error)
         kind = StorageError if is_remote(location) else DependencyError
-        raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.") from error
+        remedy = ""
+        if _NULL_PARTITION in str(error):
+            kind = DependencyError
+            repair = f"ALTER TABLE delta.`{location}` ALTER COLUMN ... DROP NOT NULL"
+            remedy = f'Spark stored NULL in a partition column that is NOT NULL. Run session.spark.sql("{repair}").'
+        raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.", remedy) from error
 
 
 def _check_disk(location: str, error: Exception) -> None:

@@ -116,3 +116,15 @@ def test_the_tables_of_the_latest_uses_are_kept(location: str, tmp_path: Path, m
 
 def test_a_table_with_expressions_is_refused_by_its_name(location: str) -> None:
     newest(location).check_plain(Name.parse("t"))
+
+
+def test_a_null_in_a_partition_column_that_is_not_null_is_an_error_that_says_how_to_repair_the_table(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    schema = pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("n", pa.int64())])
+    write_deltalake(location, pa.table({"k": ["a"], "n": [1]}, schema=schema), partition_by=["k"])
+    first = Path(location, "_delta_log", f"{0:020}.json")
+    [add] = [json.loads(line)["add"] for line in first.read_text().splitlines() if '"add"' in line]
+    entry = {"add": {**add, "path": "other.parquet", "partitionValues": {"k": None}}}
+    first.with_name(f"{1:020}.json").write_text(json.dumps(entry))
+    with pytest.raises(DependencyError, match=rf"ALTER TABLE delta.`{location}` ALTER COLUMN ... DROP NOT NULL"):
+        OpenTable.newest(location)
