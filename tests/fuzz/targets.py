@@ -30,8 +30,8 @@ from volstream.files.providers.aws import events as s3_events
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.jobs.rules.conditions import check_where
 from volstream.jobs.runs.schedule import check_cron, next_due
-from volstream.sql import adapt, dialects, grammar, incremental
-from volstream.sql.changes import changes_of, time_of
+from volstream.sql import adapt, grammar, incremental
+from volstream.sql.names import changes_of, time_of
 from volstream.sql.statement import SparkStatement
 from volstream.sql.tokens import split
 
@@ -69,11 +69,11 @@ def _statement(text: str) -> None:
 def _for_spark(text: str) -> None:
     for one in map(SparkStatement, split(text)):
         for reference in one.references:
-            changes_of(one, reference)
-            time_of(one, reference)
+            changes_of(one.tokens_after(reference.end))
+            time_of(one.text, one.tokens_after(reference.end))
         assert (one.calls, one.targets, one.writes, one.named) is not None
         adapt.create_table(one, "key", {"change_tracking": lambda value: {"tracked": value}})
-        dialects.found_in(one.text)
+        grammar.found_in(one.text)
         adapt.insert_all_columns(one, ["a", "b`c"])
         adapt.as_insert(one)
         match one.words[:1]:

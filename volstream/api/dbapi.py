@@ -29,7 +29,7 @@ from volstream.ingest.local import LocalTables
 from volstream.ingest.options import FlushMode, RealtimeOperation, RealtimeOptions, RealtimeOptionsBuilder
 from volstream.ingest.remote import Client, RemoteTable
 from volstream.ingest.stream import RealtimeStream
-from volstream.sql.parameters import in_schema, with_parameters
+from volstream.sql.adapt import in_schema, with_parameters
 from volstream.sql.statement import SparkStatement
 
 if TYPE_CHECKING:

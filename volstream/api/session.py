@@ -186,7 +186,7 @@ class Session(Closeable):
             StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed or read.
         """
         from volstream.api.objects.sql import run_statement
-        from volstream.sql.parameters import with_parameters
+        from volstream.sql.adapt import with_parameters
 
         return run_statement(self.objects, statement if args is None else with_parameters(statement, args))
 

@@ -15,7 +15,7 @@ from volstream.base.threads import Closeable
 from volstream.compat.frame import DataFrame, Leaf, Reader, Table, in_snake_case
 from volstream.errors import NotFoundError
 from volstream.spark.errors import as_sql_errors
-from volstream.sql.parameters import in_schema, with_parameters
+from volstream.sql.adapt import in_schema, with_parameters
 from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 

@@ -25,7 +25,7 @@ from volstream.functions.signature import hints_of
 from volstream.functions.types.kinds import BY_CLASS, BY_NAME, TIMESTAMP, name_of, of_arrow, of_scalar
 from volstream.functions.types.values import NoColumnError, type_of_class
 from volstream.functions.types.widen import DifferentTypesError, widen, without_null
-from volstream.sql.text import quote_column, tree_of
+from volstream.sql.tokens import quote_column, tree_of
 
 #: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(
@@ -70,12 +70,12 @@ def from_ddl(text: str) -> pa.Schema:
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
-    from volstream.sql.types import in_sparks_words
+    from volstream.sql.adapt import columns_in_sparks_words
 
     if not is_utf8(text):
         raise InvalidValueError(f"The result columns {printable(text)!r} are not valid UTF-8.")
     try:
-        parsed = tree_of(f"CREATE TABLE t ({in_sparks_words(text)})")
+        parsed = tree_of(f"CREATE TABLE t ({columns_in_sparks_words(text)})")
     except (SqlError, SqlglotError) as error:
         raise InvalidValueError(
             f"The result columns {text!r} cannot be parsed: {reason_of(error)}.", "Write for example: label STRING, score DOUBLE."

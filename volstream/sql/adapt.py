@@ -4,20 +4,280 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 from sqlglot.tokenizer_core import TokenType
 
-from volstream.base.model.names import quote
-from volstream.errors import SqlError
-from volstream.sql import types
-from volstream.sql.scanning import is_alias, parts_at
-from volstream.sql.stable import StableColumns, cannot_fail
+from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
+from volstream.base.model.text import like, plain
+from volstream.errors import InvalidValueError, SqlError
+from volstream.sql import grammar
+from volstream.sql.incremental import StableColumns, cannot_fail
+from volstream.sql.names import is_alias, parts_at
 from volstream.sql.statement import SparkStatement
-from volstream.sql.text import literal, pairs, slices, tree_of
-from volstream.sql.tokens import Edit, Token
+from volstream.sql.tokens import Edit, Token, literal, only, pairs, slices, tokenize, tree_of
+
+# Types in column definitions and casts, in Spark's spelling: replaces those of other platforms. Pure.
+
+#: Types that Spark lacks, and Spark's types for the same values.
+_SPARKS = {"INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "JSON": "STRING", "TEXT": "STRING"}
+
+#: The type of result columns with files that a function makes.
+FILE = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING, content_type: STRING>"
+
+#: Types that a person may have meant.
+_KNOWN = (
+    *_SPARKS,
+    *("ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTE", "CHAR", "DATE", "DEC", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER"),
+    *("LONG", "MAP", "NUMERIC", "REAL", "SHORT", "SMALLINT", "STRING", "STRUCT", "TIMESTAMP", "TIMESTAMP_LTZ"),
+    *("TIMESTAMP_NTZ", "TINYINT", "VARCHAR", "VARIANT", "VOID"),
+)
+
+_CAST = re.compile(r"cast\s*\(|::", re.IGNORECASE)
+
+#: Words after the columns of a table.
+_END = {"AS", "SELECT", "USING", "PARTITIONED BY", "CLUSTER BY", "TBLPROPERTIES", "LOCATION", "COMMENT", "OPTIONS"}
+
+
+def columns_in_sparks_words(columns: str) -> str:
+    """Converts the types in a result's columns (``name TYPE, name TYPE``) to Spark's. Raises InvalidValueError."""
+    for start, end, new in reversed(type_edits(tokenize(columns), depth=0)):
+        columns = columns[:start] + new + columns[end:]
+    return columns
+
+
+def type_edits(tokens: Sequence[Token], *, depth: int = 1) -> list[Edit]:
+    """Returns the replacements for a CREATE TABLE or ALTER TABLE: positions, and Spark's type.
+
+    Args:
+        depth: number of parentheses around a column.
+
+    Raises:
+        InvalidValueError: a table cannot have the type; or the type is unknown, but similar to a known one.
+    """
+    replacements = []
+    for at in _positions(tokens, depth):
+        token, word = tokens[at], tokens[at].word
+        if word == "INTERVAL":
+            raise InvalidValueError(
+                "A column cannot be an INTERVAL: Delta does not store them.",
+                "Use BIGINT for a number of seconds or months, and make_dt_interval() or make_ym_interval() in queries.",
+            )
+        if word == "FILE" and depth == 0:
+            replacements.append((token.start, token.end + 1, FILE))
+        elif (sparks := _sparks(tokens, at)) is not None:
+            replacements.append((token.start, token.end + 1, sparks))
+        elif token.token_type is TokenType.VAR and tokens[at - 2].word != "COLUMN" and (near := like(word, _KNOWN)):
+            raise InvalidValueError(f"There is no type {token.text}.", near.rstrip())
+    return replacements
+
+
+def in_casts(statement: SparkStatement) -> list[Edit]:
+    """Returns the replacements of types in a statement's CAST, TRY_CAST and ``::`` by Spark's."""
+    if not _CAST.search(statement.text):
+        return []
+    tokens, around, edits = statement.tokens, [""], list[Edit]()
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].word if at else ""
+        cast = (before == "AS" and around[-1] in ("CAST", "TRY_CAST")) or before == "::"
+        if cast and (sparks := _sparks(tokens, at)) is not None:
+            edits.append((token.start, token.end + 1, sparks))
+        if token.word == "(":
+            around.append(before)
+        elif token.word == ")" and len(around) > 1:
+            around.pop()
+    return edits
+
+
+def _sparks(tokens: Sequence[Token], at: int) -> str | None:
+    """Returns Spark's type for that of another platform; CHAR and VARCHAR without a length are texts. None: it stays."""
+    word, following = tokens[at].word, tokens[at + 1].text if at + 1 < len(tokens) else ""
+    return "STRING" if word in ("CHAR", "VARCHAR") and following != "(" else _SPARKS.get(word)
+
+
+def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:
+    """Yields the positions of types: after the name of a column or field, and inside ``<>``."""
+    inside = ["("] * (1 - depth)  # the open parentheses, and the types around ``<>``
+    for at, token in enumerate(tokens):
+        word = token.word
+        before = tokens[at - 1].word if at else "("
+        earlier = tokens[at - 2].word if at > 1 else "("
+        if not inside and word in _END:
+            return
+        if inside == ["("] or (not inside and earlier == "COLUMN"):
+            if earlier in ("(", ",", "COLUMN") and before not in ("(", ","):
+                yield at
+        elif inside and inside[-1] == "STRUCT":
+            if before == ":" or (earlier in ("<", ",") and before not in ("<", ",") and word != ":"):
+                yield at
+        elif (inside and inside[-1] != "(" and before in ("<", ",")) or before == "TYPE":
+            yield at
+        if word == "<":
+            inside.append(before)
+        elif word == "(":
+            inside.append(word)
+        elif word in (")", ">") and inside:
+            inside.pop()
+
+
+# Replaces placeholders with values. Pure.
+
+
+def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> str:
+    """Returns the statement with the literals of values in place of its placeholders outside of strings and comments: ``?`` or
+    ``%s`` for a sequence, ``:name`` or ``%(name)s`` for a mapping. A list in ``IN (?)`` or ``IN ?`` is its elements.
+
+    Raises:
+        SqlError: the numbers of placeholders and values differ, or a value has no placeholder; the statement cannot be split
+            into tokens.
+        InvalidValueError: a value has no literal; the values are a text.
+    """
+    if isinstance(values, str | bytes):
+        raise InvalidValueError("Parameters are a list or a dict.", "Put the value into a list: [value].")
+    if isinstance(values, Mapping):
+        named = _named(statement)
+        marks = [(first, last, values[name]) for first, last, name in named if name in values]
+        known = {name for _, _, name in named}
+        if lacking := [name for name in values if name not in known]:
+            raise SqlError(f"The statement has no parameter :{lacking[0]}.")
+    else:
+        places = _places(statement)
+        if len(places) != len(values):
+            raise SqlError(f"The statement has {len(places)} parameters, but {len(values)} values were given.")
+        marks = [(first, last, value) for (first, last), value in zip(places, values, strict=True)]
+    text = statement
+    for first, last, value in reversed(marks):
+        text = text[:first] + _written(statement, first, last, value) + text[last + 1 :]
+    return text
+
+
+def _written(statement: str, first: int, last: int, value: Any) -> str:
+    """Returns the literal of the value of a placeholder; of a list alone behind IN, those of its elements."""
+    if not isinstance(value, list | tuple):
+        return literal_of(value)
+    tokens = tokenize(statement)
+    before = [token.word for token in tokens if token.end < first][-2:]
+    after = next((token.text for token in tokens if token.start > last), None)
+    elements = ", ".join(map(literal_of, value)) or "SELECT NULL WHERE FALSE"
+    if before[-1:] == ["IN"]:
+        return f"({elements})"
+    return elements if before == ["IN", "("] and after == ")" else literal_of(value)
+
+
+def _places(statement: str) -> list[tuple[int, int]]:
+    """Returns where the placeholders of a sequence begin and end: question marks, or else ``%s``."""
+    tokens = tokenize(statement)
+    marks = [(token.start, token.end) for token in tokens if token.token_type is TokenType.PLACEHOLDER]
+    pairs = pairwise(tokens)
+    return marks or [(one.start, two.end) for one, two in pairs if one.word == "%" and two.text == "s" and _adjacent(one, two)]
+
+
+def _named(statement: str) -> list[tuple[int, int, str]]:
+    """Returns where the placeholders of a mapping begin and end, with their names. A colon behind a word is a path into JSON."""
+    tokens = tokenize(statement)
+    found = []
+    for at, token in enumerate(tokens):
+        following = tokens[at + 1 : at + 5]
+        if token.word == ":" and following and _adjacent(token, following[0]):
+            before = statement[max(0, token.start - 1) : token.start]
+            if not (before.isalnum() or before in tuple('_`")]')):
+                found.append((token.start, following[0].end, following[0].text))
+        elif token.word == "%" and [one.text for one in following[:1] + following[2:]] == ["(", ")", "s"]:
+            found.append((token.start, following[3].end, following[1].text))
+    return found
+
+
+def _adjacent(one: Token, two: Token) -> bool:
+    return bool(one.end + 1 == two.start)
+
+
+def literal_of(value: Any) -> str:
+    """Returns the SQL literal of a Python value. Raises InvalidValueError if it has none."""
+    value = plain(value)
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return _integer(value)
+        case float():
+            return f"DOUBLE({literal(float.__repr__(value))})"
+        case Decimal():
+            return _decimal(value)
+        case str():
+            return literal(value)
+        case UUID():
+            return literal(str(value))
+        case bytes() | bytearray() | memoryview():
+            return f"X'{bytes(value).hex()}'"
+        case datetime() if value != value:
+            raise InvalidValueError("NaT cannot be a parameter of a statement.", "For NULL, give None.")
+        case datetime() if getattr(value, "nanosecond", 0):
+            raise InvalidValueError(f"The nanoseconds of {value} would be lost.", "Round it to microseconds.")
+        case datetime():
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+            return f"{kind} {literal(value.isoformat(sep=' '))}"
+        case date():
+            return f"DATE {literal(value.isoformat())}"
+        case list() | tuple():
+            return f"array({', '.join(map(literal_of, value))})"
+        case Mapping():
+            return f"map({', '.join(literal_of(item) for pair in value.items() for item in pair)})"
+    raise InvalidValueError(f"A {type(value).__name__} cannot be a parameter of a statement.")
+
+
+def _integer(value: int) -> str:
+    if -(1 << 31) < value < 1 << 31:
+        return f"({value})" if value < 0 else str(value)
+    if -(1 << 63) <= value < 1 << 63:
+        return f"({value}L)" if value < 0 else f"{value}L"
+    return _decimal(Decimal(value))
+
+
+def _decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise InvalidValueError(f"{value} cannot be a parameter of a statement.", "Give a float.")
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "it is finite"
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale)
+    if precision > 38:
+        raise InvalidValueError(f"{value} has more than 38 digits.")
+    return f"CAST({literal(f'{value:f}')} AS DECIMAL({max(1, precision)}, {scale}))"
+
+
+def in_schema(text: str, schema: str) -> str:
+    """Returns a statement with ``schema`` added to each unqualified object name. Raises SqlError if it cannot be parsed."""
+    if schema == DEFAULT_SCHEMA:
+        return text
+    statement = SparkStatement(only(text))
+    words, tokens, edits = statement.words, statement.tokens, list[Edit]()
+    if grammar.owned(words):
+        return grammar.in_schema(statement.text, schema, lambda query: in_schema(query, schema))
+    if statement.begins("SHOW", "TABLES") and words[2:3] not in (["IN"], ["FROM"]):
+        edits.append((tokens[1].end + 1, tokens[1].end + 1, f" IN {quote(schema)}"))
+    elif statement.begins("DROP", "FUNCTION") and "." not in words:
+        edits.append((tokens[-1].start, tokens[-1].start, f"{quote(schema)}."))
+    else:
+        statement = statement.replaced(
+            (call.start, call.end, f"{call.function}(VOLUME {Name(schema, call.volume.name)},")
+            for call in statement.volume_calls
+            if not call.qualified
+        )
+        for reference in statement.references:
+            name = Name(schema, reference.name.name)
+            written = f"DIRECTORY(VOLUME {name})" if reference.directory else str(name)
+            if reference.files is not None:
+                written = f"VOLUME {name}{statement.text[reference.files.start : reference.end]}"
+            edits += [] if reference.qualified else [(reference.start, reference.end, written)]
+    return statement.replaced(edits).text
+
 
 #: Delta refuses columns with a DEFAULT without this table feature.
 _DEFAULTS = "delta.feature.allowColumnDefaults"
@@ -44,7 +304,7 @@ def create_table(
         InvalidValueError: the value of such a property, or the type of a column, is invalid.
     """
     tokens = statement.tokens
-    edits = types.edits(tokens)
+    edits = type_edits(tokens)
     key: list[str] = []
     for position, token in enumerate(tokens):
         if token.token_type is TokenType.PRIMARY_KEY:
@@ -67,7 +327,7 @@ def create_table(
 def in_sparks_words(statement: SparkStatement) -> SparkStatement:
     """Rewrites what other platforms write in a statement of any kind: types of casts, and ``%`` in ``SHOW ... LIKE``."""
     if not _SHOW_LIKE.match(statement.text):
-        return statement.replaced(types.in_casts(statement))
+        return statement.replaced(in_casts(statement))
     pattern = statement.tokens[-1]
     if pattern.token_type is not TokenType.STRING:
         return statement

@@ -7,7 +7,7 @@ from datetime import date, datetime, time
 import pytest
 
 from volstream.api import dbapi
-from volstream.sql.parameters import literal_of
+from volstream.sql.adapt import literal_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from volstream.errors import SqlError
 from volstream.sql import grammar
-from volstream.sql.dialects import FOREIGN, ForeignConstruct, check, found_in
+from volstream.sql.grammar import FOREIGN, ForeignConstruct, check, found_in
 from volstream.sql.statement import SparkStatement
 
 

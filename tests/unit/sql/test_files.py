@@ -6,9 +6,9 @@ import pytest
 
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
-from volstream.sql import dialects, readonly
-from volstream.sql.files import FilesClause
-from volstream.sql.parameters import in_schema
+from volstream.sql import grammar, statement
+from volstream.sql.adapt import in_schema
+from volstream.sql.names import FilesClause
 from volstream.sql.statement import SparkStatement
 
 #: Names that a volume may have behind FROM VOLUME.
@@ -76,12 +76,12 @@ def test_the_schema_of_a_session_is_that_of_the_volume_too() -> None:
 
 def test_pages_for_queries_do_not_read_files() -> None:
     with pytest.raises(SqlError, match=r"Files of the volume a\.v cannot be read here"):
-        readonly.one_query(f"SELECT * FROM {WHOLE}")
+        statement.one_query(f"SELECT * FROM {WHOLE}")
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("before", ["SELECT * FROM", "SELECT * FROM t JOIN", "SELECT * FROM t,"])
 def test_a_volume_may_have_any_name(before: str, name: str) -> None:
-    dialects.check(f"{before} VOLUME {name} USING csv FILES ('a.csv')")
+    grammar.check(f"{before} VOLUME {name} USING csv FILES ('a.csv')")
     with pytest.raises(SqlError, match="Name the format or the files"):
-        dialects.check(f"{before} VOLUME {name} WHERE a > 1")
+        grammar.check(f"{before} VOLUME {name} WHERE a > 1")

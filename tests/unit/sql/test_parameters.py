@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from volstream.errors import InvalidValueError, SqlError
-from volstream.sql.parameters import in_schema, literal_of, with_parameters
+from volstream.sql.adapt import in_schema, literal_of, with_parameters
 
 
 @pytest.mark.parametrize(

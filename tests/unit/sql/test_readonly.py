@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from volstream.errors import SqlError
-from volstream.sql.readonly import one_query
+from volstream.sql.statement import one_query
 
 
 @pytest.mark.parametrize(

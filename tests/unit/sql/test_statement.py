@@ -6,10 +6,16 @@ import pytest
 
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError, SqlError
-from volstream.sql.changes import Bound, changes_of, time_of
+from volstream.sql.names import Bound, changes_of, time_of
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import split
+from volstream.sql.tokens import Token, split
 from volstream.tables.delta.places import named_by
+
+
+def after(statement: str) -> list[Token]:
+    """The tokens after the first relation of a statement."""
+    parsed = SparkStatement(statement)
+    return parsed.tokens_after(parsed.references[0].end)
 
 
 def found(statement: str) -> list[str]:
@@ -164,7 +170,7 @@ def test_statements_that_change_something_name_it(statement: str) -> None:
 def test_options_of_changes_are_checked(options: str, message: str) -> None:
     statement = f"SELECT * FROM t CHANGES FROM VERSION 0 WITH ({options})"
     with pytest.raises(SqlError, match=message):
-        changes_of(SparkStatement(statement), SparkStatement("SELECT * FROM t").references[0])
+        changes_of(SparkStatement(statement).tokens_after(SparkStatement("SELECT * FROM t").references[0].end))
 
 
 def test_the_schema_of_a_listing_is_a_name() -> None:
@@ -218,14 +224,14 @@ def test_the_versions_of_requested_changes_are_found(
     clause: str, bounds: tuple[Bound, Bound | None], options: dict[str, str], rest: str
 ) -> None:
     statement = f"SELECT * FROM t {clause}"
-    changes = changes_of(SparkStatement(statement), SparkStatement(statement).references[0])
+    changes = changes_of(after(statement))
     assert changes is not None
     assert ((changes.first, changes.last), dict(changes.options), statement[changes.end :]) == (bounds, options, rest)
 
 
 def test_other_relations_request_no_changes() -> None:
     for statement in ("SELECT * FROM t", "SELECT * FROM t changes", "SELECT a changes FROM timestamp"):
-        assert changes_of(SparkStatement(statement), SparkStatement(statement).references[0]) is None
+        assert changes_of(after(statement)) is None
 
 
 @pytest.mark.parametrize(
@@ -243,7 +249,7 @@ def test_other_relations_request_no_changes() -> None:
 )
 def test_incomplete_requests_for_changes_are_rejected(statement: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
-        changes_of(SparkStatement(statement), SparkStatement(statement).references[0])
+        changes_of(after(statement))
 
 
 @pytest.mark.parametrize(
@@ -359,7 +365,7 @@ def test_a_delete_without_from_names_its_table() -> None:
 )
 def test_a_time_of_a_relation_is_a_literal(clause: str, time: str | None) -> None:
     statement = f"SELECT * FROM t {clause}"
-    found = time_of(SparkStatement(statement), SparkStatement(statement).references[0])
+    found = time_of(statement, after(statement))
     assert (found and found.time) == time
     assert found is None or statement[found.start : found.end].endswith(found.time)
 

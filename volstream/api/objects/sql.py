@@ -32,12 +32,10 @@ from volstream.ops.inspection import details
 from volstream.ops.inspection.tables import missing
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sql import dialects, grammar
+from volstream.sql import grammar
 from volstream.sql.grammar import Statement, Text
-from volstream.sql.readonly import one_query
-from volstream.sql.statement import SparkStatement
-from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
-from volstream.sql.tokens import only
+from volstream.sql.statement import SparkStatement, one_query
+from volstream.sql.tokens import literal, only, pairs, quote_column, quote_columns, table_at, type_of
 from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import OWNER
@@ -564,7 +562,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _run(objects: Objects, text: str, *, read_only: bool = False) -> DataFrame | Result:
     statement = SparkStatement(one_query(text) if read_only else only(text))
-    dialects.check(statement.text)
+    grammar.check(statement.text)
     words = statement.words
     if grammar.owned(words) or _drops_function(objects.home, statement):
         done: DataFrame | Result = Ddl(objects).run(grammar.parse(statement.text))

@@ -12,7 +12,7 @@ from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_columns
 from volstream.errors import InvalidStateError, ObjectInUseError
 from volstream.spark.frames import Views, relation
-from volstream.sql.scanning import Reference
+from volstream.sql.names import Reference
 from volstream.tables.delta import places
 from volstream.tables.tails.tail import TailedTable, tail_exists
 from volstream.tables.tails.writer import TailWriter, commit_tail

@@ -29,11 +29,9 @@ from volstream.spark.errors import condition_of
 from volstream.spark.frames import Views, relation, without_collations
 from volstream.spark.jvm.command import compile_in
 from volstream.sql import adapt
-from volstream.sql.changes import Bound, ChangesClause, changes_of, time_of, travel_of
-from volstream.sql.scanning import Reference
+from volstream.sql.names import Bound, ChangesClause, Reference, changes_of, time_of, travel_of
 from volstream.sql.statement import SparkStatement
-from volstream.sql.text import literal, parquet_at, quote_column
-from volstream.sql.tokens import Edit
+from volstream.sql.tokens import Edit, literal, parquet_at, quote_column
 from volstream.tables.delta import places
 from volstream.tables.delta.places import is_folder, is_table
 from volstream.tables.delta.writer import compile_if_large
@@ -94,13 +92,13 @@ class Binding:
         replacement: str | None = None
         end = reference.end
         stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
-        changes = None if stream or reference.files else changes_of(statement, reference)
+        changes = None if stream or reference.files else changes_of(statement.tokens_after(reference.end))
         if reference.files is not None:
             replacement = self.views.show(files.frame_of(self._home, self.spark, reference.name, reference.files))
         elif changes is not None:
             replacement, end = self._changes_view(reference, changes), changes.end
         elif reference.directory:
-            at, end = travel_of(statement, reference) or (None, end)
+            at, end = travel_of(statement.tokens_after(reference.end)) or (None, end)
             replacement = self.views.show(self._directory(reference.name, at))
         elif stream is not None:
             if not reference.qualified:
@@ -113,7 +111,7 @@ class Binding:
                 # A view costs a call to Spark.
                 inline = reference.takes_alias and not self._in_views
                 replacement = f"({unmoved})" if inline else self.views.of(unmoved)
-            elif (travel := time_of(statement, reference)) is not None:
+            elif (travel := time_of(statement.text, statement.tokens_after(reference.end))) is not None:
                 yield travel.start, travel.end, f"VERSION AS OF {self._version_at(reference.name, location, travel.time)}"
         elif facts.is_fact(reference.name):
             written = facts.write(self._home, reference.name)

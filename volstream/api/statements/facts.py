@@ -17,7 +17,7 @@ from volstream.catalog import facts
 from volstream.errors import DependencyError
 from volstream.functions.types.kinds import BY_PYTHON
 from volstream.ops.inspection.tables import table_names
-from volstream.sql.scanning import SESSION_CATALOG
+from volstream.sql.names import SESSION_CATALOG
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 

@@ -23,7 +23,7 @@ from volstream.jobs.rules.columns import SAMPLE, columns_shown, sample
 from volstream.jobs.rules.conditions import matching
 from volstream.jobs.runs.services import JobServices
 from volstream.spark.frames import relation, without_collations
-from volstream.sql.text import literal
+from volstream.sql.tokens import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from volstream.base.model.names import Name
     from volstream.home import Home
-    from volstream.sql.files import FilesClause
+    from volstream.sql.names import FilesClause
 
 #: The columns of a directory that tell a file, in the order of :class:`FileInfo`.
 _FILES = pa.schema([directory.SCHEMA.field(name) for name in FileInfo._fields])

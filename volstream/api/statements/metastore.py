@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from volstream.base.model.names import Name
 from volstream.errors import SqlError
 from volstream.spark.errors import condition_of, map_spark_errors
-from volstream.sql.scanning import SESSION_CATALOG
-from volstream.sql.text import literal, quote_column
+from volstream.sql.names import SESSION_CATALOG
+from volstream.sql.tokens import literal, quote_column
 from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 

@@ -13,8 +13,8 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.functions.loading.options import LOADER
 from volstream.functions.schema import reason_of
 from volstream.jobs.plans.sets import SHORTHANDS
-from volstream.sql.stable import StableColumns, of_texts
-from volstream.sql.text import MAX_NAMED, literal, one_of, tree_of
+from volstream.sql.incremental import StableColumns, of_texts
+from volstream.sql.tokens import MAX_NAMED, literal, one_of, tree_of
 
 
 def check_sets(spec: FileJobSpec | FileJob) -> None:
@@ -173,7 +173,7 @@ def _parsed(what: str, text: str, rule: str) -> Any:
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
-    from volstream.sql.readonly import check_calls
+    from volstream.sql.statement import check_calls
 
     try:
         # In parentheses, as in a plan, so that nothing can follow the text.

@@ -25,7 +25,7 @@ from volstream.functions.types.values import document_values
 from volstream.ops.inspection.tables import cut, sized
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
-from volstream.sql.readonly import one_query
+from volstream.sql.statement import one_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -37,7 +37,7 @@ from volstream.server.daemon.arrivals import Committer
 from volstream.server.daemon.families import counter, gauge
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches
-from volstream.sql.parameters import in_schema
+from volstream.sql.adapt import in_schema
 from volstream.tables.tails.tail import OPERATION
 from volstream.tables.tails.writer import Flush
 
