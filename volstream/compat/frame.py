@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from volstream.api.statements import arrived, metastore
+from volstream.api.statements import bind, metastore
 from volstream.api.statements.run import check_exists, target_of
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
@@ -478,7 +478,7 @@ class Writer:
         with as_sql_errors():
             name, replaces = target.qualified, self._mode == "overwrite"
             stands_for = f"REPLACE TABLE {name} AS SELECT 1" if replaces else f"INSERT INTO {name} SELECT 1"
-            with arrived.settled(self._home, SparkStatement(stands_for)):
+            with bind.settled(self._home, SparkStatement(stands_for)):
                 if self._leaves:
                     self._consume(location, present=present)
                 else:
@@ -608,7 +608,7 @@ class Table(DataFrame):
         with as_sql_errors():
             _, location = target_of(self._home, statement)
             check_exists(self._home, self._name, location)
-            arrived.commit_before(self._home, statement)
+            bind.commit_before(self._home, statement)
             one = self._frame.sparkSession.range(1).select(functions.lit(1).alias("__one"))
             rows = one if source is None else source._frame
             on = functions.lit(True) if condition is None else self._own(condition)

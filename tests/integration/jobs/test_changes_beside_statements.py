@@ -19,7 +19,7 @@ _INSERT = "INSERT INTO out$ SELECT '{0}', k FROM s$ WHERE __change_type = 'INSER
 _MERGE = "MERGE INTO out$ o USING s$ c ON o.k = c.k WHEN NOT MATCHED THEN INSERT (code, k) VALUES ('{0}', c.k)"
 
 _STEPS = {
-    "begun": "volstream.api.statements.jobs.StatementRunner._recover",
+    "begun": "volstream.api.statements.dynamic.StatementRunner._recover",
     "plan.opened": "plan.opened",
     "batch.intent": "batch.intent",
     "batch.written": "batch.written",

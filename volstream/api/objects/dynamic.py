@@ -66,7 +66,7 @@ class DynamicTables(Collection[DynamicJob]):
         if isinstance(existing, DynamicJob) and if_not_exists:
             return existing
         spec = DynamicJobSpec(
-            name=table, into=table, query=query, own_streams=dynamic.streams_of(self._home, table, query), **values
+            name=table, into=table, query=query, own_streams=dynamic.stream_specs(self._home, table, query), **values
         )
         if replaced and or_replace:
             dynamic.check_query(self._home, table, query)

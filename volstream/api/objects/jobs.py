@@ -72,7 +72,7 @@ class Jobs(Collection[Job]):
         """Returns the runner of a job."""
         if isinstance(job, FileJob):
             return self.file_runner(job)
-        from volstream.api.statements.jobs import StatementRunner
+        from volstream.api.statements.dynamic import StatementRunner
 
         assert isinstance(job, StatementJob | DynamicJob), "there is no other kind"
         return StatementRunner(self._home, job)
@@ -128,7 +128,7 @@ class Jobs(Collection[Job]):
 
         values = read(FileJobSpec, options)
         if statement is not None:
-            from volstream.api.statements.jobs import spec_of_statement  # its parser is needed only here
+            from volstream.api.statements.dynamic import spec_of_statement  # its parser is needed only here
 
             if function or into or volume:
                 raise InvalidValueError(f"The job {name} runs a statement, so it cannot have a function, table or volume.")
@@ -375,7 +375,7 @@ class Jobs(Collection[Job]):
         # A daemon would do so from time to time, but there may be none.
         self._forget_history()
         if self._home.settings.metastore:
-            from volstream.api.statements.registration import register_after_work
+            from volstream.api.statements.metastore import register_after_work
 
             register_after_work(self._home)
         return report

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from volstream.api.statements import arrived, metastore
+from volstream.api.statements import bind, metastore
 from volstream.base.definitions import Stream
 from volstream.base.model.arguments import checked
 from volstream.base.model.names import Name
@@ -120,7 +120,7 @@ class StreamBatch:
         if self._taken is None:
             return 0  # on a volume that was never listed
         like = SparkStatement(stands_for.format(Name.parse(target).qualified))
-        with as_sql_errors(), arrived.settled(self._home, like):
+        with as_sql_errors(), bind.settled(self._home, like):
             return self._consumption.write(location, statement, like=frame.sparkSession)
 
     def _rows(self, spark: SparkSession) -> DataFrame:

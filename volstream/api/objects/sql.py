@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from volstream.api.objects.all import Objects
 from volstream.api.statements import metastore
-from volstream.api.statements.registration import register_after_work
-from volstream.api.statements.result import Result
-from volstream.api.statements.run import SparkStatements
+from volstream.api.statements.metastore import register_after_work
+from volstream.api.statements.run import Result, SparkStatements
 from volstream.base.definitions import DynamicJob, FileJobSpec, StreamSpec, forms
 from volstream.base.definitions.job import TriggerKind, load_keys
 from volstream.base.definitions.objects import PROVIDERS, VolumeOptions

@@ -316,7 +316,7 @@ class _Rehearsal(ActionExecutor):
         spec = DynamicJobSpec(
             name=definition.name,
             into=definition.name,
-            own_streams=dynamic.streams_of(home, definition.name, values["query"]),
+            own_streams=dynamic.stream_specs(home, definition.name, values["query"]),
             **values,
         )
         create_job(home, spec)

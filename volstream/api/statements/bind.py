@@ -6,35 +6,55 @@ Spark's embedded catalog is in memory and dies with the engine, so tables are at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from volstream.api.statements import arrived, facts, files
+import pyarrow as pa
+
 from volstream.api.statements.guards import check_not_hidden, is_temporary_view
 from volstream.api.statements.metastore import check_schema, is_taken, shares_schemas
+from volstream.base.definitions import LoadKeys, NewColumns, Volume
+from volstream.base.definitions.job import load_keys
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
-from volstream.base.model.paths import scheme_of
+from volstream.base.model.paths import FileInfo, printable, scheme_of
+from volstream.base.processes import new_owner
+from volstream.catalog import facts
+from volstream.catalog.leases import lease, of_columns
 from volstream.changes.changelog import Deduplication
 from volstream.changes.directory import table as directory
 from volstream.changes.streams.read import query
 from volstream.changes.streams.sources import TableSource, VolumeSource
-from volstream.errors import InvalidValueError, SqlError
+from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError, SqlError
 from volstream.files.volumes.access import store_of
-from volstream.functions.schema import from_ddl
+from volstream.functions.loading.columns import inferred_of, with_rescued
+from volstream.functions.loading.loader import PATH, FilesAsRows
+from volstream.functions.loading.options import INFERRED, LoadOptions
+from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.sql import call_of, volume_function
+from volstream.functions.types.kinds import BY_PYTHON
+from volstream.jobs.rules.columns import SAMPLE, columns_shown, sample
+from volstream.jobs.rules.conditions import matching
+from volstream.jobs.runs.services import JobServices
+from volstream.ops.inspection.tables import table_names
 from volstream.spark.errors import condition_of
 from volstream.spark.frames import Views, relation, without_collations
 from volstream.spark.jvm.command import compile_in
 from volstream.sql import adapt
-from volstream.sql.names import Bound, ChangesClause, Reference, changes_of, time_of, travel_of
+from volstream.sql.names import SESSION_CATALOG, Bound, ChangesClause, Reference, changes_of, time_of, travel_of
 from volstream.sql.statement import SparkStatement
 from volstream.sql.tokens import Edit, literal, parquet_at, quote_column
 from volstream.tables.delta import places
+from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.places import is_folder, is_table
 from volstream.tables.delta.writer import compile_if_large
+from volstream.tables.tails.tail import TailedTable, tail_exists
+from volstream.tables.tails.writer import TailWriter, commit_tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +64,254 @@ if TYPE_CHECKING:
     from volstream.changes.streams.consume import Consumption
     from volstream.changes.streams.read import Range
     from volstream.home import Home
+    from volstream.sql.names import FilesClause
+
+# Facts as SQL relations: the catalog's, ``SELECT * FROM volstream.failures``, and what tables there are, as
+# standard SQL has them: ``information_schema.tables`` and ``information_schema.columns``.
+#
+# Each statement reads them anew and writes them to files for Spark: there may be many rows, and Spark may be
+# on another host.
+
+#: The schemas of these relations; an existing table of the same name takes precedence.
+SCHEMA, STANDARD = "volstream", "information_schema"
+
+_TABLE = {"table_catalog": str, "table_schema": str, "table_name": str}
+
+#: The relations of standard SQL, by name, with their columns.
+_STANDARD: Mapping[str, Mapping[str, type]] = {
+    "tables": {**_TABLE, "table_type": str},
+    "columns": {**_TABLE, "column_name": str, "ordinal_position": int, "is_nullable": str, "data_type": str, "comment": str},
+}
+
+
+def is_fact(name: Name) -> bool:
+    """True if a relation with this name is provided here."""
+    return name.name in {SCHEMA: facts.FACTS, STANDARD: _STANDARD}.get(name.schema, ())
+
+
+def write(home: Home, name: Name) -> str:
+    """Writes a relation's rows to a folder of Parquet files; returns its location."""
+    location = f"{home.warehouse}/{places.STAGING}/facts-{uuid.uuid4().hex}"
+    standard = name.schema == STANDARD
+    types = _STANDARD[name.name] if standard else facts.types(name.name)
+    rows: Iterable[Iterable[Mapping[str, Any]]]
+    rows = _of_tables(home, name.name) if standard else facts.rows(home.catalog.database, name.name)
+    schema = pa.schema([(column, BY_PYTHON[kind]) for column, kind in types.items()])
+    with places.written(location, schema) as file:
+        for some in rows:
+            file.write_table(pa.Table.from_pylist(list(some), schema=schema))
+    return location
+
+
+def _of_tables(home: Home, relation: str) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yields the rows of a relation of standard SQL, table by table; those whose log cannot be read are left out."""
+    for table in table_names(home):
+        row: dict[str, Any] = {"table_catalog": SESSION_CATALOG, "table_schema": table.schema, "table_name": table.name}
+        if relation == "tables":
+            yield [{**row, "table_type": "BASE TABLE"}]
+            continue
+        found = None
+        with suppress(DependencyError):
+            found = schema_at(places.table_location(home.warehouse, table))
+        if found is not None:
+            yield [
+                {
+                    **row,
+                    "column_name": field["name"],
+                    "ordinal_position": at,
+                    "is_nullable": "YES" if field["nullable"] else "NO",
+                    "data_type": found.sql_type(field["name"]).upper(),
+                    "comment": (field.get("metadata") or {}).get("comment"),
+                }
+                for at, field in enumerate(found.fields, 1)
+            ]
+
+
+# Files of a volume as rows, for one statement: read on the executors as a job that loads reads them. Nothing
+# is stored.
+
+#: The columns of a directory that tell a file, in the order of :class:`FileInfo`.
+_FILES = pa.schema([directory.SCHEMA.field(name) for name in FileInfo._fields])
+
+
+def frame_of(home: Home, spark: SparkSession, name: Name, clause: FilesClause) -> DataFrame:
+    """Returns the rows of files, with ``_rescued_data`` and ``_file_path``.
+
+    Raises:
+        NotFoundError: there is no such volume or file.
+        InvalidValueError: an option is invalid, or no file has rows to find columns from.
+        StorageError: a file cannot be read.
+    """
+    volume, services = home.catalog.volumes.get(name), JobServices(home)
+    store = store_of(volume, home.catalog, home.settings)
+    load = _load_of(clause)
+    options = LoadOptions(**{**vars(load), "schema": None, "new_columns": NewColumns.RESCUE})
+    named = {path: store.head(path) for path in clause.files or ()}
+    patterns = [path for path, found in named.items() if found is None and set(path) & set("*?[")]
+    if named and not patterns:
+        infos: Sequence[FileInfo] = [_info(volume, path, found) for path, found in named.items()]
+        files = relation(spark, pa.Table.from_pylist([info._asdict() for info in infos], _FILES))
+    else:
+        exact = [f"relative_path = {literal(path)}" for path in named if path not in patterns]
+        where = " OR ".join([*map(matching, patterns), *exact]) or None
+        infos = sample(services, volume, options, where)
+        if patterns and not infos:
+            raise NotFoundError(f"No file of the volume {volume.name} matches {printable(patterns[0])!r}.")
+        files = _listed(home, spark, volume, where)
+    inferred = None if load.schema else _inferred(services, volume, options, infos)
+    ddl = with_rescued(load.schema or to_ddl(inferred))
+    # A copied store has keys for tasks: an error while Spark pickles the store would look like a bug.
+    read = FilesAsRows(copy(store), ddl, {**options.arguments(), INFERRED: inferred_of(inferred or ())})
+    count = min(services.slots(), len(infos)) or 1
+    return files.repartition(count).mapInArrow(read, without_collations(pa.schema([*from_ddl(ddl), PATH])))
+
+
+def _load_of(clause: FilesClause) -> LoadKeys:
+    described = load_keys(clause.options)
+    values = {name: described[name].parse(text) for name, text in clause.options.items()}
+    return LoadKeys(**values, **({} if clause.format is None else {"format": described["format"].parse(clause.format)}))
+
+
+def _listed(home: Home, spark: SparkSession, volume: Volume, where: str | None) -> DataFrame:
+    source = VolumeSource(home.catalog, home.warehouse, volume.id)
+    snapshot = source.find()
+    if snapshot is None:
+        return relation(spark, _FILES.empty_table())
+    return spark.sql(f"SELECT {', '.join(_FILES.names)} FROM ({snapshot.at_query(snapshot.newest)}) WHERE {where or 'true'}")
+
+
+def _info(volume: Volume, path: str, found: FileInfo | None) -> FileInfo:
+    if found is None or not volume.selection.accepts(path):
+        raise NotFoundError(f"There is no file {printable(path)!r} in the volume {volume.name}.")
+    return found
+
+
+def _inferred(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> pa.Schema:
+    columns = columns_shown(services, volume, options, infos[:SAMPLE])
+    if not columns.names:
+        raise InvalidValueError(
+            f"The files of {volume.name} have no rows to infer columns from.", "Name the columns: OPTIONS (schema 'id INT')."
+        )
+    return columns
+
+
+# Tables with a tail in statements: reads include arrived rows, and writes that depend on arrived rows commit
+# them first.
+
+#: Statements that read their relations.
+_READING = (
+    *("SELECT", "WITH", "FROM", "VALUES", "(", "TABLE", "EXPLAIN", "SET", "CACHE"),
+    *("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE"),
+)
+
+#: Statements that change existing rows or columns.
+_CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLACE")
+
+
+def arrived_query(views: Views, statement: SparkStatement, reference: Reference, location: str) -> str | None:
+    """Returns SQL for a table's rows including arrived ones; None: the statement reads the table itself.
+
+    The statement contains arrived rows if they are few: Spark would need half a second to find the tail's newest version.
+
+    Args:
+        views: of the statement.
+        reference: where the statement names the table.
+        location: of the table.
+
+    Raises:
+        DependencyError: the table or its tail cannot be read.
+    """
+    if not tail_exists(location) or not _reads(statement, reference):
+        return None
+    tailed = TailedTable.open(location)
+    if tailed is None or not tailed.has_unmoved:
+        return None
+    few = tailed.few_unmoved()
+    return tailed.query(None if few is None else f"SELECT * FROM {views.show(relation(views.spark, few))}")
+
+
+def commit_before(home: Home, statement: SparkStatement) -> None:
+    """Commits the arrived rows of the table that a statement changes or clones, if the statement must see them.
+
+    A statement that only adds rows to tables without a key need not see them.
+
+    Raises:
+        InvalidStateError: the table is immutable.
+        VolstreamError: the commit failed; the statement must not run.
+    """
+    words = statement.words
+    if (cloned := statement.cloned) is not None:
+        _commit(home, cloned.name)
+    replaces = any(after in ("WHERE", "USING", "ON") for word, after in pairwise(words) if word == "REPLACE")
+    for name in _changed(statement):
+        source = home.catalog.sources.find(name)
+        if source is not None and source.immutable and words[0] != "ALTER":
+            raise InvalidStateError(
+                f"The table {name} is immutable.", "Create its next version: session.source.create_table(..., immutable=True)."
+            )
+        _commit(home, name, only_with_key=words[:2] == ["INSERT", "INTO"] and not replaces)
+
+
+@contextmanager
+def settled(home: Home, statement: SparkStatement) -> Iterator[None]:
+    """Commits rows as :func:`commit_before`, and then runs the block with the statement. If that may change the columns of a
+    table, first ends the table's open real-time streams, whose rows would no longer fit; none can begin before the block ends.
+
+    Raises:
+        ObjectInUseError: another session is changing the columns.
+        InvalidStateError, VolstreamError: as :func:`commit_before`; or the streams cannot be ended.
+    """
+    name = next(iter(_changed(statement)), None) if _changes_columns(statement) else None
+    location = "" if name is None else places.table_location(home.warehouse, name)
+    if not location or not tail_exists(location):
+        commit_before(home, statement)
+        yield
+        return
+    purpose = f"changing the columns of {name}"
+    with lease(home.catalog.leases, of_columns(location), new_owner(), purpose, home.settings.lease_seconds) as other:
+        if other is not None:
+            raise ObjectInUseError(f"Another session is changing the columns of {name}.", "Try again later.")
+        TailWriter(location).end_streams()
+        commit_before(home, statement)
+        yield
+
+
+def _changes_columns(statement: SparkStatement) -> bool:
+    if statement.begins("ALTER", "TABLE"):
+        return bool({"ADD", "RENAME", "DROP", "TYPE", "REPLACE", "NOT"} & {*statement.words})
+    return statement.words[:1] in (["RESTORE"], ["REPLACE"]) or statement.begins("CREATE", "OR", "REPLACE", "TABLE")
+
+
+def _commit(home: Home, name: Name, *, only_with_key: bool = False) -> None:
+    location = places.table_location(home.warehouse, name)
+    tailed = TailedTable.open(location)
+    if tailed is not None and tailed.has_unmoved and (tailed.key or not only_with_key):
+        commit_tail(location, lambda: home.gateway)
+
+
+def _changed(statement: SparkStatement) -> Sequence[Name]:
+    words = statement.words
+    if statement.targets:
+        return [target.name for target in statement.targets]
+    adds = words[:1] == ["ALTER"] and {"COLUMN", "COLUMNS"} & {after for word, after in pairwise(words) if word == "ADD"}
+    if adds and "." not in words[words.index("ADD") :]:  # else a field of a struct, which rows that arrived before lack
+        return []  # restores a column that arrived rows need
+    if words[:1] == ["ALTER"] and ("DROP", "CONSTRAINT") in pairwise(words):
+        return []  # which arrived rows may violate
+    if words[:1] and (words[0] in _CHANGING or words[:3] == ["CREATE", "OR", "REPLACE"]):
+        return [reference.name for reference in statement.references if not reference.directory][:1]
+    return []
+
+
+def _reads(statement: SparkStatement, reference: Reference) -> bool:
+    """True if the statement reads rows of a table's newest version at this reference."""
+    words = statement.words
+    if not words or words[0] not in _READING or (words[0] == "CREATE" and "VIEW" in words[:5]):
+        return False
+    if any(target.start == reference.start for target in statement.targets):
+        return False
+    after = next((token.word for token in statement.tokens_after(reference.end)), "")
+    return after not in ("VERSION", "TIMESTAMP", "FOR", "@")
 
 
 class Binding:
@@ -94,7 +362,7 @@ class Binding:
         stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
         changes = None if stream or reference.files else changes_of(statement.tokens_after(reference.end))
         if reference.files is not None:
-            replacement = self.views.show(files.frame_of(self._home, self.spark, reference.name, reference.files))
+            replacement = self.views.show(frame_of(self._home, self.spark, reference.name, reference.files))
         elif changes is not None:
             replacement, end = self._changes_view(reference, changes), changes.end
         elif reference.directory:
@@ -106,15 +374,15 @@ class Binding:
             replacement = self._stream_view(stream)
         elif (location := self.attach(reference.name)) is not None:
             compile_if_large(self.spark, location)
-            unmoved = arrived.query(self.views, statement, reference, location) if self._with_arrived else None
+            unmoved = arrived_query(self.views, statement, reference, location) if self._with_arrived else None
             if unmoved is not None and (reference.qualified or not is_temporary_view(self.spark, reference.name.name)):
                 # A view costs a call to Spark.
                 inline = reference.takes_alias and not self._in_views
                 replacement = f"({unmoved})" if inline else self.views.of(unmoved)
             elif (travel := time_of(statement.text, statement.tokens_after(reference.end))) is not None:
                 yield travel.start, travel.end, f"VERSION AS OF {self._version_at(reference.name, location, travel.time)}"
-        elif facts.is_fact(reference.name):
-            written = facts.write(self._home, reference.name)
+        elif is_fact(reference.name):
+            written = write(self._home, reference.name)
             self.views.on_release(partial(places.remove, written))
             replacement = self.views.of(f"SELECT * FROM {parquet_at(written)}")
         else:

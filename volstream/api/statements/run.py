@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from volstream.api.statements import arrived, metastore
+from volstream.api.statements import bind, metastore
 from volstream.api.statements.bind import Binding
-from volstream.api.statements.creating import creating
 from volstream.api.statements.guards import (
     check_columns_stay,
     check_durable,
@@ -27,14 +27,15 @@ from volstream.api.statements.guards import (
     note_variables,
     note_view,
 )
-from volstream.api.statements.result import Result
 from volstream.base.definitions import DynamicJob, Job, Stream
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.base.model.text import nearest
 from volstream.base.model.units import local_zone
+from volstream.base.processes import new_owner
+from volstream.catalog.leases import lease, of_creation
 from volstream.changes.streams.consume import is_unused
 from volstream.changes.streams.sources import SHORTHANDS, TableSource, check_property
-from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, SqlError
+from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateError, InvalidValueError, ObjectInUseError, SqlError
 from volstream.ingest.sources.tables import end_source
 from volstream.spark.errors import as_sql_errors, map_spark_errors
 from volstream.spark.frames import guarded, without_views
@@ -46,7 +47,7 @@ from volstream.tables.delta import places
 from volstream.tables.delta.log import DeltaLog, last_checkpoint
 from volstream.tables.delta.opened import OpenTable, columns_at, schema_at
 from volstream.tables.delta.ownership import check_writable, owner_of
-from volstream.tables.delta.places import is_table
+from volstream.tables.delta.places import is_folder, is_table
 from volstream.tables.delta.schema import PRIMARY_KEY, Schema
 from volstream.tables.delta.writer import with_retries
 from volstream.tables.tails.tail import TailedTable
@@ -57,6 +58,50 @@ if TYPE_CHECKING:
 
     from volstream.home import Home
     from volstream.jobs.runs.lease import JobWatch
+
+# The rows of a statement that ran without Spark.
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows of a statement that ran without Spark.
+
+    Attributes:
+        query: SQL for the same rows and their types, for a DataFrame; None: all columns are text.
+    """
+
+    columns: Sequence[str]
+    rows: Iterable[Mapping[str, Any]]
+    query: str | None = None
+
+
+# CREATE TABLE leaves a table or nothing, although Delta writes the rows first and keeps them on failure.
+
+
+@contextmanager
+def creating(home: Home, name: Name) -> Iterator[None]:
+    """Removes the remains of an unfinished CREATE TABLE, including the block's if it raises. Does nothing if the table exists.
+
+    Raises:
+        ObjectInUseError: another process is creating the table.
+    """
+    location = places.own_location(home.warehouse, name)
+    if places.table_location(home.warehouse, name) != location or is_table(location):
+        yield
+        return
+    purpose = f"CREATE TABLE {name}"
+    with lease(home.catalog.leases, of_creation(str(name)), new_owner(), purpose, home.settings.lease_seconds) as other:
+        if other is not None:
+            raise ObjectInUseError(f"The table {name} is being created by another session.", "Try again later.")
+        if is_folder(f"{location}/_delta_log") and not is_table(location):
+            places.remove(location)
+        existed = is_folder(location)
+        try:
+            yield
+        except BaseException:
+            if not existed and not is_table(location):
+                places.remove(location)
+            raise
 
 
 def consume(home: Home, statement: SparkStatement, watch: JobWatch) -> int:
@@ -69,7 +114,7 @@ def consume(home: Home, statement: SparkStatement, watch: JobWatch) -> int:
     with home.gateway.explaining(), as_sql_errors():
         target, location = target_of(home, statement)
         check_exists(home, target, location)
-        arrived.commit_before(home, statement)
+        bind.commit_before(home, statement)
         streams = streams_of(home, statement)
         return SparkStatements(home).write(statement, streams, location, watch) or 0
 
@@ -157,7 +202,7 @@ class SparkStatements:
         elif statement.begins("SET", "TIME", "ZONE", "LOCAL"):  # of the session, not of the engine
             statement = SparkStatement(f"SET TIME ZONE {literal(local_zone())}")
         self._check_written(statement)
-        with arrived.settled(self._home, statement):
+        with bind.settled(self._home, statement):
             return self._run(statement, streams, created)
 
     def _run(self, statement: SparkStatement, streams: list[Stream], created: Name | None) -> DataFrame | Result:
@@ -241,7 +286,7 @@ class SparkStatements:
             altering = f"ALTER TABLE {statement.target.qualified} SET TBLPROPERTIES ({pairs(changed)})"
             # To add a key also ends real-time streams, which began without it.
             stands_for = altering if said else f"ALTER TABLE {statement.target.qualified} ADD PRIMARY KEY"
-            with arrived.settled(self._home, SparkStatement(stands_for)):
+            with bind.settled(self._home, SparkStatement(stands_for)):
                 binding.spark.sql(altering).collect()
         return Result([], [])
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from volstream.api.statements.registration import register
+from volstream.api.statements.metastore import register
 from volstream.base.config import Settings
 from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop

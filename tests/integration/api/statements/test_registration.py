@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.conftest import COUNT, Home, home_in, metastore_problems
 from tests.waiting import eventually
-from volstream.api.statements.registration import register
+from volstream.api.statements.metastore import register
 from volstream.base.config import Settings
 from volstream.base.definitions import QueueType
 from volstream.base.threads import Stop

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from tests import objects
 from tests.integration.conftest import Home, Place
 from tests.waiting import eventually
-from volstream.api.statements.jobs import StatementRunner
+from volstream.api.statements.dynamic import StatementRunner
 from volstream.base import config
 from volstream.base.definitions import Job, JobState
 from volstream.base.model.names import Name
