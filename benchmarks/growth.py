@@ -21,7 +21,7 @@ import pyarrow as pa
 from rich.table import Table
 
 from volstream.api.session import Session
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import direct, history, upkeep
 from volstream.tables.delta.ownership import UPKEEP, Marker
 from volstream.tables.delta.places import open_table

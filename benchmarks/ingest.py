@@ -18,7 +18,7 @@ from benchmarks.scenarios import WrongRowsError
 from volstream.api import dbapi
 from volstream.api.dbapi import Connection
 from volstream.ingest import FlushMode, RealtimeOperation, RealtimeOptions
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.tails.writer import commit_tail
 
 ROWS, FLUSH = 100_000, 1_000

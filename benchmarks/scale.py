@@ -47,7 +47,7 @@ from volstream.jobs.batches.staging import replied
 from volstream.jobs.plans import cutting, plan
 from volstream.jobs.plans.cutting import Limits
 from volstream.spark.engine.owner import read_record
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import direct, places
 from volstream.tables.delta.ownership import Marker
 

@@ -14,7 +14,7 @@ from benchmarks.report import Figures
 from volstream.api.session import Session
 from volstream.base.model.names import Name
 from volstream.changes.changelog import Deduplication, SnapshotDifference, changes_query
-from volstream.sql.tokens import literal, table_at
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
 

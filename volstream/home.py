@@ -15,7 +15,7 @@ from volstream.base.model.units import in_utc
 from volstream.base.threads import Closeable
 from volstream.catalog import Catalog
 from volstream.errors import EngineEndedError, EngineError, InvalidStateError, InvalidValueError
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta.warehouse import register_options, warehouse_belongs_to
 
 if TYPE_CHECKING:

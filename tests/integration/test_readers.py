@@ -28,7 +28,7 @@ from volstream.api.dbapi import Connection, _OpenHome
 from volstream.base.config import Settings
 from volstream.base.definitions import QueueType, Write
 from volstream.spark.session import SparkGateway
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from volstream.sql.tokens import type_of
+from volstream.sql.text import type_of
 
 
 @pytest.mark.parametrize(

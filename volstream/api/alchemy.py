@@ -25,7 +25,7 @@ from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.errors import VolstreamError
 from volstream.ops.inspection.tables import missing
 from volstream.sql.adapt import literal_of
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.schema import Schema

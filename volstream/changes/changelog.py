@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from volstream.errors import InvalidValueError
-from volstream.sql.tokens import literal, table_at
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta.writer import KIND, TIME, VERSION, excerpt
 
 # The interface through which change data enters volstream. Its properties are those of Spark 4.2's

@@ -20,7 +20,7 @@ from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import Views, bound_to, unique_name
 from volstream.spark.session import whole_plans
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import quote_column, type_of
+from volstream.sql.text import quote_column, type_of
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import check_writable

@@ -25,7 +25,7 @@ from volstream.functions.signature import hints_of
 from volstream.functions.types.kinds import BY_CLASS, BY_NAME, TIMESTAMP, name_of, of_arrow, of_scalar
 from volstream.functions.types.values import NoColumnError, type_of_class
 from volstream.functions.types.widen import DifferentTypesError, widen, without_null
-from volstream.sql.tokens import quote_column, tree_of
+from volstream.sql.text import quote_column, tree_of
 
 #: Columns that volstream adds to each row of a result table.
 PROVENANCE = pa.schema(

@@ -21,7 +21,7 @@ from volstream.base.model.units import format_duration
 from volstream.base.threads import Stop
 from volstream.errors import NoExecutorError
 from volstream.spark.jvm.install import EXTENSION_CLASS
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,8 @@ from volstream.sql import grammar
 from volstream.sql.incremental import StableColumns, cannot_fail
 from volstream.sql.names import is_alias, parts_at
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import Edit, Token, literal, only, pairs, slices, tokenize, tree_of
+from volstream.sql.text import literal, pairs, slices, tree_of
+from volstream.sql.tokens import Edit, Token, only, tokenize
 
 # Types in column definitions and casts, in Spark's spelling: replaces those of other platforms. Pure.
 

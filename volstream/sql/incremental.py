@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from volstream.sql.tokens import table_at, tree_of
+from volstream.sql.text import table_at, tree_of
 
 # Expressions that are known to have one value for each row, whenever and wherever they are computed.
 

@@ -34,7 +34,8 @@ from volstream.sql.names import (
     name_of,
     parts_at,
 )
-from volstream.sql.tokens import Edit, Token, only, tokenize, tree_of
+from volstream.sql.text import tree_of
+from volstream.sql.tokens import Edit, Token, only, tokenize
 
 #: Statements that write, and so consume the streams that they read.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")

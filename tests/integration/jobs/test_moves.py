@@ -14,7 +14,7 @@ from volstream.base.definitions import OnMove, Write
 from volstream.base.model.work import Load
 from volstream.errors import InvalidValueError
 from volstream.ops.inspection.file_history import tell
-from volstream.sql.tokens import MAX_NAMED
+from volstream.sql.text import MAX_NAMED
 
 #: Each call leaves a line, so that tests see which files the function was called on.
 CALLS = """

@@ -6,7 +6,8 @@ import pytest
 
 from tests.corpus import HOSTILE
 from volstream.errors import InvalidValueError
-from volstream.sql.tokens import literal, tokenize
+from volstream.sql.text import literal
+from volstream.sql.tokens import tokenize
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:40])

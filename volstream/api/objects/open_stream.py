@@ -15,7 +15,7 @@ from volstream.errors import InvalidValueError, NotFoundError
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import Views, bound_to
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import parquet_at, table_at
+from volstream.sql.text import parquet_at, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import columns_at
 from volstream.tables.delta.ownership import check_writable

@@ -24,7 +24,7 @@ from volstream.base.threads import Stop
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
 from volstream.jobs.rules.conditions import matching
 from volstream.jobs.rules.targets import is_of_job
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 

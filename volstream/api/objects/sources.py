@@ -23,7 +23,7 @@ from volstream.home import Home
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.events import ITEM, columns_of, key_text, stored
 from volstream.ingest.sources.tables import Appender
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta import places
 from volstream.tables.tails.lookup import Lookup
 from volstream.tables.tails.tail import DELETE, OPERATION, UPSERT

@@ -34,7 +34,8 @@ from volstream.spark.frames import batches, relation
 from volstream.sql import grammar
 from volstream.sql.grammar import Statement, Text
 from volstream.sql.statement import SparkStatement, one_query
-from volstream.sql.tokens import literal, only, pairs, quote_column, quote_columns, table_at, type_of
+from volstream.sql.text import literal, pairs, quote_column, quote_columns, table_at, type_of
+from volstream.sql.tokens import only
 from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.ownership import OWNER

@@ -36,7 +36,7 @@ from volstream.functions.schema import InferredColumns, from_ddl
 from volstream.home import Home
 from volstream.jobs.rules.definitions import check_no_plan, create_job
 from volstream.spark.session import SparkGateway
-from volstream.sql.tokens import pairs, quote_columns
+from volstream.sql.text import pairs, quote_columns
 
 # Creates, alters and drops objects as actions say, through a home's objects.
 

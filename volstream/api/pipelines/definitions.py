@@ -14,7 +14,8 @@ from volstream.base.definitions.options import Key, keys
 from volstream.base.model.names import Name
 from volstream.errors import InvalidValueError
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import slices, tokenize, tree_of
+from volstream.sql.text import slices, tree_of
+from volstream.sql.tokens import tokenize
 from volstream.tables.delta.schema import Schema, definition_of
 
 # Definitions, as files and homes have them in common: kinds, names, and values in one canonical form. Pure.

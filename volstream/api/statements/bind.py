@@ -48,7 +48,8 @@ from volstream.spark.jvm.command import compile_in
 from volstream.sql import adapt
 from volstream.sql.names import SESSION_CATALOG, Bound, ChangesClause, Reference, changes_of, time_of, travel_of
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import Edit, literal, parquet_at, quote_column
+from volstream.sql.text import literal, parquet_at, quote_column
+from volstream.sql.tokens import Edit
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.places import is_folder, is_table

@@ -36,7 +36,8 @@ from volstream.spark.jvm.command import compile_in
 from volstream.sql import incremental
 from volstream.sql.names import Reference
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import Edit, literal, pairs, parquet_at, quote_column, table_at, type_of
+from volstream.sql.text import literal, pairs, parquet_at, quote_column, table_at, type_of
+from volstream.sql.tokens import Edit
 from volstream.tables.delta import places
 from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import OpenTable, columns_at, schema_at

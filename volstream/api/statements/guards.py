@@ -20,7 +20,7 @@ from volstream.spark.frames import Views, relation
 from volstream.spark.jvm.command import LEXING
 from volstream.spark.session import misreading
 from volstream.sql.names import parts_at
-from volstream.sql.tokens import quote_column, type_of
+from volstream.sql.text import quote_column, type_of
 from volstream.tables.delta import places
 from volstream.tables.delta.log import retention
 from volstream.tables.delta.opened import schema_at

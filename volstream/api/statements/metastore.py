@@ -23,7 +23,7 @@ from volstream.catalog.leases import REGISTRATION, lease
 from volstream.errors import DependencyError, EngineError, InvalidStateError, SqlError, VolstreamError
 from volstream.spark.errors import as_sql_errors, condition_of, map_spark_errors
 from volstream.sql.names import SESSION_CATALOG
-from volstream.sql.tokens import literal, quote_column
+from volstream.sql.text import literal, quote_column
 from volstream.tables.delta import places
 from volstream.tables.delta.log import actions
 from volstream.tables.delta.opened import newest_version

@@ -42,7 +42,7 @@ from volstream.spark.frames import guarded, without_views
 from volstream.spark.session import OF_DELTA, TIME_ZONE, pin, whole_plans
 from volstream.sql import adapt, grammar
 from volstream.sql.statement import SparkStatement
-from volstream.sql.tokens import literal, pairs, table_at
+from volstream.sql.text import literal, pairs, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.log import DeltaLog, last_checkpoint
 from volstream.tables.delta.opened import OpenTable, columns_at, schema_at

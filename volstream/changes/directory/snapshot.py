@@ -22,7 +22,7 @@ from volstream.base.threads import map_at_once
 from volstream.changes.directory import table
 from volstream.changes.directory.table import DELETE, INSERT, PATH
 from volstream.errors import DependencyError, InvalidStateError
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta.native import DataFile, View
 
 #: Attempts to read both tables consistently, because a compaction or a trim may commit between the two reads.

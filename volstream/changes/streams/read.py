@@ -33,7 +33,7 @@ from volstream.changes.streams.sources import ChangeSource, TableSource, VolumeS
 from volstream.errors import InvalidValueError, NotFoundError, StreamStaleError
 from volstream.spark.frames import Views, relation
 from volstream.spark.jvm.command import compile_in
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import schema_at
 from volstream.tables.delta.schema import Schema

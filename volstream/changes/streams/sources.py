@@ -20,7 +20,7 @@ from volstream.changes.directory import table
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.errors import DependencyError, InvalidValueError, NotFoundError, StreamSchemaChangedError
 from volstream.spark.jvm.command import LARGE_BYTES, LARGE_ROWS
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import durable, places
 from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.history import RETENTION

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from volstream.base.model.names import NOT_IN_COLUMNS, folded
 from volstream.errors import InvalidValueError
-from volstream.sql.tokens import quote_column
+from volstream.sql.text import quote_column
 
 #: Maximum digits of a decimal.
 MAX_DIGITS = 38

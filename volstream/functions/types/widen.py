@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from volstream.base.model.names import folded
 from volstream.functions.types.kinds import MAX_DIGITS, is_number, name_of, with_usual_decimals
-from volstream.sql.tokens import quote_column
+from volstream.sql.text import quote_column
 
 
 class DifferentTypesError(Exception):

@@ -46,7 +46,7 @@ from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT
 from volstream.spark.errors import map_spark_errors, sql_error
 from volstream.spark.frames import Views
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.commits import PROPERTIES as TRACKING
 from volstream.tables.delta.opened import schema_at

@@ -22,7 +22,7 @@ from volstream.errors import AlreadyExistsError, DependencyError, InvalidStateEr
 from volstream.home import Home
 from volstream.ingest.local import LocalTable, commit
 from volstream.spark.errors import map_spark_errors
-from volstream.sql.tokens import literal, table_at
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta import direct, places
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import can_create, is_table

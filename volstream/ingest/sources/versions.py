@@ -15,7 +15,7 @@ from volstream.base.model.names import Name, quote
 from volstream.base.processes import new_owner
 from volstream.catalog.leases import lease, of_version
 from volstream.errors import AlreadyExistsError, InvalidValueError, ObjectInUseError
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import direct, places
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog

@@ -27,7 +27,7 @@ from volstream.jobs.rules.load import loads
 from volstream.jobs.rules.targets import check_target
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sql.tokens import table_at, type_of
+from volstream.sql.text import table_at, type_of
 from volstream.tables.delta import direct, places, upkeep
 from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, may_change_rows, remove_files
 from volstream.tables.delta.direct import RowChanges

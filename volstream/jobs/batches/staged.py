@@ -21,7 +21,7 @@ from volstream.jobs.batches.staging import RECORDS, REPLY, RowsTarget, Task, Wri
 from volstream.jobs.rules.conditions import names_in
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import batches, mapped, relation
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 from volstream.tables.delta import datafile, places
 from volstream.tables.delta.datafile import FinishedFile
 

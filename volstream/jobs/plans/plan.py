@@ -22,7 +22,7 @@ from volstream.changes.streams.net_files import FEW
 from volstream.changes.streams.read import Range
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import computing, relation
-from volstream.sql.tokens import literal, table_at
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.places import filesystem_of, is_remote
 

@@ -24,7 +24,7 @@ from volstream.jobs.plans import cutting, plan, sets
 from volstream.jobs.plans.cutting import Limits
 from volstream.spark.frames import relation
 from volstream.spark.jvm.command import compile_in
-from volstream.sql.tokens import one_of
+from volstream.sql.text import one_of
 from volstream.tables.delta.writer import compile_if_large
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS, FILES
 from volstream.jobs.plans import plan
 from volstream.spark.frames import computing, relation
-from volstream.sql.tokens import literal, table_at
+from volstream.sql.text import literal, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

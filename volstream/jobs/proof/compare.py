@@ -34,7 +34,7 @@ from volstream.jobs.rules.definitions import with_environment
 from volstream.jobs.runs.services import JobServices
 from volstream.spark.errors import as_sql_errors
 from volstream.spark.frames import batches, relation
-from volstream.sql.tokens import literal, one_of, quote_columns, table_at
+from volstream.sql.text import literal, one_of, quote_columns, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.opened import columns_at
 from volstream.tables.delta.places import reached

@@ -32,7 +32,7 @@ from volstream.jobs.batches.outputs import EXAMPLES, files_listed, finish, outpu
 from volstream.jobs.batches.results import OwnCommits
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import computing, relation
-from volstream.sql.tokens import literal, table_at
+from volstream.sql.text import literal, table_at
 from volstream.tables.delta import places
 from volstream.tables.delta.damage import Bounds, Damage, ForeignCommit, History, foreign_changes
 from volstream.tables.delta.opened import newest_version

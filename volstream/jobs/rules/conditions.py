@@ -14,7 +14,7 @@ from volstream.functions.loading.options import LOADER
 from volstream.functions.schema import reason_of
 from volstream.jobs.plans.sets import SHORTHANDS
 from volstream.sql.incremental import StableColumns, of_texts
-from volstream.sql.tokens import MAX_NAMED, literal, one_of, tree_of
+from volstream.sql.text import MAX_NAMED, literal, one_of, tree_of
 
 
 def check_sets(spec: FileJobSpec | FileJob) -> None:

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from volstream.errors import DependencyError, DiskError, StorageError
 from volstream.spark.errors import map_spark_errors
-from volstream.sql.tokens import literal, quote_column, table_at
+from volstream.sql.text import literal, quote_column, table_at
 from volstream.tables.delta.commits import NeedsSparkError
 from volstream.tables.delta.datafile import fitted, open_file, with_values
 from volstream.tables.delta.log import own_file

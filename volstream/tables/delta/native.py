@@ -27,7 +27,7 @@ from deltalake.transaction import PostCommitHookProperties
 
 from volstream.base.model.text import first_line
 from volstream.errors import DependencyError, FencedError, NotFoundError
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import commits, durable
 from volstream.tables.delta.datafile import AddedFile, NewFile, fitted, open_file
 from volstream.tables.delta.log import actions

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Schema as DeltaSchema
 
 from volstream.base.model.text import shortened
-from volstream.sql.tokens import literal, quote_column, type_of
+from volstream.sql.text import literal, quote_column, type_of
 
 # How a type may differ between versions of a table, and SQL that makes older values newer ones. Types are
 # Delta's JSON. Pure.

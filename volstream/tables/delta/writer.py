@@ -23,7 +23,7 @@ from volstream.errors import DependencyError
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
 from volstream.spark.frames import relation
 from volstream.spark.jvm.command import LARGE_BYTES, LARGE_ROWS, compile_in
-from volstream.sql.tokens import MAX_NAMED, one_of, pairs, quote_column, table_at
+from volstream.sql.text import MAX_NAMED, one_of, pairs, quote_column, table_at
 from volstream.tables.delta import commits, direct
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.log import DeltaLog, own_file

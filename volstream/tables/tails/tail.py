@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from volstream.base.model.names import quote
 from volstream.errors import DependencyError, InvalidStateError, NotFoundError
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import schema as delta_columns
 from volstream.tables.delta.native import DataFile, TableSpec, View
 from volstream.tables.delta.opened import OpenTable

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from volstream.base import faults
 from volstream.base.model.names import quote
 from volstream.errors import DependencyError, FencedError, InvalidStateError, InvalidValueError, NotFoundError, TailFullError
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.native import DataFile, NativeTable, View

@@ -14,7 +14,7 @@ from volstream.ops.inspection.file_history import tell
 from volstream.spark.frames import guarded
 from volstream.spark.jvm.command import LEXING
 from volstream.spark.session import SparkGateway
-from volstream.sql.tokens import literal
+from volstream.sql.text import literal
 
 #: A batch takes seconds where the machine is busy, and there are six.
 pytestmark = pytest.mark.timeout(240)

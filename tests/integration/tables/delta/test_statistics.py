@@ -18,7 +18,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from volstream.errors import NotFoundError
 from volstream.spark.session import SparkGateway
-from volstream.sql.tokens import table_at
+from volstream.sql.text import table_at
 from volstream.tables.delta import direct, upkeep
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.ownership import UPKEEP, Marker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volstream.sql.tokens import MAX_NAMED, literal, one_of
+from volstream.sql.text import MAX_NAMED, literal, one_of
 
 
 def test_a_literal_may_contain_anything() -> None:
