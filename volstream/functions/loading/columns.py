@@ -481,8 +481,6 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
         written = values.cast(pa.string()).to_pylist()
         return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
-    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):  # PyArrow wants room for the largest of their type
-        values = values.cast(pa.decimal256(20 + kind.scale, kind.scale))
     converted = cast_or_null(values, kind)
     return null_if_inexact(converted, values) if pa.types.is_floating(kind) else converted
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
+from collections.abc import Callable
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.loading import Files
@@ -143,3 +145,74 @@ def test_spark_s_times_of_all_years_are_read(files: Files) -> None:
     pq.write_table(pa.table({"t": pa.array(times, pa.timestamp("us"))}), sink, use_deprecated_int96_timestamps=True)
     rows = files.rows("x.parquet", sink.getvalue(), "t TIMESTAMP_NTZ")
     assert [row["t"] for row in rows] == times
+
+
+#: Without rounding.
+EXACT = Context(prec=100)
+
+
+@st.composite
+def columns_and_numbers(draw: st.DrawFn) -> tuple[int, int, list[Decimal]]:
+    """The digits and places of a DECIMAL, and numbers that may have more."""
+    digits = draw(st.integers(1, 38))
+    scale = draw(st.integers(0, digits))
+    whole = st.integers(0, 39).flatmap(lambda size: st.integers(-(10**size), 10**size))
+    places = st.sampled_from([0, 0, 1, 2, scale, min(scale + 1, 38)])
+    numbers = st.builds(lambda number, places: Decimal(number).scaleb(-places, EXACT), whole, places)
+    return digits, scale, draw(st.lists(numbers, min_size=1, max_size=8))
+
+
+def in_json(numbers: list[Decimal], form: str) -> bytes:
+    return "".join(f'{{"n":{form % format(number, "f")}}}\n' for number in numbers).encode()
+
+
+def in_arrow(numbers: list[Decimal], kind: pa.DataType) -> pa.Table:
+    """The numbers that the type holds."""
+    integer = pa.types.is_integer(kind)
+    plain = [int(n) if integer else n for n in numbers if not integer or n == n.to_integral_value(context=EXACT)]
+    return pa.table({"n": [value for number in plain for value in held(number, kind)]}, pa.schema([("n", kind)]))
+
+
+def held(number: int | Decimal, kind: pa.DataType) -> list[int | Decimal]:
+    try:
+        values: list[int | Decimal] = pa.array([number], kind).to_pylist()
+    except (pa.ArrowException, OverflowError):
+        return []
+    return values
+
+
+#: The file's name, how it has a column of numbers, its type around them, and how a value has its number.
+WAYS: dict[str, tuple[str, Callable[[list[Decimal]], Any], str, Callable[[Any], Any]]] = {
+    "csv": ("x.csv", lambda numbers: "n,other\n" + "".join(f"{one:f},1\n" for one in numbers), "{}", lambda n: n),
+    "folder": ("n={}/x.csv", lambda _: "other\n1\n", "{}", lambda n: n),
+    "json": ("x.json", lambda numbers: in_json(numbers, "%s"), "{}", lambda n: n),
+    "text": ("x.json", lambda numbers: in_json(numbers, '"%s"'), "{}", lambda n: n),
+    "list": ("x.json", lambda numbers: in_json(numbers, '["%s"]'), "ARRAY<{}>", lambda n: n[0]),
+    "map": ("x.json", lambda numbers: in_json(numbers, '{"a":"%s"}'), "MAP<STRING, {}>", lambda n: n[0][1]),
+    "struct": ("x.json", lambda numbers: in_json(numbers, '{"a":"%s"}'), "STRUCT<a: {}>", lambda n: n["a"]),
+    **{
+        str(kind): ("x.parquet", functools.partial(in_arrow, kind=kind), "{}", lambda n: n)
+        for kind in (pa.int64(), pa.uint64(), pa.decimal128(38, 0), pa.decimal128(38, 19), pa.decimal128(20, 2))
+    },
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=columns_and_numbers())
+@example(drawn=(38, 18, [Decimal("719885680187940030269")]))
+@example(drawn=(38, 30, [Decimal(765778449)]))
+@example(drawn=(37, 35, [Decimal(13705)]))
+@example(drawn=(38, 0, [Decimal("336141272985117899826309208729028091534")]))
+def test_a_decimal_column_has_a_number_or_it_is_rescued(files: Files, way: str, drawn: tuple[int, int, list[Decimal]]) -> None:
+    digits, scale, numbers = drawn
+    name, written, kind, number_of = WAYS[way]
+    name, numbers = name.format(format(numbers[0], "f")), numbers[:1] if way == "folder" else numbers
+    content = written(numbers)
+    if isinstance(content, pa.Table):
+        numbers = [Decimal(number) for number in content["n"].to_pylist()]
+    rows = files.rows(name, content, f"n {kind.format(f'DECIMAL({digits},{scale})')}, other INT")
+    for row, number in zip(rows, numbers, strict=True):
+        fits = number.copy_abs() < 10 ** (digits - scale) and EXACT.remainder(number.scaleb(scale, EXACT), Decimal(1)) == 0
+        found = None if row["n"] is None else number_of(row["n"])
+        assert (found, "_rescued_data" in row) == ((number, False) if fits else (None, True))
