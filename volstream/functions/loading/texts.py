@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.functions.loading.options import LoadOptions
+from volstream.functions.types.convert import as_texts
 from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, is_number
 
 #: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros or a plus are
@@ -144,7 +145,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
         # PyArrow drops the bits of a number beyond 128, which makes it another one. 256 have room for 38 digits on each side
         # of the point, and the cast to fewer checks.
         values = values.cast(pa.decimal256(2 * MAX_DIGITS, kind.scale))
-    return values.cast(kind)
+    return as_texts(values) if kind == pa.string() else values.cast(kind)
 
 
 def cast_or_null(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array] = _cast) -> pa.Array:

@@ -324,4 +324,28 @@ def _python_value(scalar: pa.Scalar) -> Any:
         return python_values(scalar.values)
     if isinstance(scalar, pa.DurationScalar):
         return f"{scalar.value} {scalar.type.unit}"
-    return scalar.cast(pa.string()).as_py()
+    return as_texts(pa.repeat(scalar, 1))[0].as_py()
+
+
+#: A day in the units in which times reach years that PyArrow writes as others.
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
+
+#: The days since 1970 that PyArrow writes.
+_WRITTEN = [int(np.datetime64(day, "D").astype(np.int64)) for day in ("-32767-01-01", "32767-12-31")]
+
+
+def as_texts(values: pa.Array) -> pa.Array:
+    """Casts values to text, also dates and times of years that PyArrow does not write. Raises pa.ArrowException."""
+    kind, texts = values.type, values.cast(pa.string())
+    is_date = pa.types.is_date32(kind)
+    if not (is_date or (pa.types.is_timestamp(kind) and kind.unit in _DAY)):
+        return texts
+    numbers = pc.fill_null(values.view(pa.int32() if is_date else pa.int64()), 0).to_numpy()
+    days, rest = np.divmod(numbers, 1 if is_date else _DAY[kind.unit])
+    unwritten = (days < _WRITTEN[0]) | (days > _WRITTEN[1])
+    if not unwritten.any():
+        return texts
+    dates = np.datetime_as_string(days[unwritten].astype("datetime64[D]"))
+    in_1970 = pa.array(rest[unwritten]).view(kind if is_date or kind.tz is None else pa.timestamp(kind.unit, "UTC"))
+    times = pc.utf8_slice_codeunits(in_1970.cast(pa.string()), len("1970-01-01"))
+    return pc.replace_with_mask(texts, pa.array(unwritten), pc.binary_join_element_wise(pa.array(dates, pa.string()), times, ""))

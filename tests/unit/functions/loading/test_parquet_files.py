@@ -108,9 +108,20 @@ def test_the_first_nanosecond_is_cut_downwards(files: Files) -> None:
 def test_a_time_that_no_microseconds_hold_is_rescued(files: Files) -> None:
     rows = pa.table({"t": pa.array([2**60, 0], pa.timestamp("ms"))})
     assert files.rows("x.parquet", rows) == [
-        {"t": None, "_rescued_data": '{"t":"<value out of range: 1152921504606846976>"}'},
+        {"t": None, "_rescued_data": '{"t":"36536598-01-28 21:54:06.976"}'},
         {"t": datetime(1970, 1, 1, tzinfo=UTC)},
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(pa.timestamp("us"), "294247-01-10 04:00:54.775807Z"), (pa.date32(), "5881580-07-11")]
+)
+def test_the_last_date_and_time_keep_their_year_as_text(files: Files, kind: pa.DataType, text: str) -> None:
+    rows = pa.table({"v": pa.array([2 ** (kind.bit_width - 1) - 1, None], kind)})
+    assert files.rows("x.parquet", rows, "v STRING") == [{"v": text}, {"v": None}]
+    assert files.rows("x.parquet", rows, "v INT") == [{"v": None, "_rescued_data": f'{{"v":"{text}"}}'}, {"v": None}]
+    nested = pa.table({"v": pa.ListArray.from_arrays([0, 2], rows["v"].combine_chunks())})
+    assert files.rows("x.parquet", nested, "v STRING") == [{"v": f'["{text.removesuffix("Z")}",null]'}]
 
 
 def test_fields_that_a_struct_lacks_are_rescued(files: Files) -> None:

@@ -135,3 +135,26 @@ def test_a_cast_keeps_values_or_fails(given: pa.Array, kind: pa.DataType, stays:
     else:
         with pytest.raises(pa.ArrowException):
             convert.cast(given, kind)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "text"),
+    [
+        (2**63 - 1, LOCAL, "294247-01-10 04:00:54.775807"),
+        (2**63 - 1, ZONED, "294247-01-10 04:00:54.775807Z"),
+        (-(2**63), LOCAL, "-290308-12-21 19:59:05.224192"),
+        (2**63 - 1, pa.timestamp("ms", "Europe/Berlin"), "292278994-08-17 07:12:55.807Z"),
+        (10**15, pa.timestamp("s"), "31690708-07-05 01:46:40"),
+        (-(10**17), LOCAL, "-1199-02-15 14:13:20.000000"),
+        (10**15, LOCAL, "2001-09-09 01:46:40.000000"),
+        (2**31 - 1, pa.date32(), "5881580-07-11"),
+        (-(2**31), pa.date32(), "-5877641-06-23"),
+        (3_000_000, pa.date32(), "10183-09-21"),
+        (0, pa.date32(), "1970-01-01"),
+        (2**63 - 1, pa.timestamp("ns"), "2262-04-11 23:47:16.854775807"),
+    ],
+)
+def test_dates_and_times_of_all_years_have_a_text(number: int, kind: pa.DataType, text: str) -> None:
+    assert convert.as_texts(pa.array([number, None, 0], kind))[:2].to_pylist() == [text, None]
+    if text[:4] not in ("2001", "1970", "2262"):  # Python has these
+        assert convert.python_values(pa.array([[number]], pa.list_(kind))) == [[text]]
