@@ -12,6 +12,7 @@ import lzma
 import posixpath
 import re
 import shutil
+import stat
 import struct
 import tarfile
 import tempfile
@@ -56,6 +57,9 @@ _MAX_ENTRIES, _MAX_ATTRIBUTES = 100_000, 1_000_000
 
 #: How much of an archive is read, and parsed, at once: the directory of a zip file, the headers of a tar file's entry.
 _MAX_DIRECTORY, _MAX_HEADERS = 32 << 20, 1 << 20
+
+#: The system whose attributes of files an entry of a zip file has.
+_UNIX = 3
 
 #: How each entry begins in the directory of a zip file.
 _ZIP_ENTRY = b"PK\x01\x02"
@@ -189,8 +193,13 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
         for entry in {_extracted(entry.filename): entry for entry in archive.infolist()}.values():
             if entry.flag_bits & 1:
                 raise FileRejectedError(f"The entry {entry.filename!r} of the file is encrypted. Store it without a password.")
-            if not entry.is_dir():
+            if not (entry.is_dir() or _is_link(entry)):
                 yield entry.filename, partial(archive.open, entry)
+
+
+def _is_link(entry: zipfile.ZipInfo) -> bool:
+    """True for a symbolic link, whose content is the path to which it links."""
+    return entry.create_system == _UNIX and stat.S_ISLNK(entry.external_attr >> 16)
 
 
 def _check_whole(archive: zipfile.ZipFile) -> None:

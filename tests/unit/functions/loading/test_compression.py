@@ -8,6 +8,7 @@ import io
 import lzma
 import random
 import shutil
+import stat
 import struct
 import tarfile
 import zipfile
@@ -304,3 +305,28 @@ def test_an_archive_of_which_no_entry_is_read_is_rejected(
 ) -> None:
     with pytest.raises(FileRejectedError, match=reason):
         files.rows("x.zip", zipped(dict.fromkeys(entries, b"a\n1\n")), "a INT, _entry_path STRING", **options)
+
+
+def linked(kind: int, system: int = 3) -> bytes:
+    """A zip file with an entry of a kind of files, as ``zip -y`` writes them."""
+    target = io.BytesIO(zipped({"a.csv": b"a\n1\n"}))
+    with zipfile.ZipFile(target, "a") as archive:
+        entry = zipfile.ZipInfo("latest.csv")
+        entry.create_system, entry.external_attr = system, (kind | 0o777) << 16
+        archive.writestr(entry, "a.csv")
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "entries"),
+    [
+        (linked(stat.S_IFLNK), ["a.csv"]),
+        (linked(stat.S_IFLNK, system=0), ["a.csv", "latest.csv"]),  # other systems have other attributes there
+        (linked(stat.S_IFREG), ["a.csv", "latest.csv"]),
+        (linked(0), ["a.csv", "latest.csv"]),
+    ],
+    ids=["link", "not of Unix", "file", "no kind"],
+)
+def test_a_symbolic_link_in_a_zip_file_is_no_file(files: Files, content: bytes, entries: list[str]) -> None:
+    rows = files.rows("x.zip", content, "v STRING, _entry_path STRING", header="false")
+    assert sorted({row["_entry_path"] for row in rows}) == entries
