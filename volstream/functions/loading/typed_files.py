@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -140,6 +142,15 @@ _MAX_FOOTER, MAX_COLUMNS = 32 << 20, 10_000
 #: Bytes at the end: the length of the footer, and four that all files have.
 _END = 8
 
+#: How parquet files begin and end, and how their footers begin: with the version of the format.
+_MAGIC, _VERSION_FIELD = b"PAR1", b"\x15"
+
+#: Where one file ends and another one begins, after the length of the first one's footer.
+_JOINT, _JOINT_BYTES = re.compile(rb"(?s)(.{4})PAR1(?=PAR1)"), 12
+
+#: How much of a file is searched for it at a time.
+_SCANNED = 1 << 20
+
 #: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
 WIDTH = 4
 
@@ -159,6 +170,7 @@ def parquet_chunks(source: Part) -> Iterator[Chunk]:
         footer = pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
         metadata, schema = footer.metadata, footer.schema_arrow
         check_columns(metadata.num_columns)
+        _check_alone(content, metadata, size)
         if not metadata.num_rows:
             return
         source.expansion.check(claimed(metadata))
@@ -182,6 +194,30 @@ def parquet_chunks(source: Part) -> Iterator[Chunk]:
                     rebased(values, said) if name in old else values for name, values in zip(schema.names, columns, strict=True)
                 ]
                 yield Chunk(part.num_rows, [*map(ArrowColumn, schema.names, columns)])
+
+
+def _check_alone(content: Any, metadata: pq.FileMetaData, size: int) -> None:
+    """Raises FileRejectedError if another parquet file ends where the footer has no values: it was joined to this one, whose
+    places then mean bytes of the other one."""
+    begin = max((_end_of(chunk) for chunk in _column_chunks(metadata)), default=len(_MAGIC))
+    end = size - _END - metadata.serialized_size
+    # Mostly indexes and Bloom filters are there, or nothing.
+    for at in range(begin, end, _SCANNED):
+        content.seek(at)
+        block = content.read(min(_SCANNED + _JOINT_BYTES, end - at))
+        for found in _JOINT.finditer(block):
+            footer = at + found.start() - int.from_bytes(found[1], "little")
+            content.seek(max(0, footer))
+            if footer >= len(_MAGIC) and content.read(1) == _VERSION_FIELD:
+                raise FileRejectedError(
+                    "Several parquet files were joined in the file: the rows of all but the last one would be lost. Store them "
+                    "one by one."
+                )
+
+
+def _end_of(chunk: pq.ColumnChunkMetaData) -> int:
+    begin = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
+    return int(min(begin, chunk.data_page_offset) + chunk.total_compressed_size)
 
 
 def check_columns(number: int) -> None:

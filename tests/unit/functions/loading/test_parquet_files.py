@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc
@@ -222,3 +224,45 @@ def test_repeated_values_and_nulls_keep_their_places(files: Files, kind: pa.Data
 def test_the_columns_are_found_without_decoding_a_row(files: Files) -> None:
     assert files.columns(("x.parquet", _repeated(100, "x" * (1 << 20)))) == "c STRING"
     assert files.columns(("x.parquet", pa.table({"a": pa.array([], pa.int8())}))) == ""
+
+
+def numbered(begin: int, rows: int, **options: Any) -> bytes:
+    """A parquet file with rows from a number on."""
+    sink, numbers = io.BytesIO(), range(begin, begin + rows)
+    # Texts like the place where one file ends and another begins.
+    table = pa.table({"id": numbers, "t": [f"\x00\x00\x00\x00PAR1PAR1{number:06d}" for number in numbers]})
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+#: What pyarrow puts between the values and the footer, or leaves out.
+WRITTEN: list[dict[str, Any]] = [
+    {},
+    {"compression": "none", "use_dictionary": False},
+    {"compression": "zstd", "row_group_size": 100},
+    {"write_page_index": True, "compression": "none"},
+    {"write_page_index": True, "data_page_version": "2.0", "data_page_size": 100, "write_page_checksum": True},
+    {"write_statistics": False, "version": "1.0"},
+    {"bloom_filter_options": {"id": {"ndv": 100_000}}, "write_page_index": True},
+]
+
+
+@pytest.mark.parametrize("options", WRITTEN, ids=str)
+@pytest.mark.parametrize(("first", "second"), [(1000, 1000), (1000, 10), (10, 1000), (1000, 0), (0, 1000), (999, 1000)])
+def test_parquet_files_that_were_joined_are_rejected(files: Files, options: dict[str, Any], first: int, second: int) -> None:
+    if not options.keys() <= inspect.signature(pq.write_table).parameters.keys():
+        pytest.skip("this version of pyarrow has no such option")
+    before, after = numbered(0, first, **options), numbered(first, second, **options)
+    for content, rows in ((before, first), (after, second)):
+        assert len(files.rows("x.parquet", content, "id BIGINT, t STRING")) == rows
+    for joined in (before + after, before + before + after):
+        with pytest.raises(FileRejectedError, match=r"joined|cannot be read as parquet"):
+            files.rows("x.parquet", joined, "id BIGINT, t STRING")
+
+
+def test_bytes_between_the_values_and_the_footer_of_a_parquet_file_are_no_other_file(files: Files) -> None:
+    content = numbered(0, 10)
+    length = int.from_bytes(content[-8:-4], "little")
+    for between in (bytes(3 << 20), b"\x01\0\0\0PAR1PAR1" * 9, b"\xff\xff\xff\xffPAR1PAR1"):
+        padded = content[: -8 - length] + between + content[-8 - length :]
+        assert len(files.rows("x.parquet", padded, "id BIGINT, t STRING")) == 10
