@@ -189,6 +189,8 @@ def as_text(value: Any) -> str | None:
     """Returns a value as text: text as it is, bytes if they are UTF-8, anything else as JSON has it; else, and of None, None."""
     if value is None or type(value) is str:
         return value if value is None or is_utf8(value) else None
+    if type(value) is Pairs:
+        return None
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -207,8 +209,13 @@ def strict_json(value: Any) -> str:
     return _written_strictly(value)
 
 
+class Pairs(list[tuple[str, Any]]):
+    """A map that repeats a key, for which JSON has no object."""
+
+
 def document_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Converts values to Python's, for JSON: maps become dicts with text keys; keys of other types are written as in JSON."""
+    """Converts values to Python's, for JSON: maps become dicts with text keys, or :class:`Pairs`; keys of other types are written
+    as in JSON."""
     items = python_values(values)
     return [_document(item, values.type) for item in items] if "map<" in str(values.type) else items
 
@@ -217,8 +224,10 @@ def _document(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        pairs = ((_document(key, kind.key_type), _document(item, kind.item_type)) for key, item in value)
-        return {key if isinstance(key, str) else to_json(key).strip('"'): item for key, item in pairs}
+        items = ((_document(key, kind.key_type), _document(item, kind.item_type)) for key, item in value)
+        pairs = Pairs((key if isinstance(key, str) else to_json(key).strip('"'), item) for key, item in items)
+        named = dict(pairs)
+        return named if len(named) == len(pairs) else pairs
     if is_sequence(kind):
         return [_document(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):

@@ -266,3 +266,21 @@ def test_bytes_between_the_values_and_the_footer_of_a_parquet_file_are_no_other_
     for between in (bytes(3 << 20), b"\x01\0\0\0PAR1PAR1" * 9, b"\xff\xff\xff\xffPAR1PAR1"):
         padded = content[: -8 - length] + between + content[-8 - length :]
         assert len(files.rows("x.parquet", padded, "id BIGINT, t STRING")) == 10
+
+
+@pytest.mark.parametrize("kind", ["STRING", "STRUCT<a: BIGINT>", "MAP<STRING, STRUCT<x: INT>>"])
+def test_a_map_that_repeats_a_key_is_rescued_with_all_its_values(files: Files, kind: str) -> None:
+    maps = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    rescued = '[["a",1],["a",2]]'
+    assert files.rows("x.parquet", pa.table({"m": maps}), f"m {kind}") == [{"m": None, "_rescued_data": f'{{"m":{rescued}}}'}]
+    nested = pa.table({"l": pa.ListArray.from_arrays([0, 1], maps)})
+    assert files.rows("x.parquet", nested, "l STRING") == [{"l": f"[{rescued}]"}]
+    assert files.rows("x.parquet", nested, "id INT", new_columns="rescue") == [
+        {"id": None, "_rescued_data": f'{{"l":[{rescued}]}}'}
+    ]
+
+
+def test_a_map_is_an_object_in_a_text_column_and_fields_of_a_struct(files: Files) -> None:
+    rows = pa.table({"m": pa.array([[("a", 1), ("b", 2)], [("a", 3), ("a", 4)]], pa.map_(pa.string(), pa.int64()))})
+    assert files.rows("x.parquet", rows, "m STRING")[0] == {"m": '{"a":1,"b":2}'}
+    assert files.rows("x.parquet", rows, "m STRUCT<a: INT, b: INT>")[0] == {"m": {"a": 1, "b": 2}}
