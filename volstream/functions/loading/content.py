@@ -440,6 +440,10 @@ _BROKEN = (
 )
 
 
+#: What PyArrow raises for a file of columns that is broken.
+_UNREADABLE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError)
+
+
 def _reading(compression: str) -> AbstractContextManager[None]:
     """Turns errors of decompression in the block into rejections of the file."""
     return _rejecting(_BROKEN, f"decompressed ({compression})")
@@ -447,11 +451,11 @@ def _reading(compression: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _rejecting(errors: tuple[type[Exception], ...], how: str) -> Iterator[None]:
-    """Turns errors in the block into rejections of the file. Errors of the system have a number, and stay."""
+    """Turns errors in the block into rejections of the file. Errors of the system have a number, and stay, as lack of memory."""
     try:
         yield
     except errors as error:
-        if getattr(error, "errno", None) is not None:
+        if getattr(error, "errno", None) is not None or isinstance(error, MemoryError):
             raise
         raise FileRejectedError(f"The file cannot be {how}: {error}.") from None
 
@@ -498,4 +502,4 @@ def not_encoded(encoding: str, where: str) -> FileRejectedError:
 
 def reading_as(format_: str) -> AbstractContextManager[None]:
     """Turns PyArrow's errors in the block into rejections of the file."""
-    return _rejecting((pa.ArrowInvalid, OSError), f"read as {format_}")
+    return _rejecting(_UNREADABLE, f"read as {format_}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -14,6 +15,7 @@ import pyarrow.orc
 import pytest
 
 from tests.loading import Files
+from volstream.functions.loading.content import reading_as
 from volstream.functions.rejection import FileRejectedError
 
 ROWS: list[dict[str, Any]] = [
@@ -61,3 +63,31 @@ def test_columns_of_an_orc_file_are_found_before_its_rows_are_decoded(files: Fil
 def test_what_is_no_such_file_is_rejected(files: Files, name: str) -> None:
     with pytest.raises(FileRejectedError):
         files.rows(name, "text", "n INT")
+
+
+def test_a_damaged_compressed_block_of_an_orc_file_rejects_it(files: Files) -> None:
+    sink = io.BytesIO()
+    pyarrow.orc.write_table(pa.table({"n": range(300), "s": [f"{n:06d}" for n in range(300)]}), sink, compression="zlib")
+    content = bytearray(sink.getvalue())
+    content[120:200] = bytes(80)
+    with pytest.raises(FileRejectedError, match=r"cannot be read as orc: .*Zlib"):
+        files.rows("x.orc", bytes(content), "n INT")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(pa.ArrowException("Unknown error"), pa.ArrowIndexError("out of bounds"), pa.ArrowNotImplementedError("unknown")),
+        *(OverflowError("too large"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), OSError("broken")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_pyarrow_raises_for_broken_files_rejects_them(error: Exception) -> None:
+    with pytest.raises(FileRejectedError, match="The file cannot be read as orc"), reading_as("orc"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc failed"), OSError(errno.EIO, "the disk"), KeyError("ours")])
+def test_what_is_no_fault_of_the_file_does_not_reject_it(error: Exception) -> None:
+    with pytest.raises(type(error)), reading_as("orc"):
+        raise error

@@ -284,3 +284,10 @@ def test_a_map_is_an_object_in_a_text_column_and_fields_of_a_struct(files: Files
     rows = pa.table({"m": pa.array([[("a", 1), ("b", 2)], [("a", 3), ("a", 4)]], pa.map_(pa.string(), pa.int64()))})
     assert files.rows("x.parquet", rows, "m STRING")[0] == {"m": '{"a":1,"b":2}'}
     assert files.rows("x.parquet", rows, "m STRUCT<a: INT, b: INT>")[0] == {"m": {"a": 1, "b": 2}}
+
+
+def test_a_name_in_a_parquet_file_that_is_no_utf_8_rejects_it(files: Files) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"name": [1]}), sink, store_schema=False)
+    with pytest.raises(FileRejectedError, match="cannot be read as parquet: 'utf-8' codec can't decode"):
+        files.rows("x.parquet", sink.getvalue().replace(b"name", b"n\xffme"), "n INT")
