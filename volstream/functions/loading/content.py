@@ -140,7 +140,7 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
         expansion = Expansion(file.size)
         skipped, read = "", False
         for written, opened in entries(part):
-            name = "/".join(folder for folder in written.split("/") if folder not in ("", ".", ".."))
+            name = "/".join(folder for folder in _escaped(written).split("/") if folder not in ("", ".", ".."))
             if is_marker(name) or (options.entries and not any(fnmatchcase(name, pattern) for pattern in options.entries)):
                 skipped = skipped or name
                 continue
@@ -245,6 +245,11 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
                 raise tarfile.ReadError(f"{written!r} is a hard link to {entry.linkname!r}, which is not before it")
             if entry.isfile():
                 yield written, partial(archive.extractfile, entry)
+
+
+def _escaped(name: str) -> str:
+    """Returns a name with bytes that are no UTF-8, as tar files may have them, as ``\\xfc``; no column has them otherwise."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _extracted(name: str) -> str:

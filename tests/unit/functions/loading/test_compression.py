@@ -330,3 +330,18 @@ def linked(kind: int, system: int = 3) -> bytes:
 def test_a_symbolic_link_in_a_zip_file_is_no_file(files: Files, content: bytes, entries: list[str]) -> None:
     rows = files.rows("x.zip", content, "v STRING, _entry_path STRING", header="false")
     assert sorted({row["_entry_path"] for row in rows}) == entries
+
+
+def test_a_name_in_a_tar_file_that_is_no_utf_8_is_escaped(files: Files) -> None:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT, encoding="latin-1") as archive:
+        for name, content in (("day=Fr\xfch/M\xfcller.csv", b"a\n1\n"), ("day=x/b.csv", b"a\n2\n")):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    columns = "a INT, day STRING, _entry_path STRING"
+    assert files.rows("x.tar", target.getvalue(), columns) == [
+        {"a": 1, "day": r"Fr\xfch", "_entry_path": r"day=Fr\xfch/M\xfcller.csv"},
+        {"a": 2, "day": "x", "_entry_path": "day=x/b.csv"},
+    ]
+    assert [row["a"] for row in files.rows("x.tar", target.getvalue(), columns, entries=r"*/M\xfcller.csv")] == [1]
