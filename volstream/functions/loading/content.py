@@ -190,10 +190,11 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
             raise FileRejectedError(
                 "The file is a document of an office program, such as Excel. Install a package that reads it; name its format."
             )
-        for entry in {_extracted(entry.filename): entry for entry in archive.infolist()}.values():
+        entries = (entry for entry in archive.infolist() if not entry.is_dir())
+        for entry in {_extracted(entry.filename): entry for entry in entries}.values():
             if entry.flag_bits & 1:
                 raise FileRejectedError(f"The entry {entry.filename!r} of the file is encrypted. Store it without a password.")
-            if not (entry.is_dir() or _is_link(entry)):
+            if not _is_link(entry):
                 yield entry.filename, partial(archive.open, entry)
 
 
@@ -228,6 +229,8 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
             if number > _MAX_ENTRIES or attributes > _MAX_ATTRIBUTES:
                 raise _too_many_entries()
             content.left = _MAX_HEADERS
+            if entry.isdir():
+                continue
             name = _extracted(entry.name)
             # A hard link is what has the name by then, which may be a link to a file elsewhere.
             content_of = found.get(_extracted(entry.linkname), (name, entry))[1] if entry.islnk() else entry

@@ -345,3 +345,19 @@ def test_a_name_in_a_tar_file_that_is_no_utf_8_is_escaped(files: Files) -> None:
         {"a": 2, "day": "x", "_entry_path": "day=x/b.csv"},
     ]
     assert [row["a"] for row in files.rows("x.tar", target.getvalue(), columns, entries=r"*/M\xfcller.csv")] == [1]
+
+
+@pytest.mark.parametrize("archived", [zipped, tarred])
+def test_a_folder_in_an_archive_does_not_replace_a_file(
+    files: Files, archived: Callable[[list[tuple[str, bytes]]], bytes]
+) -> None:
+    if archived is zipped:
+        content = zipped([("a.csv", b"a\n1\n"), ("a.csv/", b"")])
+    else:
+        target = io.BytesIO(tarred([("a.csv", b"a\n1\n")]))
+        with tarfile.open(fileobj=target, mode="a") as archive:
+            entry = tarfile.TarInfo("a.csv")
+            entry.type = tarfile.DIRTYPE
+            archive.addfile(entry)
+        content = target.getvalue()
+    assert files.rows("x.zip", content, "a INT, _entry_path STRING") == [{"a": 1, "_entry_path": "a.csv"}]
