@@ -220,7 +220,7 @@ def null_if_inexact(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Arr
     """Returns values of FLOAT or DOUBLE; NULL in place of those that differ from the number by more than a rounded fraction.
 
     0.1 is kept, though binary fractions only come near it. Whole numbers from 2**24 (FLOAT) or 2**53 (DOUBLE) on, and numbers
-    near 0, are kept if they come back when the value is written, and nothing becomes infinite or zero.
+    near 0, are kept if the value is exact, or comes back when it is written, and nothing becomes infinite or zero.
 
     Args:
         given: the numbers, or texts of them, by position.
@@ -242,9 +242,9 @@ def null_if_inexact(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Arr
 
 def _comes_back(value: pa.Scalar, given: Any) -> bool:
     """True if a value is the number given, or is written like it."""
-    if not isinstance(given, str) and value.as_py() == given:
-        return True
     try:
-        return Decimal(str(value.cast(pa.string()))) == Decimal(repr(given) if isinstance(given, float) else given)
+        number = Decimal(given) if isinstance(given, str) else given
+        written = Decimal(repr(number) if isinstance(number, float) else number)
+        return bool(value.as_py() == number) or Decimal(str(value.cast(pa.string()))) == written
     except InvalidOperation:
         return False
