@@ -176,7 +176,11 @@ def parquet_chunks(source: Part) -> Iterator[Chunk]:
         source.expansion.check(claimed(metadata))
         yield Chunk(0, [ArrowColumn(field.name, pa.array([], field.type)) for field in schema])
         opened = pq.ParquetFile(
-            content, metadata=metadata, read_dictionary=_repeating(metadata), coerce_int96_timestamp_unit="us"
+            content,
+            metadata=metadata,
+            read_dictionary=_repeating(metadata),
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
         )
         said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata.metadata or {}).items()}
         old = {

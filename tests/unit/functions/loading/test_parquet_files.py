@@ -291,3 +291,11 @@ def test_a_name_in_a_parquet_file_that_is_no_utf_8_rejects_it(files: Files) -> N
     pq.write_table(pa.table({"name": [1]}), sink, store_schema=False)
     with pytest.raises(FileRejectedError, match="cannot be read as parquet: 'utf-8' codec can't decode"):
         files.rows("x.parquet", sink.getvalue().replace(b"name", b"n\xffme"), "n INT")
+
+
+def test_a_page_of_a_parquet_file_that_differs_from_its_checksum_rejects_it(files: Files) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"t": ["as it was"]}), sink, compression="none", write_page_checksum=True)
+    damaged = sink.getvalue().replace(b"as it was", b"as it is!", 1)
+    with pytest.raises(FileRejectedError, match="CRC checksum"):
+        files.rows("x.parquet", damaged, "t STRING")
