@@ -61,8 +61,15 @@ _LOGICAL: Mapping[str | None, pa.DataType] = {
     **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), TIMESTAMP_NTZ),
 }
 
-#: Times that fastavro leaves as numbers.
-_NANOS = {"timestamp-nanos": pa.timestamp("ns", "UTC"), "local-timestamp-nanos": pa.timestamp("ns")}
+#: The Arrow types of dates and times as numbers: Python lacks years after 9999, and fastavro has no times in nanoseconds.
+_AS_NUMBERS: Mapping[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    **{
+        ("long", f"{local}timestamp-{name}"): pa.timestamp(unit, zone)
+        for local, zone in (("", "UTC"), ("local-", None))
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
 
 #: By Avro's name of the codec; each is new for a block.
 _DECOMPRESSORS: Mapping[str, Any] = {
@@ -81,7 +88,7 @@ def chunks(source: Part) -> Iterator[Chunk]:
     try:
         content = source.seekable()
         types: Sequence[tuple[str, pa.DataType]] | None = None
-        for records in parts(content, "file", _RECORDS, source.expansion.check):
+        for records in parts(content, "file", _RECORDS, source.expansion.check, as_numbers=True):
             if types is None:
                 types, said = _columns_of(content)
             columns = [_column(name, kind, [row[name] for row in records]) for name, kind in types]
@@ -108,30 +115,44 @@ def _columns_of(file: IO[bytes]) -> tuple[Sequence[tuple[str, pa.DataType]], Map
     if not pa.types.is_struct(kind):
         raise FileRejectedError("The file's values are not records.")
     given = {one["name"]: one["type"] for one in opened.writer_schema["fields"]}  # type: ignore[index, call-overload]  # of a record
-    return [(field.name, _nanos(given[field.name]) or field.type) for field in kind], said
+    moments = {name: _moment(node) for name, node in given.items()}
+    return [(field.name, field.type if (own := moments[field.name]) is None else own[1]) for field in kind], said
 
 
-def _nanos(node: Any) -> pa.DataType | None:
-    """Returns the type of a field of times in nanoseconds, which may be NULL; None: it has others."""
+def _moment(node: Any) -> tuple[dict[str, Any], pa.DataType] | None:
+    """Returns the schema of a field's dates or times, which may be NULL, and their type; None: it has other values."""
     kinds = [one for one in (node if isinstance(node, list) else [node]) if one != "null"]
-    return _NANOS.get(str(kinds[0].get("logicalType"))) if len(kinds) == 1 and isinstance(kinds[0], dict) else None
+    if len(kinds) != 1 or not isinstance(kinds[0], dict):
+        return None
+    kind = _AS_NUMBERS.get((str(kinds[0]["type"]), str(kinds[0].get("logicalType"))))
+    return None if kind is None else (kinds[0], kind)
+
+
+def _leave_numbers(schema: Any) -> None:
+    """Lets a reader that has the schema return the dates and times of records as numbers."""
+    for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
+        if (moment := _moment(field["type"])) is not None:
+            del moment[0]["logicalType"]
 
 
 def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
     try:
-        if kind in _NANOS.values():
-            return ArrowColumn(name, pa.array(values, pa.int64()).cast(kind))
+        if kind in _AS_NUMBERS.values() and {*map(type, values)} <= {int, type(None)}:
+            return ArrowColumn(name, pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind))
         return ArrowColumn(name, convert.array(values, kind))
     except (pa.ArrowException, OverflowError, TypeError, ValueError):  # of several types, or of one that Arrow lacks
         return TypedColumn(name, values, of_arrow(kind, utc=True, lossless=False))
 
 
-def parts(file: IO[bytes], what: str, records: int, check: Callable[[int], None] = lambda _: None) -> Iterator[list[Any]]:
+def parts(
+    file: IO[bytes], what: str, records: int, check: Callable[[int], None] = lambda _: None, *, as_numbers: bool = False
+) -> Iterator[list[Any]]:
     """Yields the records of a seekable file, at least so many at a time unless they are large.
 
     Args:
         what: what it is called in the error.
         check: is called with the size to which it expands, before records are made.
+        as_numbers: fields of dates and times have numbers.
 
     Raises:
         InvalidValueError: it is not an Avro file, or expands too far.
@@ -143,7 +164,10 @@ def parts(file: IO[bytes], what: str, records: int, check: Callable[[int], None]
         file.seek(0)
         batch: list[Any] = []
         held = 0
-        for block, size in zip(fastavro.block_reader(file), sizes, strict=True):
+        blocks = fastavro.block_reader(file)
+        if as_numbers:
+            _leave_numbers(blocks.writer_schema)
+        for block, size in zip(blocks, sizes, strict=True):
             if batch and (len(batch) >= records or held + size > MAX_RECORD_BYTES):
                 yield batch
                 batch, held = [], 0

@@ -16,6 +16,7 @@ import pytest
 
 from tests.loading import Files
 from volstream.functions.loading.content import reading_as
+from volstream.functions.loading.loader import Loader
 from volstream.functions.rejection import FileRejectedError
 
 ROWS: list[dict[str, Any]] = [
@@ -91,3 +92,47 @@ def test_what_pyarrow_raises_for_broken_files_rejects_them(error: Exception) -> 
 def test_what_is_no_fault_of_the_file_does_not_reject_it(error: Exception) -> None:
     with pytest.raises(type(error)), reading_as("orc"):
         raise error
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "logical", "number", "column", "text"),
+    [
+        ("int", "date", 2**31 - 1, "DATE", "5881580-07-11"),
+        ("int", "date", 0, "DATE", "1970-01-01"),
+        ("long", "timestamp-micros", 2**63 - 1, "TIMESTAMP", "294247-01-10 04:00:54.775807Z"),
+        ("long", "timestamp-micros", -1, "TIMESTAMP", "1969-12-31 23:59:59.999999Z"),
+        ("long", "timestamp-millis", 10**15, "TIMESTAMP", "33658-09-27 01:46:40.000000Z"),
+        ("long", "local-timestamp-micros", 2**61, "TIMESTAMP", "75039-04-04 19:00:13.693952Z"),
+    ],
+)
+def test_dates_and_times_of_avro_files_may_be_after_year_9999(
+    files: Files, nullable: bool, kind: str, logical: str, number: int, column: str, text: str
+) -> None:
+    written = {"type": kind, "logicalType": logical}
+    content = avro_numbers(["null", written] if nullable else written, ["null", kind] if nullable else kind, number)
+    assert files.columns(("x.avro", content)) == f"v {column}"
+    assert files.rows("x.avro", content, "v STRING") == [{"v": text}]
+    loader = Loader(f"v {column}, _rescued_data STRING")
+    (batch,) = loader(files.file("x.avro", content))
+    unit = 1 if kind == "int" else {"millis": 1000}.get(logical[-6:], 1)
+    assert batch["v"].cast(pa.int32() if kind == "int" else pa.int64()).to_pylist() == [number * unit]
+    assert batch["_rescued_data"].to_pylist() == [None]
+
+
+def test_a_union_of_dates_and_times_has_times(files: Files) -> None:
+    kinds = [{"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}]
+    content = written(kinds, [{"v": date(2026, 1, 2)}, {"v": datetime(2026, 1, 2, 3, tzinfo=UTC)}])
+    assert [row["v"] for row in files.rows("x.avro", content)] == [datetime(2026, 1, 2, hour, tzinfo=UTC) for hour in (0, 3)]
+
+
+def avro_numbers(schema: Any, plain: Any, number: int) -> bytes:
+    """An avro file with a number of a logical type, which fastavro writes only for values of Python."""
+    return written(schema, []) + written(plain, [{"v": number}])[len(written(plain, [])) :]
+
+
+def written(kind: Any, rows: list[dict[str, Any]]) -> bytes:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "row", "fields": [{"name": "v", "type": kind}]}
+    fastavro.writer(sink, schema, rows, sync_marker=b"-" * 16)
+    return sink.getvalue()
