@@ -61,7 +61,7 @@ _LOGICAL: Mapping[str | None, pa.DataType] = {
     **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), TIMESTAMP_NTZ),
 }
 
-#: The Arrow types of dates and times as numbers: Python lacks years after 9999, and fastavro has no times in nanoseconds.
+#: The Arrow types of dates and times as numbers: Python lacks years after 9999, fastavro lacks nanoseconds.
 _AS_NUMBERS: Mapping[tuple[str, str], pa.DataType] = {
     ("int", "date"): pa.date32(),
     **{
@@ -120,7 +120,7 @@ def _columns_of(file: IO[bytes]) -> tuple[Sequence[tuple[str, pa.DataType]], Map
 
 
 def _moment(node: Any) -> tuple[dict[str, Any], pa.DataType] | None:
-    """Returns the schema of a field's dates or times, which may be NULL, and their type; None: it has other values."""
+    """Returns the schema of a field's dates or times, which may be NULL, and their type; None: other values."""
     kinds = [one for one in (node if isinstance(node, list) else [node]) if one != "null"]
     if len(kinds) != 1 or not isinstance(kinds[0], dict):
         return None

@@ -251,7 +251,7 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _escaped(name: str) -> str:
-    """Returns a name with bytes that are no UTF-8, as tar files may have them, as ``\\xfc``; no column has them otherwise."""
+    """Returns a name with its bytes that are not UTF-8, which tar files may have, as ``\\xfc``."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -459,7 +459,8 @@ def _reading(compression: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _rejecting(errors: tuple[type[Exception], ...], how: str) -> Iterator[None]:
-    """Turns errors in the block into rejections of the file. Errors of the system have a number, and stay, as lack of memory."""
+    """Turns errors in the block into rejections of the file. Lack of memory, and the system's errors, which have a
+    number, stay."""
     try:
         yield
     except errors as error:

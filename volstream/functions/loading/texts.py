@@ -142,8 +142,8 @@ def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Casts values. Raises pa.ArrowException if the type cannot hold one."""
     if pa.types.is_decimal(kind):
-        # PyArrow drops the bits of a number beyond 128, which makes it another one. 256 have room for 38 digits on each side
-        # of the point, and the cast to fewer checks.
+        # PyArrow drops the bits of a number beyond 128, which makes it another one. 256 have room for 38 digits
+        # on each side of the point, and the cast to fewer checks.
         values = values.cast(pa.decimal256(2 * MAX_DIGITS, kind.scale))
     return as_texts(values) if kind == pa.string() else values.cast(kind)
 
@@ -181,7 +181,7 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 _READINGS: Sequence[tuple[Callable[[pa.DataType], bool], str, Callable[[pa.Array, pa.DataType], pa.Array]]] = (
     (pa.types.is_integer, r"^[+-]?[0-9]+$", _unsigned),
     (pa.types.is_floating, r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$", _unsigned),
-    # PyArrow can crash on a text with more digits after the point than any decimal has; for those before it see _cast.
+    # PyArrow can crash on a text with more digits after the point than any decimal has; before it, see _cast.
     (pa.types.is_decimal, r"^[+-]?(0*[0-9]{1,38}(\.[0-9]{0,38})?|\.[0-9]{1,38})$", _unsigned),
     (pa.types.is_boolean, r"(?i)^(true|false)$", _as_written),
     (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", _as_written),

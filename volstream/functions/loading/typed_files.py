@@ -201,8 +201,8 @@ def parquet_chunks(source: Part) -> Iterator[Chunk]:
 
 
 def _check_alone(content: Any, metadata: pq.FileMetaData, size: int) -> None:
-    """Raises FileRejectedError if another parquet file ends where the footer has no values: it was joined to this one, whose
-    places then mean bytes of the other one."""
+    """Raises FileRejectedError if another parquet file ends after the values: the two were joined, and the places in
+    the footer are bytes of the other one."""
     begin = max((_end_of(chunk) for chunk in _column_chunks(metadata)), default=len(_MAGIC))
     end = size - _END - metadata.serialized_size
     # Mostly indexes and Bloom filters are there, or nothing.

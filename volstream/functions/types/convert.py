@@ -335,7 +335,11 @@ _WRITTEN = [int(np.datetime64(day, "D").astype(np.int64)) for day in ("-32767-01
 
 
 def as_texts(values: pa.Array) -> pa.Array:
-    """Casts values to text, also dates and times of years that PyArrow does not write. Raises pa.ArrowException."""
+    """Casts values to text, also dates and times of years that PyArrow does not write.
+
+    Raises:
+        pa.ArrowException: they have no text.
+    """
     kind, texts = values.type, values.cast(pa.string())
     is_date = pa.types.is_date32(kind)
     if not (is_date or (pa.types.is_timestamp(kind) and kind.unit in _DAY)):

@@ -214,8 +214,8 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def document_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Converts values to Python's, for JSON: maps become dicts with text keys, or :class:`Pairs`; keys of other types are written
-    as in JSON."""
+    """Converts values to Python's, for JSON: maps become dicts with text keys, or :class:`Pairs`; keys of other types
+    are written as in JSON."""
     items = python_values(values)
     return [_document(item, values.type) for item in items] if "map<" in str(values.type) else items
 

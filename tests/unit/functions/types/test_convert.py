@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tests import corpus
 from volstream.functions.types import convert
@@ -158,3 +161,24 @@ def test_dates_and_times_of_all_years_have_a_text(number: int, kind: pa.DataType
     assert convert.as_texts(pa.array([number, None, 0], kind))[:2].to_pylist() == [text, None]
     if text[:4] not in ("2001", "1970", "2262"):  # Python has these
         assert convert.python_values(pa.array([[number]], pa.list_(kind))) == [[text]]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@settings(max_examples=200, deadline=None)
+@given(
+    digits=st.integers(1, 38),
+    places=st.floats(0, 1),
+    number=st.integers(1, 40).flatmap(lambda size: st.integers(-(10**size), 10**size)),
+    scale=st.integers(0, 38),
+)
+@example(digits=38, places=18 / 38, number=719885680187940030269, scale=0)
+@example(digits=38, places=30 / 38, number=765778449, scale=0)
+def test_a_decimal_of_arrow_is_stored_as_it_is_or_refused(
+    nested: bool, digits: int, places: float, number: int, scale: int
+) -> None:
+    kind = pa.decimal128(digits, round(digits * places))
+    value = Decimal(number).scaleb(-scale, Context(prec=100))
+    values = pa.array([value], pa.decimal128(38, scale) if abs(number) < 10**38 else pa.decimal256(76, scale))
+    values, kind = (pa.ListArray.from_arrays([0, 1], values), pa.list_(kind)) if nested else (values, kind)
+    with suppress(*REFUSALS):
+        assert convert.from_arrow(values, kind).to_pylist() == ([[value]] if nested else [value])
