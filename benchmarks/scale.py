@@ -45,7 +45,7 @@ from volstream.jobs.batches.staged import Staged
 from volstream.jobs.batches.stager import target_of_rows
 from volstream.jobs.batches.staging import replied
 from volstream.jobs.plans import cutting, plan
-from volstream.jobs.plans.cutting import Limits
+from volstream.jobs.plans.sizing import Limits
 from volstream.spark.engine.owner import read_record
 from volstream.sql.text import table_at
 from volstream.tables.delta import direct, places

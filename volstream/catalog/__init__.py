@@ -1,5 +1,85 @@
-"""The catalog: definitions, offsets, batches, failures and leases, in SQLite or PostgreSQL, through SQLAlchemy."""
+"""The catalog as one object: one part per kind of row, all in the same database."""
 
-from volstream.catalog.catalog import Catalog
+from __future__ import annotations
 
-__all__ = ["Catalog"]
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+
+from volstream.base.definitions import Job, SourceKind, StatementJob, Stream, Volume
+from volstream.base.model.names import Name
+from volstream.catalog import definitions, tables
+from volstream.catalog.alerts import Alerts, Conditions
+from volstream.catalog.audit import Audit
+from volstream.catalog.consumptions import Consumptions
+from volstream.catalog.database import Database
+from volstream.catalog.definitions import Definitions, Locations
+from volstream.catalog.failures import Failures
+from volstream.catalog.leases import Leases
+from volstream.catalog.outputs import Outputs
+from volstream.catalog.refreshes import Refreshes
+from volstream.catalog.reports import Codes, Reports
+from volstream.catalog.upkeep import History
+
+
+class Catalog:
+    """Opens nothing until first use. One database can be used by several catalogs, in one process or many.
+
+    Attributes:
+        by_kind: the objects that users define, by the singular noun of their kind.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url)
+        self.connections = definitions.connections(self.database)
+        self.volumes = definitions.volumes(self.database)
+        self.streams = definitions.streams(self.database)
+        self.jobs = definitions.jobs(self.database)
+        self.functions = definitions.functions(self.database)
+        self.sources = definitions.sources(self.database)
+        objects = (self.connections, self.volumes, self.streams, self.jobs, self.functions, self.sources)
+        self.by_kind: Mapping[str, Definitions[Any]] = {one.kind: one for one in objects}
+        self.refreshes = Refreshes(self.database)
+        self.consumptions = Consumptions(self.database)
+        self.codes = Codes(self.database)
+        self.reports = Reports(self.database)
+        self.failures = Failures(self.database)
+        self.outputs = Outputs(self.database)
+        self.conditions = Conditions(self.database)
+        self.tails = Locations(self.database, tables.tails)
+        self.links = Locations(self.database, tables.links)
+        self.registrations = Locations(self.database, tables.registrations)
+        self.leases = Leases(self.database)
+        self.audit = Audit(self.database)
+        self.alerts = Alerts(self.database)
+        self.history = History(self.database, self.refreshes)
+
+    def identity(self) -> str:
+        """Returns the catalog's unique id."""
+        return str(self.database.value(select(tables.identity.c.id)))
+
+    def job_of(self, stream: Stream) -> Job | None:
+        """Returns the job that consumes the stream, or None. A stream serves at most one job."""
+        return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
+
+    def maker_of(self, table: Name) -> Job | None:
+        """Returns the job that creates a table with its first batch, or None. The table of a statement must exist before."""
+        jobs = self.jobs.list(into_schema=table.schema, into_name=table.name)
+        return next((job for job in jobs if not isinstance(job, StatementJob)), None)
+
+    def volume_of(self, job: Job) -> Volume | None:
+        """Returns the volume whose files a job reads first; None: it reads a table, or the volume was dropped."""
+        stream = self.streams.by_id(job.stream_id)
+        return None if stream is None else self.volumes.by_id(stream.source_id)
+
+    def is_at_end(self, stream: Stream) -> bool:
+        """Returns whether a stream on a volume has consumed all refreshes: then it is not stale."""
+        if stream.source_kind is not SourceKind.VOLUME or stream.initial:
+            return False
+        volume = self.volumes.by_id(stream.source_id)
+        return volume is not None and volume.refresh_count == stream.offset
+
+    def close(self) -> None:
+        """Closes the database's connections."""
+        self.database.close()

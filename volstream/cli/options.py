@@ -20,9 +20,9 @@ from volstream.base.model.work import FailureKind
 from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, NotFoundError
-from volstream.jobs.runs.lease import Observer, Progress
 
 if TYPE_CHECKING:
+    from volstream.jobs.runs.lease import Observer, Progress
     from volstream.api.session import Session
 
 # Follows a run: shows its progress on a terminal, and handles the signals that end it.

@@ -23,8 +23,9 @@ from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.sources import VolumeSource
 from volstream.jobs.plans import cutting, plan
-from volstream.jobs.plans.cutting import Limits, PlanRow
+from volstream.jobs.plans.cutting import PlanRow
 from volstream.jobs.plans.plan import INSERT, MOVE, REMOVE, REPLACE
+from volstream.jobs.plans.sizing import Limits
 from volstream.tables.delta import places
 
 ROWS = st.lists(

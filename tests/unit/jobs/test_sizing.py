@@ -14,8 +14,8 @@ from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.model.work import Batch, WaitingBatches
 from volstream.functions.rows import Bounds
-from volstream.jobs.plans import cutting
-from volstream.jobs.plans.cutting import Limits, Rate
+from volstream.jobs.plans import sizing
+from volstream.jobs.plans.sizing import Limits, Rate
 
 MOST = Limits(10_000, 1 << 30)
 MIB = 1 << 20
@@ -31,27 +31,27 @@ def waiting(count: int, files: int, size: int, most_files: int, most_bytes: int)
 
 
 def test_an_unmeasured_job_begins_with_a_batch_that_measures() -> None:
-    assert cutting.latest_rate([], 30) is None
-    assert cutting.typical_rate([]) is None
+    assert sizing.latest_rate([], 30) is None
+    assert sizing.typical_rate([]) is None
     assert MOST.first(2) == Limits(1000, 1 << 30)
     assert Limits(7, 100).first(200) == Limits(7, 100)
 
 
 def test_the_speed_of_a_job_is_measured_over_enough_of_its_newest_batches() -> None:
     slow_now = [batch(600, 600, 60.0), batch(9000, 9000, 90.0)]
-    assert cutting.latest_rate(slow_now, 30) == Rate(10, 10)
+    assert sizing.latest_rate(slow_now, 30) == Rate(10, 10)
     short = [batch(10, 100, 2.0), batch(20, 100, 2.0), batch(70, 200, 46.0)]
-    assert cutting.latest_rate(short, 30) == Rate(2, 8)
+    assert sizing.latest_rate(short, 30) == Rate(2, 8)
 
 
 def test_removals_count_as_files_and_unmeasured_batches_do_not_count() -> None:
     done = [batch(0, 0, 1.0, removals=30), batch(5, 50, None), batch(10, 100, 1.0)]
-    assert cutting.latest_rate(done, 30) == Rate(20, 50)
-    assert cutting.latest_rate([batch(5, 50, None)], 30) is None
+    assert sizing.latest_rate(done, 30) == Rate(20, 50)
+    assert sizing.latest_rate([batch(5, 50, None)], 30) is None
 
 
 def test_a_new_plan_starts_from_the_largest_batch_because_small_ones_measure_commits() -> None:
-    assert cutting.typical_rate([batch(1, 10, 2.0)] * 10 + [batch(3000, 3000, 30.0)]) == Rate(100, 100)
+    assert sizing.typical_rate([batch(1, 10, 2.0)] * 10 + [batch(3000, 3000, 30.0)]) == Rate(100, 100)
 
 
 def test_limits_follow_the_target_within_what_the_job_allows() -> None:
@@ -75,7 +75,7 @@ def test_limits_follow_the_target_within_what_the_job_allows() -> None:
 )
 def test_batches_are_recut_if_they_miss_the_target_by_more_than_a_factor_of_two(ahead: WaitingBatches, anew: bool) -> None:
     rate = Rate(100, MIB)
-    assert cutting.misses_target(ahead, rate, rate.limits(60, MOST), 60) is anew
+    assert sizing.misses_target(ahead, rate, rate.limits(60, MOST), 60) is anew
 
 
 @given(st.floats(0.01, 1e5), st.floats(0, 1e9), st.integers(1, 10_000), st.integers(1, 1 << 30))
@@ -91,14 +91,14 @@ def test_a_batch_within_the_limits_is_expected_to_take_the_target(
 
 
 def test_limits_differ_only_if_they_would_give_other_batches() -> None:
-    assert not cutting.limits_differ(Limits(100, 100), Limits(200, 51))
-    assert cutting.limits_differ(Limits(100, 100), Limits(201, 100))
-    assert cutting.limits_differ(Limits(100, 100), Limits(100, 49))
+    assert not sizing.limits_differ(Limits(100, 100), Limits(200, 51))
+    assert sizing.limits_differ(Limits(100, 100), Limits(201, 100))
+    assert sizing.limits_differ(Limits(100, 100), Limits(100, 49))
 
 
 def test_a_row_is_no_larger_than_the_engine_has_room_for(tmp_path: Path) -> None:
     def told(**settings: Any) -> Bounds:
-        return cutting.result_bounds(config.load(tmp_path, driver_memory="2GiB", **settings))
+        return sizing.result_bounds(config.load(tmp_path, driver_memory="2GiB", **settings))
 
     assert told(cores=2).row_bytes == told(cores=4).row_bytes == 64 << 20
     assert told(cores=8).row_bytes == 32 << 20
@@ -116,12 +116,12 @@ def test_batches_of_a_job_with_a_rate_take_ten_seconds_at_most(calls: float, fil
 
 def test_batches_grow_with_the_slots_of_a_cluster_unless_the_job_says_how_large_they_are(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, batch_max_files=100, batch_max_bytes=1000)
-    assert [cutting.maximum_limits(settings, slots, None, None) for slots in (1, 8, 9, 200)] == [
+    assert [sizing.maximum_limits(settings, slots, None, None) for slots in (1, 8, 9, 200)] == [
         Limits(100, 1000),
         Limits(100, 1000),
         Limits(200, 2000),
         Limits(2500, 25_000),
     ]
-    assert cutting.maximum_limits(settings, 200, 70, None) == Limits(70, 25_000)
-    assert cutting.maximum_limits(settings, 200, None, 70) == Limits(2500, 70)
-    assert cutting.maximum_limits(Settings(home=tmp_path), 200, None, None).first(200) == Limits(25_000, 25 << 30)
+    assert sizing.maximum_limits(settings, 200, 70, None) == Limits(70, 25_000)
+    assert sizing.maximum_limits(settings, 200, None, 70) == Limits(2500, 70)
+    assert sizing.maximum_limits(Settings(home=tmp_path), 200, None, None).first(200) == Limits(25_000, 25 << 30)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from volstream.errors import NoExecutorError
-from volstream.spark.frames import given_up, idle_slots
+from volstream.spark.tasks import given_up, idle_slots
 
 
 @dataclass

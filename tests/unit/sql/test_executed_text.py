@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import volstream
-from volstream.api.pipelines.definitions import parse_columns
+from volstream.api.pipelines.columns import parse_columns
 
 #: Where sqlglot may write a tree: a type, to compare it or to name it in an error.
-_LOOKED_AT = {("api/pipelines/definitions.py", "_spelled"), ("functions/schema.py", "_type_of")}
+_LOOKED_AT = {("api/pipelines/columns.py", "_spelled"), ("functions/schema.py", "_type_of")}
 
 
 def test_sqlglot_writes_only_what_is_looked_at() -> None:

@@ -10,21 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from volstream.api.objects.all import Objects
-from volstream.api.pipelines.definitions import (
-    CODE,
-    RELATIONS,
-    Definition,
-    Kind,
-    PipelinePlan,
-    PlanStep,
-    Verb,
-    missing_columns,
-    parse_columns,
-    relations,
-    written,
-)
+from volstream.api.pipelines.columns import missing_columns, parse_columns
+from volstream.api.pipelines.definitions import CODE, Definition, Kind, PipelinePlan, PlanStep, Verb, written
 from volstream.api.pipelines.export import existing
-from volstream.api.pipelines.plan import check, compare
+from volstream.api.pipelines.plan import RELATIONS, check, compare, relations
 from volstream.api.pipelines.read import located, read
 from volstream.base.definitions import NO_SCHEDULE, DynamicJobSpec, FileJobOptions, JobOptions, LoadKeys
 from volstream.base.definitions.forms import as_text

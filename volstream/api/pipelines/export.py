@@ -9,7 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from volstream.api.pipelines.definitions import ADDED, BOOKKEEPING, CODE, KEYS, Definition, Kind, defaults, in_order, written
+from volstream.api.pipelines.columns import columns_text
+from volstream.api.pipelines.definitions import ADDED, BOOKKEEPING, CODE, KEYS, Definition, Kind, defaults, written
+from volstream.api.pipelines.plan import in_order
 from volstream.api.pipelines.read import default_queue, escaped, is_secret
 from volstream.base.definitions import (
     Connection,
@@ -190,7 +192,6 @@ def _is_result(schema: Schema, added: Collection[str]) -> bool:
 
 
 def _table(schema: Schema) -> dict[str, Any]:
-    from volstream.api.pipelines.definitions import columns_text
     from volstream.changes.streams.sources import tracked
     from volstream.tables.delta.commits import PROPERTIES as TRACKING
 

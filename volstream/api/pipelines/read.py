@@ -182,7 +182,7 @@ def _source(written: str, values: Mapping[str, Any], given: Collection[str], _fo
 
 
 def _table(_written: str, values: Mapping[str, Any], _given: Collection[str], _folder: Path) -> dict[str, Any]:
-    from volstream.api.pipelines.definitions import parse_columns
+    from volstream.api.pipelines.columns import parse_columns
     from volstream.changes.streams.sources import kept_days, tracking
 
     for key in values["properties"]:

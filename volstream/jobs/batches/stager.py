@@ -43,11 +43,12 @@ from volstream.jobs.batches.results import followed
 from volstream.jobs.batches.staged import Staged, Totals, task
 from volstream.jobs.batches.staging import RowsTarget
 from volstream.jobs.plans import plan
-from volstream.jobs.plans.cutting import result_bounds
+from volstream.jobs.plans.sizing import result_bounds
 from volstream.jobs.rules.definitions import FUNCTION_BROKEN, ship
 from volstream.jobs.rules.load import arguments_of
 from volstream.jobs.runs.services import JobServices
-from volstream.spark.frames import idle_slots, relation, tagged
+from volstream.spark.frames import relation
+from volstream.spark.tasks import idle_slots, tagged
 from volstream.tables.delta.warehouse import options_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidStateError
-from volstream.jobs.plans import cutting, plan, sets
-from volstream.jobs.plans.cutting import Limits
+from volstream.jobs.plans import cutting, plan, sets, sizing
+from volstream.jobs.plans.sizing import Limits
 from volstream.spark.frames import relation
 from volstream.spark.jvm.command import compile_in
 from volstream.sql.text import one_of
@@ -223,17 +223,17 @@ class Planner:
             The limits by which the plan is now cut, if known.
         """
         target, maximum = self._settings.batch_seconds, self._maximum(job)
-        rate = cutting.latest_rate(self._catalog.reports.measured(job.id, plan_id=open_plan.id), target / 2)
+        rate = sizing.latest_rate(self._catalog.reports.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = maximum if rate is None else rate.limits(target, maximum)
         # Including a batch that crashed its engine: with lower limits it may be committed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None, after=after)
         slowed = job.rate is not None and waiting is not None and waiting.most_files > maximum.files
-        if waiting is None or not (slowed or (cut_by is None and cutting.exceeds_limits(waiting, maximum))):
+        if waiting is None or not (slowed or (cut_by is None and sizing.exceeds_limits(waiting, maximum))):
             if waiting is not None and waiting.first.attempts:
                 waiting = self._catalog.consumptions.remaining(open_plan, begun=False, after=after)
             if rate is None or waiting is None:
                 return cut_by
-            if (cut_by is not None and not cutting.limits_differ(limits, cut_by)) or not cutting.misses_target(
+            if (cut_by is not None and not sizing.limits_differ(limits, cut_by)) or not sizing.misses_target(
                 waiting, rate, limits, target
             ):
                 return cut_by
@@ -257,14 +257,14 @@ class Planner:
     ) -> tuple[Plan, Sequence[Batch]]:
         """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
         maximum, target = self._maximum(job), self._settings.batch_seconds
-        rate = cutting.typical_rate(self._catalog.reports.largest(job.id))
+        rate = sizing.typical_rate(self._catalog.reports.largest(job.id))
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
         return cutting.cut_plan(identity, job, kind, covered, location, limits, first=first, where=where)
 
     def _maximum(self, job: FileJob) -> Limits:
-        maximum = cutting.maximum_limits(self._settings, self._slots(), job.max_files, job.max_bytes)
+        maximum = sizing.maximum_limits(self._settings, self._slots(), job.max_files, job.max_bytes)
         if job.rate is None:
             return maximum
         measured = self._catalog.reports.measured(job.id)

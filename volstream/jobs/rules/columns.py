@@ -39,7 +39,7 @@ from volstream.functions.types.widen import fields_in, grown
 from volstream.functions.worker import Work, tasks_of
 from volstream.home import Home
 from volstream.jobs.plans import sets
-from volstream.jobs.plans.cutting import result_bounds
+from volstream.jobs.plans.sizing import result_bounds
 from volstream.jobs.rules.load import loads
 from volstream.jobs.runs.services import JobServices
 from volstream.spark.frames import relation

@@ -27,7 +27,7 @@ from volstream.errors import (
     StreamBusyError,
     with_remedy,
 )
-from volstream.spark.frames import watched
+from volstream.spark.tasks import watched
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession

@@ -30,8 +30,8 @@ from volstream.errors import (
 from volstream.functions.pickled import code_of
 from volstream.jobs.batches.attempt import LONG_WAIT_SECONDS, BatchExecutor, recover
 from volstream.jobs.batches.outputs import finish
-from volstream.jobs.plans import cutting, plan
-from volstream.jobs.plans.cutting import Limits
+from volstream.jobs.plans import plan, sizing
+from volstream.jobs.plans.sizing import Limits
 from volstream.jobs.proof.verify import Verification, compared, compared_outputs
 from volstream.jobs.rules.definitions import with_environment
 from volstream.jobs.rules.targets import has_outputs
@@ -494,7 +494,7 @@ def preview(services: JobServices, job: FileJob) -> Preview:
     volume = catalog.volumes.by_id(stream.source_id)
     unfinished = catalog.reports.waiting(job.id)
     load = unfinished + _changes(services, job, stream)
-    rate = cutting.typical_rate(catalog.reports.largest(job.id))
+    rate = sizing.typical_rate(catalog.reports.largest(job.id))
     return Preview(
         load=load,
         unfinished=unfinished.batches,

@@ -16,7 +16,7 @@ from volstream.jobs.batches.results import ResultTables
 from volstream.jobs.plans import plan
 from volstream.jobs.plans.planner import Planner
 from volstream.spark.errors import as_sql_errors
-from volstream.spark.frames import given_up
+from volstream.spark.tasks import given_up
 from volstream.tables.delta import places
 from volstream.tables.delta.warehouse import options_of
 

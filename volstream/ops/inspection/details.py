@@ -39,7 +39,7 @@ from volstream.catalog.failures import BriefFailure, FailureFilter
 from volstream.errors import VolstreamError
 from volstream.files.volumes import routing
 from volstream.files.volumes.access import policies
-from volstream.jobs.plans import cutting
+from volstream.jobs.plans import sizing
 from volstream.jobs.runs.advice import automatic_action, remedy
 from volstream.jobs.runs.lease import LastRuns, runs_of
 from volstream.jobs.runs.schedule import next_due
@@ -180,7 +180,7 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
         return None
     waiting = home.catalog.reports.waiting(job.id)
     # The first batch of a plan is small: it finds out how long a file takes, while workers start and functions are set up.
-    rate = cutting.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
+    rate = sizing.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
     left = waiting.files + waiting.removals
     files = max(plan.files, left)
     return OpenRun(

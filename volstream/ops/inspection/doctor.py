@@ -46,7 +46,7 @@ from volstream.jobs.batches.handshake import Answer
 from volstream.ops.inspection.status import health, problems
 from volstream.spark.engine.client import engine_status
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.frames import given_up
+from volstream.spark.tasks import given_up
 
 if TYPE_CHECKING:
     from volstream.home import Home

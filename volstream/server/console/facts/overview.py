@@ -11,7 +11,7 @@ from volstream.base.definitions import FileJob, Job
 from volstream.base.model.work import AuditEntry, Check
 from volstream.errors import VolstreamError
 from volstream.home import Home
-from volstream.jobs.plans import cutting
+from volstream.jobs.plans import sizing
 from volstream.jobs.rules import code
 from volstream.ops.inspection import details
 from volstream.ops.inspection.doctor import ShownSetting, shown_settings
@@ -115,7 +115,7 @@ def _volume(row: Mapping[str, Any], now: datetime) -> ListedVolume:
 def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> ListedJob:
     """Adds how fast a job is, when it runs next, and whether its volume is among those that stopped."""
     measured = home.catalog.reports.measured(job.id)
-    rate = cutting.typical_rate(measured)
+    rate = sizing.typical_rate(measured)
     due, says = details.next_run(home, job)
     work = details.open_run(home, job, measured)
     return ListedJob(
