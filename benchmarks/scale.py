@@ -44,7 +44,8 @@ from volstream.jobs.batches.results import ResultTables, changes_of
 from volstream.jobs.batches.staged import Staged
 from volstream.jobs.batches.stager import target_of_rows
 from volstream.jobs.batches.staging import replied
-from volstream.jobs.plans import cutting, plan
+from volstream.jobs.plans import plan
+from volstream.jobs.plans.plan import cut_plan
 from volstream.jobs.plans.sizing import Limits
 from volstream.spark.engine.owner import read_record
 from volstream.sql.text import table_at
@@ -126,7 +127,7 @@ class Results:
         rows = table.rows_of_files([info_of(path, 1) for path in paths], lambda path: path)
         versions = pa.repeat(pa.scalar(2, pa.int64()), len(paths))
         plan.write([plan.files_of_rows(rows.append_column("commit_version", versions), plan.REPLACE)], location)
-        made, [batch] = cutting.cut_plan(
+        made, [batch] = cut_plan(
             f"benchmark-{self._commits}", self._job, PlanKind.STREAM, self._covered, location, Limits(len(paths), 1 << 40)
         )
         return made, batch

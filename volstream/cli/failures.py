@@ -15,7 +15,6 @@ from volstream.base.model.text import counted, one_line
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.cli.options import common, kinds, like, names_of
 from volstream.cli.output import Output
-from volstream.ops.inspection.details import common_message, group_id
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -33,6 +32,8 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None
         failures: see :func:`volstream.ops.inspection.details.explained`.
         width: of the terminal; names and commands are not broken.
     """
+    from volstream.ops.inspection.details import group_id
+
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for failure in failures:
         groups.setdefault((failure["job"], group_id(failure["kind"], failure["message"], failure["path"])), []).append(failure)
@@ -41,6 +42,8 @@ def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None
 
 
 def _lines(group: Sequence[Mapping[str, Any]], width: int, most: int | None) -> Iterator[str]:
+    from volstream.ops.inspection.details import common_message
+
     first, why = group[0], common_message((failure["message"], failure["path"]) for failure in group)
     yield from _wrapped(f"{counted(len(group), first['unit'])} of job {first['job']}: {why}", width, "")
     if places := _PLACE.findall(first["traceback"] or ""):

@@ -15,7 +15,6 @@ from volstream.base.model.units import format_age
 from volstream.cli.options import DURATION, common, creating_home
 from volstream.cli.output import Output, done_of
 from volstream.errors import JavaError, VolstreamError
-from volstream.ops.inspection.status import problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -112,6 +111,7 @@ def status_command(session: Session, output: Output, everything: bool, every: fl
 
 
 def _show_status(session: Session, output: Output, overview: Mapping[str, Any], everything: bool) -> None:
+    from volstream.ops.inspection.status import problems
     from volstream.spark.jvm.address import RemoteAddress
 
     wrong = problems(overview, {})

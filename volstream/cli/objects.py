@@ -14,7 +14,6 @@ from volstream.base.model.units import format_size
 from volstream.base.model.work import ACTIVE, FailureKind, FailureState
 from volstream.cli.options import common, kinds, like, names_of
 from volstream.cli.output import Output, in_a_line
-from volstream.ops.inspection.status import problems
 
 if TYPE_CHECKING:
     from volstream.api.session import Session
@@ -205,7 +204,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
     from volstream.jobs.runs.lease import runs_of
     from volstream.ops.inspection import details
-    from volstream.ops.inspection.status import job_status
+    from volstream.ops.inspection.status import job_status, problems
 
     if kind == "batch":
         return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))

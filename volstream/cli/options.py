@@ -22,8 +22,8 @@ from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, NotFoundError
 
 if TYPE_CHECKING:
-    from volstream.jobs.runs.lease import Observer, Progress
     from volstream.api.session import Session
+    from volstream.jobs.runs.lease import Observer, Progress
 
 # Follows a run: shows its progress on a terminal, and handles the signals that end it.
 

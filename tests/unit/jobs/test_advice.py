@@ -12,7 +12,7 @@ from tests import objects
 from volstream.base.model.units import about
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.functions.printing import PRINTED_LAST
-from volstream.jobs.runs.advice import automatic_action, remedy, where_printed
+from volstream.ops.inspection.details import automatic_action, remedy, where_printed
 
 JOB = objects.job(objects.stream(), retries=3, on_change=True)
 

@@ -22,9 +22,8 @@ from volstream.changes.directory import table
 from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.sources import VolumeSource
-from volstream.jobs.plans import cutting, plan
-from volstream.jobs.plans.cutting import PlanRow
-from volstream.jobs.plans.plan import INSERT, MOVE, REMOVE, REPLACE
+from volstream.jobs.plans import plan
+from volstream.jobs.plans.plan import INSERT, MOVE, REMOVE, REPLACE, PlanRow, _groups, cut_plan, recut_plan
 from volstream.jobs.plans.sizing import Limits
 from volstream.tables.delta import places
 
@@ -47,7 +46,7 @@ def cut(rows: list[PlanRow], limits: Limits) -> list[list[PlanRow]]:
     """The rows of each batch, by the bounds that were cut."""
     batches: list[list[PlanRow]] = []
     position = 0
-    for group in cutting._groups(rows, limits):
+    for group in _groups(rows, limits):
         end = next(index for index, row in enumerate(rows) if row.path == group.until_path) + 1
         batches.append(rows[position:end])
         position = end
@@ -81,7 +80,7 @@ def test_a_batch_ends_only_when_the_next_row_does_not_fit(rows: list[PlanRow], l
 
 @given(ROWS, LIMITS)
 def test_the_counts_of_a_batch_match_its_content(rows: list[PlanRow], limits: Limits) -> None:
-    for group, batch in zip(cutting._groups(rows, limits), cut(rows, limits), strict=True):
+    for group, batch in zip(_groups(rows, limits), cut(rows, limits), strict=True):
         actions = [row.action for row in batch]
         assert group.files == len(batch) - actions.count(REMOVE)
         assert (group.replaced, group.removals) == (actions.count(REPLACE), actions.count(REMOVE))
@@ -99,7 +98,7 @@ def test_a_plans_files_are_read_in_the_order_of_their_parts(tmp_path: Path) -> N
     source = objects.volume()
     job = objects.job(objects.stream(source))
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
-    made, batches = cutting.cut_plan("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
+    made, batches = cut_plan("p", job, PlanKind.STREAM, covered, str(location), Limits(2, 1000))
     assert [(batch.number, batch.after_path, batch.until_path, batch.files, batch.replaced) for batch in batches] == [
         (1, None, "b", 2, 2),
         (2, "b", "c", 1, 1),
@@ -133,7 +132,7 @@ def test_the_first_and_last_source_path_of_moved_files_are_known_per_batch(tmp_p
     moved = {"a": None, "b": "z", "c": "é", "d": "Z", "e": "x", "f": None}
     rows = {"relative_path": [*moved], "size": [1] * 6, "action": [INSERT] * 6, "old_path": [*moved.values()]}
     pq.write_table(_table(rows), location / "part-00000-x.parquet", row_group_size=2)
-    _, batches = cut_plan(str(location), Limits(4, 1000))
+    _, batches = cut_files(str(location), Limits(4, 1000))
     assert [batch.moves for batch in batches] == [3, 1]
     assert plan.origins(str(location), batches[0]) == ("Z", "é")
     assert plan.origins(str(location), batches[1]) == ("x", "x")
@@ -143,7 +142,7 @@ def test_the_first_and_last_source_path_of_moved_files_are_known_per_batch(tmp_p
 
 def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path) -> None:
     location = write_plan(tmp_path / "p", [[f"{number:02}" for number in range(20)]])
-    made, batches = cut_plan(location, Limits(8, 1000), first=Limits(3, 1000))
+    made, batches = cut_files(location, Limits(8, 1000), first=Limits(3, 1000))
     assert [batch.files for batch in batches] == [3, 8, 8, 1]
     assert made.files == 20
 
@@ -151,8 +150,8 @@ def test_the_first_batch_of_a_plan_may_be_smaller_than_the_others(tmp_path: Path
 def test_the_rest_of_a_plan_is_recut_and_its_bounds_and_numbers_continue(tmp_path: Path) -> None:
     names = [f"{number:02}" for number in range(40)]
     location = write_plan(tmp_path / "p", [names[:17], names[17:]])
-    made, batches = cut_plan(location, Limits(5, 1000))
-    again = cutting.recut_plan(made, batches[3], Limits(11, 1000))
+    made, batches = cut_files(location, Limits(5, 1000))
+    again = recut_plan(made, batches[3], Limits(11, 1000))
     assert [(one.number, one.after_path, one.until_path, one.files) for one in again] == [
         (4, "14", "25", 11),
         (5, "25", "36", 11),
@@ -165,11 +164,11 @@ def directory_of(source: Volume) -> VolumeSource:
     return VolumeSource(Catalog("sqlite:///unused.db"), "/warehouse", source.id)
 
 
-def cut_plan(location: str, limits: Limits, first: Limits | None = None) -> tuple[Plan, Sequence[Batch]]:
+def cut_files(location: str, limits: Limits, first: Limits | None = None) -> tuple[Plan, Sequence[Batch]]:
     source = objects.volume()
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     job = objects.job(objects.stream(source))
-    return cutting.cut_plan("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
+    return cut_plan("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
 
 
 def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) -> None:
@@ -237,6 +236,6 @@ def test_a_written_plan_is_read_back_in_batches(tmp_path: Path) -> None:
     rows = net(*((f"{number:02}", f"{number}", False, True) for number in range(10)))
     plan.write((plan.files_of_rows(rows.slice(at, 5), INSERT) for at in (0, 5)), location)
     assert plan.exists(location)
-    _, batches = cut_plan(location, Limits(4, 1000))
+    _, batches = cut_files(location, Limits(4, 1000))
     assert [(batch.until_path, batch.files) for batch in batches] == [("03", 4), ("07", 4), ("09", 2)]
     assert plan.removed_paths(location, batches[0]) == []

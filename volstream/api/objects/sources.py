@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
-
-import pyarrow as pa
 
 from volstream.api.objects.collections import Collection, Functions
 from volstream.api.objects.dynamic import DynamicTables
 from volstream.base.definitions import Source, SourceDefinition, SourceType
 from volstream.base.definitions.options import keys, read, to_alter
 from volstream.base.model.arguments import checked, takes
-from volstream.base.model.names import Name, quote
-from volstream.base.model.work import groups
+from volstream.base.model.names import Name
 from volstream.base.threads import Stop
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
-from volstream.ingest.sources import tables, versions
-from volstream.ingest.sources.events import ITEM, columns_of, key_text, stored
-from volstream.ingest.sources.tables import Appender
-from volstream.sql.text import literal
-from volstream.tables.delta import places
-from volstream.tables.tails.lookup import Lookup
-from volstream.tables.tails.tail import DELETE, OPERATION, UPSERT
-from volstream.tables.tails.writer import TailWriter, commit_tail
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where they are used: commands that only read definitions need none of them
+    import pyarrow as pa
+
+    from volstream.api.objects.items import ItemTable, UploadedTable
     from volstream.base.definitions.keywords import SourceChanges
     from volstream.ingest.local import LocalTables
     from volstream.ingest.sources.events import EventStream
+    from volstream.ingest.sources.tables import Appender
 
 #: What a retention may be.
 Retention = Annotated[str | timedelta | None, "'30 days', a timedelta, or None to keep events for ever"]
@@ -142,11 +134,15 @@ class Sources(Collection[Source]):
         """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises NotFoundError."""
 
         source = self.get(name)
+        from volstream.api.objects.items import UploadedTable
+
         return UploadedTable(self._home, source.name) if source.kind is SourceType.FILES else self._items(name)
 
     def _items(self, name: str) -> ItemTable:
 
         source = self._of_kind(name, SourceType.ITEMS, "table of items")
+        from volstream.api.objects.items import ItemTable
+
         return ItemTable(self._home, source, self._appender(source), self._functions, self._dynamic_tables)
 
     @takes(to_alter(SourceDefinition), changes=True)
@@ -199,196 +195,6 @@ class Sources(Collection[Source]):
         return Appender(self._home, source.name, self._tables.table(source.name))
 
 
-# Keyed tables without a schema: items are JSON objects, and a new item replaces the one with the same key.
-
-#: Items of one flush at most.
-_TOGETHER = 10_000
-
-
-@checked
-class ItemTable:
-    """A keyed table of items. Thread-safe.
-
-    Its columns: the primary key, a STRING, and ``item``, the whole item as JSON. Keys are texts or integers; an integer and
-    its text are the same key.
-
-    Attributes:
-        name: the table's name, for SQL.
-    """
-
-    def __init__(
-        self, home: Home, source: Source, appender: Appender, functions: Functions, dynamic_tables: DynamicTables
-    ) -> None:
-        self.name = str(source.name)
-        self._home = home
-        self._source_name = source.name
-        self._key = str(source.primary_key)
-        self._location = places.table_location(home.warehouse, source.name)
-        self._appender = appender
-        self._functions = functions
-        self._dynamic_tables = dynamic_tables
-        self._lookup = Lookup(self._location, [self._key])
-        self._versions = versions.VersionReader(home, source.name)
-        self._schema = pa.schema([(OPERATION, pa.string()), (self._key, pa.string()), (ITEM, pa.string())])
-
-    @property
-    def source(self) -> Source:
-        """Its present definition. Raises NotFoundError."""
-        return self._home.catalog.sources.get(self._source_name)
-
-    @property
-    def versions(self) -> Sequence[int]:
-        """The versions of an immutable table, ascending."""
-        return versions.numbers(self.source)
-
-    def insert(self, item: Mapping[str, Any]) -> None:
-        """Adds an item, or replaces the one with its key; it is safe, and :meth:`get` returns it, when this returns.
-
-        Raises:
-            InvalidValueError: it lacks the key, or contains what JSON does not have.
-            InvalidStateError: the table is immutable.
-            VolstreamError: it cannot be written.
-        """
-        self.insert_all([item])
-
-    def insert_all(self, items: Iterable[Mapping[str, Any]]) -> int:
-        """Adds items in order, many at a time; returns their number. See :meth:`insert`.
-
-        They are added by groups of 10,000, each as a whole: if an item is wrong, none of its group is.
-        """
-        return self._send((UPSERT, *stored(item, self._key)) for item in items)
-
-    def delete(self, key: str | int) -> None:
-        """Deletes the item with a key; does nothing if there is none. Raises as :meth:`insert`."""
-        self._send([(DELETE, key_text(key, self._key), None)])
-
-    def get(self, key: str | int, version: int | None = None) -> dict[str, Any] | None:
-        """Returns the item with a key, or None. Sees everything that was inserted before.
-
-        Args:
-            version: of an immutable table; default: its newest.
-
-        Raises:
-            InvalidValueError: the table does not have the version.
-        """
-        text = key_text(key, self._key)
-        if self.source.immutable:
-            row = self._versions.get(text, version)
-        elif version is None:
-            row = self._lookup.get(text)
-        else:
-            raise InvalidValueError(f"The table {self.name} has no versions.", "Only immutable tables do.")
-        item: dict[str, Any] | None = None if row is None else json.loads(row[ITEM])
-        return item
-
-    def make_immutable(self, version: int = 1) -> None:
-        """Commits what was inserted, as a version that stays; nothing can be inserted any more.
-
-        Raises:
-            InvalidStateError: the table is immutable already.
-            ObjectInUseError: somebody else is doing it.
-        """
-
-        with versions.alone(self._home, self._source_name):
-            source = self.source
-            if source.immutable and source.options.get("versions"):
-                raise InvalidStateError(f"The table {self.name} is immutable already.")
-            number = versions.number_for(source, version)
-            self._home.catalog.sources.change(source, immutable=True)
-            TailWriter(self._location).seal()  # rows that were acknowledged are in the version
-            commit_tail(self._location, lambda: self._home.gateway)
-            self._home.delta.set_properties(self._location, tables.KEPT)
-            versions.note(self._home, source, number)
-
-    def project(self, name: str, transformation: str | Callable[[dict[str, Any]], Any], primary_key: str | None = None) -> None:
-        """Creates a table ``name`` of this table's items, transformed, which follows all changes; the daemon keeps it.
-
-        It is a dynamic table: SQL, streams and further projections can read it, and nothing can be inserted.
-
-        Args:
-            transformation: a function of an item, which returns an item, or None to leave it out; it is imported from its
-                file wherever it runs, so it must be at the top of a module. Or the text of a query on this table.
-            primary_key: of the resulting items; default: this table's. Of a query it has no meaning.
-
-        Raises:
-            InvalidValueError: the function cannot be pickled.
-            SqlError, AlreadyExistsError: the query is wrong; the name is taken.
-        """
-        if isinstance(transformation, str):
-            self._dynamic_tables.create(name, transformation, on_change=True)
-            return
-        key = primary_key or self._key
-        columns_of(key)
-        target = Name.parse(name)
-        function = Name(target.schema, f"{target.name}_projection")
-        self._functions.create(str(function), transformation, "STRING", of_items=True, or_replace=True)
-        path = literal(f"$['{key}']")
-        query = (
-            f"SELECT coalesce(get_json_object({ITEM}, {path}), raise_error({literal(f'An item has no {key}.')})) "
-            f"AS {quote(key)}, {ITEM} FROM (SELECT {function.qualified}({ITEM}) AS {ITEM} FROM {self._source_name.qualified}) "
-            f"WHERE {ITEM} IS NOT NULL"
-        )
-        try:
-            self._dynamic_tables.create(name, query, on_change=True)
-        except BaseException:
-            self._functions.drop(str(function), if_exists=True)
-            raise
-
-    def __repr__(self) -> str:
-        return f"ItemTable({self.name!r})"
-
-    def _send(self, rows: Iterable[tuple[str, str, str | None]]) -> int:
-        if self.source.immutable:
-            raise InvalidStateError(
-                f"The table {self.name} is immutable.",
-                "Create its next version: session.source.create_table(..., immutable=True, version=...).",
-            )
-        return sum(self._append(some) for some in groups(rows, _TOGETHER))
-
-    def _append(self, rows: Sequence[tuple[str, str, str | None]]) -> int:
-        columns = zip(*rows, strict=True)
-        self._appender.append(pa.table([pa.array(column, pa.string()) for column in columns], schema=self._schema))
-        return len(rows)
-
-
-# Tables of uploaded files.
-
-
-@checked
-class UploadedTable:
-    """An immutable table of uploaded files, each of which is a version. Thread-safe.
-
-    Attributes:
-        name: the table's name, for SQL, which sees the newest version.
-    """
-
-    def __init__(self, home: Home, name: Name) -> None:
-        self.name = str(name)
-        self._home = home
-        self._source_name = name
-        self._reader = versions.VersionReader(home, name)
-
-    @property
-    def versions(self) -> Sequence[int]:
-        """Its versions, ascending."""
-        return versions.numbers(self._home.catalog.sources.get(self._source_name))
-
-    def get(self, key: Any, version: int | None = None) -> Mapping[str, Any] | None:
-        """Returns the row with a key, by column, or None.
-
-        Args:
-            key: a value of the key column's type.
-            version: default: the newest.
-
-        Raises:
-            InvalidValueError: the table does not have the version.
-        """
-        return self._reader.get(key, version)
-
-    def __repr__(self) -> str:
-        return f"UploadedTable({self.name!r})"
-
-
 # ``session.connector``: tables of data that come from elsewhere.
 
 
@@ -439,6 +245,8 @@ class Connectors:
                 f"{parsed} is not a table of uploaded files with the primary key {primary_key}.", "Choose another name."
             )
         files.add(self._home, source, version, upload)
+        from volstream.api.objects.items import UploadedTable
+
         return UploadedTable(self._home, parsed)
 
     def upload_kafka(

@@ -24,8 +24,8 @@ from volstream.base.definitions.job import load_keys
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, quote
 from volstream.base.model.paths import FileInfo, printable, scheme_of
 from volstream.base.processes import new_owner
-from volstream.catalog import facts
 from volstream.catalog.leases import lease, of_columns
+from volstream.catalog.reports import FACTS, fact_rows, fact_types
 from volstream.changes.changelog import Deduplication
 from volstream.changes.directory import table as directory
 from volstream.changes.streams.read import query
@@ -87,16 +87,16 @@ _STANDARD: Mapping[str, Mapping[str, type]] = {
 
 def is_fact(name: Name) -> bool:
     """True if a relation with this name is provided here."""
-    return name.name in {SCHEMA: facts.FACTS, STANDARD: _STANDARD}.get(name.schema, ())
+    return name.name in {SCHEMA: FACTS, STANDARD: _STANDARD}.get(name.schema, ())
 
 
 def write(home: Home, name: Name) -> str:
     """Writes a relation's rows to a folder of Parquet files; returns its location."""
     location = f"{home.warehouse}/{places.STAGING}/facts-{uuid.uuid4().hex}"
     standard = name.schema == STANDARD
-    types = _STANDARD[name.name] if standard else facts.types(name.name)
+    types = _STANDARD[name.name] if standard else fact_types(name.name)
     rows: Iterable[Iterable[Mapping[str, Any]]]
-    rows = _of_tables(home, name.name) if standard else facts.rows(home.catalog.database, name.name)
+    rows = _of_tables(home, name.name) if standard else fact_rows(home.catalog.database, name.name)
     schema = pa.schema([(column, BY_PYTHON[kind]) for column, kind in types.items()])
     with places.written(location, schema) as file:
         for some in rows:

@@ -20,7 +20,8 @@ from volstream.changes.streams import net_files
 from volstream.changes.streams.read import Range
 from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import InvalidStateError
-from volstream.jobs.plans import cutting, plan, sets, sizing
+from volstream.jobs.plans import plan, sets, sizing
+from volstream.jobs.plans.plan import cut_plan, recut_plan
 from volstream.jobs.plans.sizing import Limits
 from volstream.spark.frames import relation
 from volstream.spark.jvm.command import compile_in
@@ -237,7 +238,7 @@ class Planner:
                 waiting, rate, limits, target
             ):
                 return cut_by
-        batches = cutting.recut_plan(open_plan, waiting.first, limits)
+        batches = recut_plan(open_plan, waiting.first, limits)
         self._catalog.consumptions.recut(open_plan, batches)
         faults.point("plan.recut")
         _log.info(
@@ -261,7 +262,7 @@ class Planner:
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
-        return cutting.cut_plan(identity, job, kind, covered, location, limits, first=first, where=where)
+        return cut_plan(identity, job, kind, covered, location, limits, first=first, where=where)
 
     def _maximum(self, job: FileJob) -> Limits:
         maximum = sizing.maximum_limits(self._settings, self._slots(), job.max_files, job.max_bytes)

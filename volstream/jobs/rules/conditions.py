@@ -13,7 +13,6 @@ from volstream.errors import InvalidValueError, SqlError
 from volstream.functions.loading.options import LOADER
 from volstream.functions.schema import reason_of
 from volstream.jobs.plans.sets import SHORTHANDS
-from volstream.sql.incremental import StableColumns, of_texts
 from volstream.sql.text import MAX_NAMED, literal, one_of, tree_of
 
 
@@ -118,6 +117,8 @@ def _check_key(text: str) -> None:
             f"The key {text!r} does not depend on relative_path alone.",
             "A file could change its set unnoticed; give, for example, \"split(relative_path, '/')[0]\".",
         )
+    from volstream.sql.incremental import StableColumns, of_texts  # late: it imports sqlglot
+
     if not StableColumns("", ["relative_path"], of_texts()).are_stable(parsed):
         raise InvalidValueError(
             f"The key {text!r} may not be deterministic.",

@@ -23,7 +23,7 @@ from volstream.files.volumes.access import store_of
 from volstream.files.volumes.definitions import jobs_on
 from volstream.functions.schema import key_column
 from volstream.jobs.plans import sets
-from volstream.jobs.runs.advice import where_printed
+from volstream.ops.inspection.details import where_printed
 from volstream.tables.delta import places
 from volstream.tables.delta.lookup import read_rows
 from volstream.tables.delta.opened import newest_version

@@ -12,7 +12,6 @@ from pathlib import Path
 from volstream.base import processes
 from volstream.errors import EngineError
 from volstream.spark.jvm.address import Address, EngineAddress
-from volstream.spark.jvm.command import escaped
 
 #: Template of Log4j's configuration. The named loggers would warn about the intended configuration of a local engine.
 _LOG4J = """\
@@ -62,6 +61,8 @@ def engine_log(directory: Path) -> Path:
 
 def log4j_configuration(directory: Path) -> str:
     """Returns a Log4j configuration that writes :func:`spark_log`, at most four files of 10 MB."""
+    from volstream.spark.jvm.command import escaped  # late: it imports the settings
+
     # Log4j expands ${...} in values.
     file = escaped(str(spark_log(directory)), "#!").replace("${", "$${")
     return _LOG4J.format(file=file)

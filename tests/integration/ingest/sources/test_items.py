@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.integration.ingest.sources import projected
 from tests.interrupts import interrupted
 from tests.tails import no_spark
-from volstream.api.objects.sources import ItemTable
+from volstream.api.objects.items import ItemTable
 from volstream.api.session import Session
 from volstream.base.model.names import Name
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, VolstreamError
