@@ -60,7 +60,12 @@ _HURDLES: dict[str, Callable[[Path], AbstractContextManager[Callable[[], object]
 }
 
 #: Where a run is killed, or a producer writes the next file, in turn.
-_STEPS = ("jobs.outputs._set_aside", "files.storage.local.LocalStore.move", "jobs.outputs._take", "jobs.outputs._archive")
+_STEPS = (
+    "jobs.batches.outputs._set_aside",
+    "files.storage.local.LocalStore.move",
+    "jobs.batches.outputs._take",
+    "jobs.batches.outputs._archive",
+)
 _EVENTS: tuple[Literal["call", "return"], ...] = ("call", "return")
 _POINTS = [(event, f"volstream.{step}") for step in _STEPS for event in _EVENTS]
 

@@ -14,7 +14,7 @@ from tests.ordered import Bucket
 from tests.storm.power import Power
 from tests.storm.preload import Preload
 from volstream.base.model.paths import Selection
-from volstream.changes.directory import listing
+from volstream.changes.directory import listing as listings
 from volstream.changes.directory.listing import ShardedListing, listed_in
 from volstream.errors import InterruptedByUserError, StorageError
 
@@ -23,8 +23,8 @@ ALL = Selection(ignores=())
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_GROUP_ROWS", 10)
-    monkeypatch.setattr(listing, "_FILE_ROWS", 20)
+    monkeypatch.setattr(listings, "_GROUP_ROWS", 10)
+    monkeypatch.setattr(listings, "_FILE_ROWS", 20)
 
 
 def listing_of(folder: Path, bucket: Bucket, prefix: str = "", selection: Selection = ALL, **options: Any) -> ShardedListing:
@@ -96,7 +96,7 @@ def test_a_different_or_stale_listing_is_not_resumed(tmp_path: Path, monkeypatch
     listing = listing_of(tmp_path / "l", Bucket(["x"]), "", Selection(patterns=("x",))).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
     interrupted()
-    monkeypatch.setattr(listing, "_STALE_SECONDS", -1.0)
+    monkeypatch.setattr(listings, "_STALE_SECONDS", -1.0)
     listing = listing_of(tmp_path / "l", Bucket(["x"])).run()
     assert (listing.resumed, listed(tmp_path / "l")) == (False, ["x"])
 
@@ -120,8 +120,8 @@ def test_a_stop_ends_a_listing(tmp_path: Path) -> None:
 _KILLED = """
 import sys
 from pathlib import Path
-from tests.integration.changes.directory.test_shards import Bucket, keys_of, listing_of, shards
-shards._GROUP_ROWS, shards._FILE_ROWS = 10, 20
+from tests.integration.changes.directory.test_shards import Bucket, keys_of, listing_of, listings
+listings._GROUP_ROWS, listings._FILE_ROWS = 10, 20
 listing_of(Path(sys.argv[1]), Bucket(keys_of("a/", "b/", number=95))).run()
 """
 
