@@ -6,14 +6,16 @@ the file ``volstream.toml`` in the home, the defaults below.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_origin
 
 import platformdirs
 from pydantic import (
@@ -27,13 +29,6 @@ from pydantic import (
     field_serializer,
     field_validator,
     model_validator,
-)
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-    TomlConfigSettingsSource,
 )
 
 from volstream.base.model.arguments import checked
@@ -162,13 +157,13 @@ class Receiver(BaseModel):
         return self
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings of a home. Durations are in seconds (``30s`` etc. also accepted), sizes in bytes (``64MiB``).
 
     Settings that may contain a secret are left out of its ``repr``.
     """
 
-    model_config = SettingsConfigDict(env_prefix="VOLSTREAM_", frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Path
     catalog_url: str = Field(default="", repr=False)
@@ -318,19 +313,6 @@ class Settings(BaseSettings):
     history_seconds: Seconds = 90 * 86400.0
     """How long finished refreshes, plans, batches and attempts stay in the catalog, and printed output is kept."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del dotenv_settings, file_secret_settings
-        home = init_settings.init_kwargs["home"]  # type: ignore[attr-defined]  # pydantic types it as the base class
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(home) / "volstream.toml")
-
     @field_validator("warehouse")
     @classmethod
     def _known(cls, warehouse: str) -> str:
@@ -446,7 +428,8 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
             r"Choose a path without , * ? # % \ [ ] { } and control characters.",
         )
     try:
-        return Settings(home=chosen, **values)
+        file = _from_file(chosen / "volstream.toml")
+        return Settings.model_validate(_merged(_merged(file, _from_environment()), {**values, "home": chosen}))
     except ValidationError as error:
         check = f"Check {chosen / 'volstream.toml'} and the VOLSTREAM_* variables."
         unknown = [".".join(map(str, problem["loc"])) for problem in error.errors() if problem["type"] == "extra_forbidden"]
@@ -455,12 +438,39 @@ def load(home: str | os.PathLike[str] | None = None, **values: Any) -> Settings:
             raise InvalidValueError(f"There is no setting {unknown[0]!r}.", near + check) from None
         lines = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise InvalidValueError(f"The settings are not valid: {lines}.", check) from None
-    except SettingsError as error:  # names the setting, not its value
-        raise InvalidValueError(f"A VOLSTREAM_* variable cannot be read: {error}.", "Write it as JSON.") from None
     except RecursionError:
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: its values are nested too deeply.") from None
     except (OSError, ValueError) as error:  # reading the file, or parsing its TOML
         raise InvalidValueError(f"{chosen / 'volstream.toml'} cannot be read: {error}.") from None
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _from_environment() -> dict[str, Any]:
+    """Returns the settings in ``VOLSTREAM_<NAME>`` variables, those with parts as JSON. Raises InvalidValueError."""
+    given = {name.lower(): text for name, text in os.environ.items()}
+    values: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        text = given.get(f"volstream_{name}")
+        if text is not None:
+            has_parts = get_origin(field.annotation) in (dict, tuple)
+            values[name] = _from_json(f"VOLSTREAM_{name.upper()}", text) if has_parts else text
+    return values
+
+
+def _from_json(variable: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidValueError(f"The variable {variable} cannot be read.", "Write it as JSON.") from None
+
+
+def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns both, of which ``over`` wins: part by part where both have parts."""
+    both = {name for name in over if isinstance(over[name], dict) and isinstance(values.get(name), dict)}
+    return {**values, **over, **{name: _merged(values[name], over[name]) for name in both}}
 
 
 def cache_directory() -> Path:
