@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -349,7 +348,7 @@ class Settings(BaseModel):
         may be fewer than the machine's."""
         if self.cores:
             return self.cores
-        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        return len(os.sched_getaffinity(0))
 
     @property
     def catalog_file(self) -> Path:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
 #: Libraries whose log lines below critical are hidden: volstream raises its own error for what they report.
-_QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observers.inotify_buffer", "fsevents")
+_QUIET = ("pyspark", "py4j", "grpc", "alembic", "sqlalchemy", "watchdog.observers.inotify_buffer")
 
 _level, _json = logging.WARNING, False
 

@@ -6,7 +6,6 @@ import errno
 import os
 import resource
 import socket
-import sys
 import time
 import uuid
 from functools import cache
@@ -84,19 +83,11 @@ def seconds_up(pid: int) -> float:
 
 
 def _started(pid: int) -> str | None:
-    if sys.platform == "linux":  # psutil's time moves when the clock is set
-        try:
-            state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        return None if state in b"ZX" else f"{_boot()}.{int(fields[18])}"  # in ticks of the clock since the boot
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"
-    except psutil.NoSuchProcess:
+    try:  # psutil's time moves when the clock is set
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    return None if state in b"ZX" else f"{_boot()}.{int(fields[18])}"  # in ticks of the clock since the boot
 
 
 @cache

@@ -9,7 +9,6 @@ import atexit
 import ctypes
 import inspect
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -284,8 +283,6 @@ def measured(*, memory: bool) -> Iterator[CallCost]:
 
 def _reset_peak() -> int | None:
     """Makes the current resident memory the peak, and returns it; None if the system does not support that."""
-    if not sys.platform.startswith("linux"):
-        return None
     # Memory freed by earlier calls would serve the next one, which would seem to need none. musl keeps no freed memory, and has
     # no such function.
     with suppress(AttributeError):

@@ -13,7 +13,6 @@ import inspect
 import os
 import queue
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -336,12 +335,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 def memory_limit(size: int | None) -> Iterator[None]:
     """Limits the memory that the process may allocate in the block to ``size`` more bytes; Python then raises MemoryError.
 
-    Linux only, where the kernel counts a process's private writable memory; elsewhere there is no limit.
+    The kernel counts a process's private writable memory.
     """
-    used = _data_bytes() if size is not None else None
-    if size is None or used is None:
+    if size is None:
         yield
         return
+    used = _data_bytes()
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -361,10 +360,8 @@ def explain_memory(outcome: FileOutcome, limit: int | None) -> None:
         )
 
 
-def _data_bytes() -> int | None:
-    """Returns the bytes that the kernel counts against RLIMIT_DATA, or None if unknown."""
-    if not sys.platform.startswith("linux"):
-        return None
+def _data_bytes() -> int:
+    """Returns the bytes that the kernel counts against RLIMIT_DATA."""
     return int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
 
 

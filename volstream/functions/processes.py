@@ -73,12 +73,11 @@ def last_line(words: bytes) -> str:
 def end_with(parent: int) -> None:
     """Makes the kernel kill this process when its parent ends, because the function may run forever without reading a pipe.
 
-    Linux only. The parent is the thread that started this process, which is the one that reads its answers.
+    The parent is the thread that started this process, which is the one that reads its answers.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent ended before prctl was called
-            sys.exit(1)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # the parent ended before prctl was called
+        sys.exit(1)
 
 
 # Starts Python processes of volstream's own: with this interpreter, or with that of an environment, in which

@@ -158,7 +158,6 @@ def test_a_function_that_retains_memory_does_not_fail_later_files(run: Runner, s
     assert [row and row["n"] for _, row in results(table)][:3] == [1, 2, 1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells a process of its parent's end.")
 def test_a_child_never_outlives_its_worker() -> None:
     reads, writes = os.pipe()  # held open here: the child does not learn of the end by its pipe
     worker = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,7 +111,6 @@ def test_a_file_whose_name_is_not_text_can_be_named(said: EscapedText) -> None:
     assert (code, "There is no record of" in text, "Traceback" in text) == (3, True, False), text
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux has a file that root cannot read either.")
 def test_unreadable_settings_are_reported_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "volstream.toml").symlink_to("/proc/self/mem")
     assert run(["list", "volumes", "--home", str(tmp_path)]) == 3

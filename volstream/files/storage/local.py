@@ -13,7 +13,6 @@ import os
 import shutil
 import stat
 import struct
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -59,7 +58,7 @@ _NO_EXCLUSIVE_RENAME = {errno.EINVAL, errno.ENOSYS}
 _NO_LINK = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
 
 #: Directory in which a file that this process has open can be reopened.
-_DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+_DESCRIPTORS = "/proc/self/fd"
 
 
 class LocalStore:
@@ -329,9 +328,7 @@ class LocalStore:
             raise _mapped(path, error) from error
 
     def _at_once(self, path: str) -> _Found | None:
-        """Returns the file at ``path`` if no link leads to it, judging by Linux's name of the open file; else None."""
-        if sys.platform != "linux":
-            return None
+        """Returns the file at ``path`` if no link leads to it, judging by the kernel's name of the open file; else None."""
         try:
             if self._plain_root is None:
                 with held_directory(self._root, "") as root:
@@ -412,13 +409,12 @@ def _regular(descriptor: int, path: str) -> _Found | None:
 
 
 def _attributes(path: str) -> dict[str, str]:
-    """Returns a file's extended user attributes; empty on systems without them."""
+    """Returns a file's extended user attributes; empty on file systems without them."""
     found: dict[str, str] = {}
-    if sys.platform == "linux":
-        with suppress(OSError):
-            for name in os.listxattr(path):
-                if name.startswith(_USER):
-                    found[name.removeprefix(_USER)] = os.getxattr(path, name).decode("utf-8", "replace")
+    with suppress(OSError):
+        for name in os.listxattr(path):
+            if name.startswith(_USER):
+                found[name.removeprefix(_USER)] = os.getxattr(path, name).decode("utf-8", "replace")
     return found
 
 

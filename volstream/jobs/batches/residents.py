@@ -12,7 +12,6 @@ import pickle
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,7 +63,7 @@ class Residents:
     """
 
     def __init__(self, session: Callable[[], AbstractContextManager[SparkSession]], folder: Path, count: int) -> None:
-        self.count = count if sys.platform == "linux" else 0
+        self.count = count
         self._session = session
         self._folder = folder
         self._lock = threading.Lock()

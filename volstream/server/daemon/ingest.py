@@ -65,7 +65,7 @@ _LOOK_SECONDS, _SHORT_SECONDS = 0.5, 0.02
 _RECEIVED = slice(128, 136)
 
 #: Lists the process's own descriptors.
-_OPEN = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+_OPEN = "/proc/self/fd"
 
 #: Address and port of a client.
 Peer = tuple[str, int]
@@ -178,9 +178,7 @@ class UnauthenticatedConnections:
 
 
 def _received(connection: socket.socket) -> int:
-    """Returns the number of bytes that a connection has sent; 0 where the system does not tell."""
-    if sys.platform != "linux":
-        return 0
+    """Returns the number of bytes that a connection has sent."""
     try:
         return int.from_bytes(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[_RECEIVED], sys.byteorder)
     except OSError:  # not connected

@@ -1,8 +1,7 @@
 """Replaces itself by another program that cannot outlive its parent: ``python child.py <parent pid> <program> <arguments>``.
 
-Run as a file by ``python -I -S``: it imports nothing of volstream and costs 15 ms. On Linux the kernel sends SIGKILL when
-the parent ends. "The parent" is the *thread* that forked, so the caller starts this from its main thread. Other systems have
-no equivalent; there an orphan is ended by the next engine of the home.
+Run as a file by ``python -I -S``: it imports nothing of volstream and costs 15 ms. The kernel sends SIGKILL when the
+parent ends. "The parent" is the *thread* that forked, so the caller starts this from its main thread.
 """
 
 import ctypes
@@ -15,10 +14,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     parent, program = int(sys.argv[1]), sys.argv[2]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent ended before prctl was called
-            sys.exit(1)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # the parent ended before prctl was called
+        sys.exit(1)
     os.execv(program, sys.argv[2:])
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,14 +31,8 @@ OLDEST = 17
 #: Time limit of ``java -version``, which takes a tenth of a second; one that hangs is not usable.
 _ANSWER_SECONDS = 30.0
 
-#: Where packages install Java without changing PATH: Debian and Fedora, macOS, Homebrew with both of its prefixes.
-_USUAL_PLACES = (
-    "/usr/lib/jvm/*/bin/java",
-    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
-    "/opt/homebrew/opt/openjdk*/bin/java",
-    "/usr/local/opt/openjdk*/bin/java",
-    "/opt/java/*/bin/java",
-)
+#: Where packages install Java without changing PATH: Debian, Fedora and images of containers.
+_USUAL_PLACES = ("/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java")
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ def find_java(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
             return java
         rejected.append(f"{executable} is Java {java.major}")
     seen = f" ({'; '.join(rejected)})" if rejected else ""
-    raise JavaError(f"No Java {OLDEST} or newer was found{seen}.", java_remedy(sys.platform, debian=_is_debian()))
+    raise JavaError(f"No Java {OLDEST} or newer was found{seen}.", java_remedy(debian=_is_debian()))
 
 
 def parse_java_version(text: str) -> int | None:
@@ -87,13 +80,11 @@ def parse_java_version(text: str) -> int | None:
     return second if first == 1 else first  # Java 8 calls itself 1.8
 
 
-def java_remedy(platform: str, *, debian: bool) -> str:
-    """Returns how to install Java on ``platform`` (named as in ``sys.platform``)."""
+def java_remedy(*, debian: bool) -> str:
+    """Returns how to install Java."""
     by_pip = "Run: pip install 'volstream[java]'"
     if debian:
         return f"{by_pip}, or: apt-get install openjdk-{OLDEST}-jre-headless"
-    if platform == "darwin":
-        return f"{by_pip}, or: brew install openjdk@{OLDEST}"
     return f"{by_pip}, or set JAVA_HOME to the folder of a Java runtime {OLDEST} or newer."
 
 
@@ -112,7 +103,7 @@ def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
 
 
 def _asked(executable: Path) -> Java | None:
-    """Returns the runtime at ``executable``; None if it does not run (macOS has a stub that only offers an installation)."""
+    """Returns the runtime at ``executable``; None if it does not run."""
     try:
         answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):

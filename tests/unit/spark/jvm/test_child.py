@@ -7,14 +7,11 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.waiting import eventually
 from volstream.spark.jvm import child
 
 CHILD = str(Path(child.__file__))
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
 
 def test_killing_the_parent_kills_its_child() -> None:
