@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -21,23 +21,18 @@ if TYPE_CHECKING:
 # Constructs of other platforms' SQL, and volstream's equivalents. Pure.
 
 
-@dataclass(frozen=True)
-class ForeignConstruct:
+class ForeignConstruct(NamedTuple):
     """A construct of other platforms. Texts contain ``{word}`` for what the user wrote.
 
     Attributes:
         pattern: matches a statement with one space between tokens and with empty texts, in any case; exactly one of its named
             groups matches: the word to show.
         remedy: what to write instead.
-        examples: statements with the construct, by the word that the answer must show.
-        ours: an equivalent statement of volstream; None: the construct is not a statement of its own.
         words: how messages name it.
     """
 
     pattern: str
     remedy: str
-    examples: Mapping[str, str]
-    ours: str | None = None
     words: str = "{word}"
 
 
@@ -57,305 +52,182 @@ FOREIGN: Sequence[ForeignConstruct] = (
         r"^(?P<word>COPY INTO)\b",
         "Load a volume's files as they come: CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t; once: INSERT INTO t "
         "SELECT * FROM VOLUME v USING csv.",
-        {"COPY INTO": "COPY INTO t FROM @stage FILE_FORMAT = (TYPE = CSV)"},
-        "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv') INTO TABLE t",
     ),
     ForeignConstruct(
         r"(\b(FROM|JOIN)|,) (?P<word>VOLUME) \S++(?: \. \S++)*+(?! (USING|FILES|OPTIONS)\b)",
         "Name the format or the files: FROM VOLUME v USING csv FILES ('a.csv'). The list of its files is DIRECTORY(VOLUME v).",
-        {"VOLUME": "SELECT * FROM VOLUME v WHERE a > 1"},
-        words="FROM VOLUME",
+        "FROM VOLUME",
     ),
     ForeignConstruct(
         r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_?FILES) \(|(\b(FROM|JOIN)|,) (?P<other>CLOUDFILES) \. /"
         r"|(\b(FROM|JOIN)|,) (?P<reader>READ_(CSV|JSON|NDJSON|PARQUET)(_AUTO)?) \(",
         "Read files of a volume: FROM VOLUME v USING csv FILES ('a.csv'). Load them: CREATE JOB j ON VOLUME v LOAD INTO TABLE t.",
-        {
-            "READ_FILES": "SELECT * FROM read_files('/data', format => 'csv')",
-            "CLOUD_FILES": "SELECT * FROM cloud_files('/data', 'csv')",
-            "CLOUDFILES": "SELECT * FROM cloudFiles.`/data`",
-            "cloudFiles": "SELECT * FROM t, cloudFiles.`/data`",
-            "read_csv": "SELECT * FROM read_csv('/data/*.csv')",
-            "read_json_auto": "SELECT * FROM t JOIN read_json_auto('/data/*.json')",
-        },
-        "CREATE JOB j ON VOLUME v LOAD INTO TABLE t",
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TEMPORARY )?(?P<word>FILE FORMAT)\b|\b(?P<other>FILE_FORMAT) =",
         "The options of files are those of a load: LOAD (FORMAT 'csv', DELIMITER ';').",
-        {"FILE FORMAT": "CREATE FILE FORMAT f TYPE = CSV", "FILE_FORMAT": "CREATE TABLE t (a INT) FILE_FORMAT = (TYPE = CSV)"},
-        "CREATE JOB j ON VOLUME v LOAD (FORMAT 'csv', DELIMITER ';') INTO TABLE t",
     ),
     ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(?P<word>PIPE)\b|^SHOW (?P<other>PIPES)\b",
         "A job loads files as they arrive: CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE.",
-        {"PIPE": "CREATE PIPE p AUTO_INGEST = TRUE AS COPY INTO t FROM @s", "PIPES": "SHOW PIPES"},
-        "CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE",
     ),
     ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE|EXECUTE) (OR REPLACE )?(?P<word>TASK)\b|^SHOW (?P<other>TASKS)\b",
         "A job runs a statement when its stream has data: CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s.",
-        {"TASK": "CREATE TASK x SCHEDULE = '5 MINUTE' AS INSERT INTO t SELECT * FROM s", "TASKS": "SHOW TASKS"},
-        "CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s",
     ),
     ForeignConstruct(
         r"\b(?P<word>(TASK|COPY|LOAD|PIPE_USAGE)_HISTORY) \(",
         "The batches of jobs: SELECT * FROM volstream.batches, or volstream describe job j.",
-        {
-            "TASK_HISTORY": "SELECT * FROM TABLE(information_schema.task_history())",
-            "COPY_HISTORY": "SELECT * FROM TABLE(copy_history(table_name => 't'))",
-        },
     ),
     ForeignConstruct(
         r"\b(?P<word>(APPLY CHANGES|AUTO CDC) INTO)\b|^CREATE (?P<other>FLOW)\b",
         "A job merges a stream as it changes: CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id ...",
-        {
-            "APPLY CHANGES INTO": "APPLY CHANGES INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n",
-            "AUTO CDC INTO": "AUTO CDC INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY n",
-            "FLOW": "CREATE FLOW f AS INSERT INTO t BY NAME SELECT * FROM STREAM(s)",
-        },
-        "CREATE JOB j ON CHANGE AS MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
     ),
     ForeignConstruct(
         r"^CREATE (OR (REFRESH|REPLACE) )?(TEMPORARY )?(?P<word>(STREAMING )?LIVE (TABLE|VIEW)|STREAMING TABLE)\b",
         "A dynamic table follows its query: CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t.",
-        {
-            "LIVE TABLE": "CREATE LIVE TABLE d AS SELECT * FROM t",
-            "STREAMING LIVE TABLE": "CREATE OR REFRESH STREAMING LIVE TABLE d AS SELECT * FROM t",
-            "STREAMING TABLE": "CREATE OR REFRESH STREAMING TABLE d AS SELECT * FROM t",
-        },
-        "CREATE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t",
     ),
     ForeignConstruct(
         r"^CREATE (?P<word>OR REFRESH)\b",
         "Write CREATE OR REPLACE; a dynamic table follows its query: CREATE OR REPLACE DYNAMIC TABLE d REFRESH ON CHANGE AS ...",
-        {"OR REFRESH": "CREATE OR REFRESH MATERIALIZED VIEW d AS SELECT * FROM t"},
-        "CREATE OR REPLACE DYNAMIC TABLE d REFRESH ON CHANGE AS SELECT * FROM t",
-        words="CREATE {word}",
+        "CREATE {word}",
     ),
     ForeignConstruct(
         r"\b(FROM|JOIN) (?P<word>STREAM) (\(|(?!(AS|WHERE|ON|JOIN|GROUP|ORDER|LIMIT)\b)\w)",
         "Create a stream, and read it by its name: CREATE STREAM s ON TABLE t; SELECT * FROM s.",
-        {"STREAM": "SELECT * FROM STREAM(t)", "stream": "SELECT * FROM STREAM t WHERE id > 1"},
-        "CREATE STREAM s ON TABLE t",
-        words="{word}(...)",
+        "{word}(...)",
     ),
     ForeignConstruct(
         r"^SHOW CREATE (?P<word>(STORAGE )?CONNECTION|(EXTERNAL )?VOLUME|(TABLE )?STREAM|JOB|FUNCTION)\b",
         "Run volstream export, which writes objects as a pipeline's file; SHOW CREATE TABLE t shows a table.",
-        {"JOB": "SHOW CREATE JOB j"},
-        words="SHOW CREATE {word}",
+        "SHOW CREATE {word}",
     ),
     ForeignConstruct(
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?(?P<word>STAGE)\b|^SHOW (?P<other>STAGES)\b"
         r"|\b(FROM|JOIN) (?P<sign>@)",
         "A volume is a location of files: CREATE VOLUME v LOCATION 's3://bucket/prefix'.",
-        {"STAGE": "CREATE STAGE s URL = 's3://bucket/prefix'", "STAGES": "SHOW STAGES", "@": "SELECT * FROM @s"},
-        "CREATE VOLUME v LOCATION 's3://bucket/prefix'",
     ),
     ForeignConstruct(
         r"\b(?P<word>SYSTEM ?\$ ?STREAM_HAS_DATA)\b",
         "Jobs run only if their stream has data. To look: SHOW STREAMS, column has_data, or session.streams.has_data('s').",
-        {"SYSTEM$STREAM_HAS_DATA": "SELECT SYSTEM$STREAM_HAS_DATA('s')"},
-        "SHOW STREAMS",
     ),
     ForeignConstruct(
         r"\b(?P<word>METADATA ?\$ ?(ACTION|ISUPDATE|ROW_ID))\b",
         "A stream has __change_type (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE), __commit_version and __commit_timestamp.",
-        {
-            "METADATA$ACTION": "SELECT * FROM s WHERE METADATA$ACTION = 'INSERT'",
-            "METADATA$ISUPDATE": "SELECT METADATA$ISUPDATE FROM s",
-        },
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>APPEND_ONLY|INSERT_ONLY) =",
         "Write WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY').",
-        {
-            "APPEND_ONLY": "CREATE STREAM s ON TABLE t APPEND_ONLY = TRUE",
-            "INSERT_ONLY": "CREATE STREAM s ON TABLE t INSERT_ONLY = TRUE",
-        },
-        "CREATE STREAM s ON TABLE t WITH PROPERTIES ('TABLE_STREAM_MODE' = 'APPEND_ONLY')",
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>SHOW_INITIAL_ROWS) =",
         "Write WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE').",
-        {"SHOW_INITIAL_ROWS": "CREATE STREAM s ON TABLE t SHOW_INITIAL_ROWS = TRUE"},
-        "CREATE STREAM s ON TABLE t WITH PROPERTIES ('SHOW_INITIAL_ROWS' = 'TRUE')",
     ),
     ForeignConstruct(
         r"\b(?P<word>AT|BEFORE) \( (TIMESTAMP|OFFSET|STATEMENT|STREAM|VERSION) = ?>",
         "Write TIMESTAMP AS OF '2026-01-01 12:00:00' after the name of the table, or VERSION AS OF 3 in a query.",
-        {
-            "AT": "CREATE STREAM s ON TABLE t AT (TIMESTAMP => '2026-01-01')",
-            "BEFORE": "SELECT * FROM t BEFORE (STATEMENT => 'x')",
-        },
-        "CREATE STREAM s ON TABLE t TIMESTAMP AS OF '2026-01-01'",
-        words="{word}(...)",
+        "{word}(...)",
     ),
     ForeignConstruct(
         r"(?<!\. )\b(?P<word>TABLE_CHANGES) \(",
         "Write SELECT * FROM t CHANGES FROM VERSION 1 TO VERSION 2; a stream has the net changes since it was consumed.",
-        {"TABLE_CHANGES": "SELECT * FROM table_changes('t', 0)"},
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE|SCHEMA|DATABASE) (IF NOT EXISTS )?\S+( \. \S+)* (DEEP )?(?P<word>CLONE) ",
         "Copy the rows: CREATE TABLE a AS SELECT * FROM b.",
-        {"CLONE": "CREATE TABLE a CLONE b"},
     ),
+    ForeignConstruct(r"^(?P<word>UNDROP)\b", "Dropped objects are not kept; restore them from a backup: volstream restore."),
     ForeignConstruct(
-        r"^(?P<word>UNDROP)\b",
-        "Dropped objects are not kept; restore them from a backup: volstream restore.",
-        {"UNDROP": "UNDROP TABLE t"},
-    ),
-    ForeignConstruct(
-        r"^USE (?P<word>WAREHOUSE|ROLE|SECONDARY ROLES)\b",
-        "Leave it out: a home has one engine and one user.",
-        {"WAREHOUSE": "USE WAREHOUSE w", "ROLE": "USE ROLE r"},
-        words="USE {word}",
+        r"^USE (?P<word>WAREHOUSE|ROLE|SECONDARY ROLES)\b", "Leave it out: a home has one engine and one user.", "USE {word}"
     ),
     ForeignConstruct(
         r"^(?P<word>PUT)\b",
         "Copy files to the volume's location by any means; volstream finds them, at once with: ALTER VOLUME v REFRESH.",
-        {"PUT": "PUT file:///tmp/a.csv @stage"},
-        "ALTER VOLUME v REFRESH",
     ),
     ForeignConstruct(
-        r"^(?P<word>GET) @",
-        "Read files at the volume's location; SELECT url FROM DIRECTORY(VOLUME v) has the address of each.",
-        {"GET": "GET @stage/a.csv file:///tmp"},
+        r"^(?P<word>GET) @", "Read files at the volume's location; SELECT url FROM DIRECTORY(VOLUME v) has the address of each."
     ),
     ForeignConstruct(
         r"^(?P<word>REMOVE|RM) @",
         "Delete files at the volume's location by any means; volstream finds out, at once with: ALTER VOLUME v REFRESH.",
-        {"REMOVE": "REMOVE @stage/a.csv", "RM": "RM @stage"},
-        "ALTER VOLUME v REFRESH",
     ),
-    ForeignConstruct(
-        r"^(?P<word>LIST|LS) @",
-        "Write SHOW VOLUME DIRECTORY v, or SELECT * FROM DIRECTORY(VOLUME v).",
-        {"LIST": "LIST @stage", "LS": "LS @stage"},
-        "SHOW VOLUME DIRECTORY v",
-        words="{word} @",
-    ),
+    ForeignConstruct(r"^(?P<word>LIST|LS) @", "Write SHOW VOLUME DIRECTORY v, or SELECT * FROM DIRECTORY(VOLUME v).", "{word} @"),
     ForeignConstruct(
         r"\b(FROM|JOIN|,) DIRECTORY \( @? ?(?P<word>(?!VOLUME )\w+( \. \w+)*) \)",
         "Write DIRECTORY(VOLUME {word}).",
-        {"v": "SELECT * FROM DIRECTORY(@v)", "notes": "SELECT * FROM DIRECTORY(notes)", "a.v": "SELECT * FROM DIRECTORY(a.v)"},
-        "SHOW VOLUME DIRECTORY v",
-        words="DIRECTORY({word})",
+        "DIRECTORY({word})",
     ),
     ForeignConstruct(
         r"(?<!\. )\b(?P<word>GET_PRESIGNED_URL|BUILD_STAGE_FILE_URL|BUILD_SCOPED_FILE_URL) \( (?!VOLUME )",
         "Write get_presigned_url(VOLUME v, path, seconds). DIRECTORY(VOLUME v) has the column url.",
-        {"GET_PRESIGNED_URL": "SELECT GET_PRESIGNED_URL(@s, relative_path) FROM DIRECTORY(VOLUME v)"},
-        words="{word}(@stage)",
+        "{word}(@stage)",
     ),
     ForeignConstruct(
         r"^CREATE .*\b(?P<word>AUTO_REFRESH) =",
         "Leave it out: the daemon keeps directory tables up to date, by NOTIFICATION = (QUEUE_TYPE = ..., QUEUE_NAME = ...).",
-        {"AUTO_REFRESH": "CREATE VOLUME v LOCATION 's3://b/p' DIRECTORY = (ENABLE = TRUE AUTO_REFRESH = TRUE)"},
-        "CREATE VOLUME v LOCATION 's3://b/p' NOTIFICATION = (QUEUE_TYPE = 'AWS_SQS', QUEUE_NAME = 'q')",
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON (STAGE|DIRECTORY|EVENT TABLE))\b",
         "A stream is on files or on a table: ON VOLUME v, or ON TABLE t.",
-        {"ON STAGE": "CREATE STREAM s ON STAGE g"},
-        "CREATE STREAM s ON VOLUME v",
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(TABLE )?STREAM .*\b(?P<word>ON VIEW)\b",
         "Create a dynamic table with the view's query, and the stream on it: ON DYNAMIC TABLE d.",
-        {"ON VIEW": "CREATE STREAM s ON VIEW w"},
-        "CREATE STREAM s ON DYNAMIC TABLE d",
     ),
     ForeignConstruct(
         rf"^(ALTER TABLE {_NAME} SET|CREATE (OR REPLACE )?TABLE .*\)) (?P<word>DATA_RETENTION_\w+|CHANGE_TRACKING)\b",
         "They are properties: SET PROPERTIES ('data_retention_days' = '3', 'change_tracking' = 'true'), or TBLPROPERTIES.",
-        {
-            "DATA_RETENTION_DAYS": "CREATE TABLE t (a DECIMAL(3, 1)) DATA_RETENTION_DAYS 3",
-            "CHANGE_TRACKING": "ALTER TABLE s.t SET CHANGE_TRACKING = TRUE",
-        },
-        "ALTER TABLE t SET PROPERTIES ('data_retention_days' = '3')",
-        words="clause {word}",
+        "clause {word}",
     ),
+    ForeignConstruct(r"^CREATE .*\b(?P<word>TARGET_LAG) =", "Write REFRESH EVERY '1m', or REFRESH ON CHANGE."),
     ForeignConstruct(
-        r"^CREATE .*\b(?P<word>TARGET_LAG) =",
-        "Write REFRESH EVERY '1m', or REFRESH ON CHANGE.",
-        {"TARGET_LAG": "CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS SELECT * FROM t"},
-        "CREATE DYNAMIC TABLE d REFRESH EVERY '1m' AS SELECT * FROM t",
-    ),
-    ForeignConstruct(
-        rf"\b(FROM|JOIN|,) {_NAME} (?P<word>SAMPLE) \( \d",
-        "Write TABLESAMPLE (10 PERCENT), or TABLESAMPLE (100 ROWS).",
-        {"SAMPLE": "SELECT * FROM t SAMPLE (10)"},
+        rf"\b(FROM|JOIN|,) {_NAME} (?P<word>SAMPLE) \( \d", "Write TABLESAMPLE (10 PERCENT), or TABLESAMPLE (100 ROWS)."
     ),
     ForeignConstruct(
         r"\b(LATERAL|TABLE \() (?P<word>FLATTEN) \(",
         "Write SELECT t.*, x.col FROM t, LATERAL explode(t.items) x; for a VARIANT: variant_explode.",
-        {"FLATTEN": "SELECT * FROM t, LATERAL FLATTEN(input => t.items) f"},
     ),
     ForeignConstruct(
         rf"^ALTER (EXTERNAL )?VOLUME {_NAME} (?P<word>SET|UNSET|RENAME)\b",
         "Run volstream alter-volume, or session.volumes.alter: all options but the location can be changed.",
-        {"SET": "ALTER VOLUME v SET COMMENT = 'x'", "RENAME": "ALTER VOLUME v RENAME TO w"},
-        words="ALTER VOLUME ... {word}",
+        "ALTER VOLUME ... {word}",
     ),
     ForeignConstruct(
         r"^CREATE (OR REPLACE )?(EXTERNAL )?VOLUME .*\b(?P<word>TBLPROPERTIES) \(",
         "Write clauses, and PROPERTIES ('ignores' = '*.tmp') for what has none: CREATE VOLUME v LOCATION '/data' CHECK = FALSE.",
-        {"TBLPROPERTIES": "CREATE EXTERNAL VOLUME v LOCATION '/d' TBLPROPERTIES ('check' = 'false')"},
-        "CREATE VOLUME v LOCATION '/data' CHECK = FALSE COMMENT = 'x'",
-        words="{word} of volumes",
+        "{word} of volumes",
     ),
     ForeignConstruct(
         r"\. (?P<word>(hdfs|viewfs|abfss?|wasbs?|adl|gs|dbfs)://)",
         "Files are in folders, /path, or in object stores, s3://bucket/prefix.",
-        {"hdfs://": "SELECT * FROM delta.`hdfs://nn/x`", "gs://": "SELECT * FROM csv.`gs://b/x`"},
     ),
     ForeignConstruct(
         r"^SHOW \w+( \w+)? (IN|FROM) (?P<word>SCHEMA|DATABASE|ACCOUNT)\b(?! LIKE\b|$)",
         "Write the name alone, SHOW STREAMS IN public; all are shown without IN.",
-        {"SCHEMA": "SHOW STREAMS IN SCHEMA public"},
-        "SHOW STREAMS IN public",
-        words="SHOW ... IN {word}",
+        "SHOW ... IN {word}",
     ),
     ForeignConstruct(
         r"^SHOW (?!COLUMNS|PARTITIONS|FUNCTIONS|CREATE|DYNAMIC TABLE REFRESH|MATERIALIZED VIEW REFRESH).*\b(?P<word>WHERE)\b",
         "SHOW takes IN public and LIKE 'a%'; for conditions: session.sql('SHOW STREAMS').where(\"has_data = 'true'\").",
-        {"WHERE": "SHOW STREAMS WHERE has_data = 'true'"},
-        "SHOW STREAMS LIKE 'a%'",
-        words="SHOW ... {word}",
+        "SHOW ... {word}",
     ),
     ForeignConstruct(
         r"^(?P<word>(BEGIN|START) (TRANSACTION|WORK)|COMMIT|ROLLBACK|SAVEPOINT)\b|^(?P<other>BEGIN)$",
         "Leave it out: each statement commits on its own. For several changes to a table in one commit, write MERGE INTO.",
-        {"BEGIN TRANSACTION": "BEGIN TRANSACTION", "BEGIN": "BEGIN", "COMMIT": "COMMIT", "ROLLBACK": "ROLLBACK WORK"},
-        words="transactions ({word})",
+        "transactions ({word})",
     ),
     ForeignConstruct(
         r"^UPDATE [^()]* SET [^()]*? (?<!DISTINCT )(?P<word>FROM)\b",
         "Write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.a = s.a.",
-        {"FROM": "UPDATE t SET a = s.a FROM s WHERE t.id = s.id"},
-        words="UPDATE ... {word}",
+        "UPDATE ... {word}",
     ),
     ForeignConstruct(
         rf"^DELETE FROM {_NAME} ((AS )?(?!WHERE )\w+ )?(?P<word>USING)\b",
         "Write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE.",
-        {"USING": "DELETE FROM public.t USING s WHERE t.id = s.id"},
-        words="DELETE ... {word}",
+        "DELETE ... {word}",
     ),
-    ForeignConstruct(
-        r"\bSELECT (DISTINCT )?(?P<word>TOP) \d",
-        "Write LIMIT 10 at the end of the query.",
-        {"TOP": "SELECT TOP 10 * FROM t"},
-        words="SELECT {word}",
-    ),
-    ForeignConstruct(
-        r"(SELECT|,|\.) \* (?P<word>EXCLUDE)\b",
-        "Write SELECT * EXCEPT (a, b).",
-        {"EXCLUDE": "SELECT t.* EXCLUDE (a) FROM t"},
-        words="* {word}",
-    ),
+    ForeignConstruct(r"\bSELECT (DISTINCT )?(?P<word>TOP) \d", "Write LIMIT 10 at the end of the query.", "SELECT {word}"),
+    ForeignConstruct(r"(SELECT|,|\.) \* (?P<word>EXCLUDE)\b", "Write SELECT * EXCEPT (a, b).", "* {word}"),
 )
 
 
