@@ -81,12 +81,12 @@ class ReadSnapshot:
 
     Attributes:
         objects: by table and id.
-        rows: of queries (by their id: they are constants) for many values, by value.
+        rows: of queries for many values, by value.
     """
 
     connection: Connection
     objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    rows: dict[int, Mapping[object, Sequence[Any]]] = field(default_factory=dict)
+    rows: dict[Select[Any], Mapping[object, Sequence[Any]]] = field(default_factory=dict)
 
 
 class Database:
@@ -132,7 +132,7 @@ class Database:
         self._migrated = False
         self._local = threading.local()
         self._inserts: dict[tuple[str, ...], Any] = {}  # statements: building one takes as long as executing it
-        self._of_value: dict[int, Select[Any]] = {}  # queries of :meth:`rows_of`, by the id of the constant
+        self._of_value: dict[Select[Any], Select[Any]] = {}  # of :meth:`rows_of`, by the constant query
         # SQLite lets one connection write; others poll for their turn, up to 100 ms apart. Threads of this process queue here.
         self._writing = threading.RLock() if self.is_embedded else nullcontext()
         self._versioning = threading.Lock()
@@ -197,17 +197,17 @@ class Database:
         Raises:
             CatalogError: the database failed.
         """
-        moment, key = self.moment, id(query)
+        moment = self.moment
         if moment is None:
-            if key not in self._of_value:
-                self._of_value[key] = query.where(column == bindparam("of_value"))
-            return self.rows(self._of_value[key], of_value=value)
-        if key not in moment.rows:
+            if query not in self._of_value:
+                self._of_value[query] = query.where(column == bindparam("of_value"))
+            return self.rows(self._of_value[query], of_value=value)
+        if query not in moment.rows:
             by_value: dict[object, list[Any]] = {}
             for row in self.rows(query.add_columns(column.label("of_value"))):
                 by_value.setdefault(row.of_value, []).append(row)
-            moment.rows[key] = by_value
-        return moment.rows[key].get(value, ())
+            moment.rows[query] = by_value
+        return moment.rows[query].get(value, ())
 
     def all(self, query: Select[Any], cls: type[T], **values: object) -> list[T]:
         """Returns the rows of one query as objects (:func:`from_row`). Raises CatalogError."""
