@@ -112,7 +112,7 @@ def test_one_of_the_volumes_that_share_a_queue_receives_and_another_one_when_it_
 
         def receivers() -> list[str]:
             turns = {worker.volume.name.name: worker._keeping for worker in made.workers}
-            return [name for name, turn in turns.items() if turn is not None and turn._armed]
+            return [name for name, turn in turns.items() if turn is not None and turn._reception.is_on]
 
         def check(count: int) -> None:
             for name in volumes:
@@ -202,7 +202,7 @@ def test_what_a_queue_missed_that_was_there_only_during_a_listing_is_listed(
         bucket.put("b/1")
         monkeypatch.setattr(MnsService, "open", opened)
         turns = [worker._keeping for worker in made.workers]
-        eventually(lambda: any(turn is not None and turn._armed for turn in turns), 60)
+        eventually(lambda: any(turn is not None and turn._reception.is_on for turn in turns), 60)
         goes_on.set()
         eventually(lambda: bucket.has("b", 1), 30)
 

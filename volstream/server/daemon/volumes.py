@@ -4,7 +4,7 @@ acknowledges; and lists at its start, on a schedule, and on request. Between its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import Volume
 from volstream.base.log import get
 from volstream.base.model.hints import Hint, HintSet, KeyHint, SubtreeHint
+from volstream.base.model.paths import Selection
 from volstream.base.threads import FailureTracker, Step, Stepped, Stop, is_transient
 from volstream.catalog import Catalog
 from volstream.catalog.alerts import ConditionKind
@@ -195,6 +196,172 @@ class VolumeWorker(Leased):
         _log.info("volume_left", volume=str(self.volume.name))
 
 
+class ListingSchedule:
+    """When a volume is listed. It knows no clock and does no I/O: times are seconds of one clock, and are given.
+
+    | state | next listing | becomes |
+    |---|---|---|
+    | behind: changes may have been missed | at once | listing: :meth:`begins` |
+    | listing, of what was missed before it began | after this one | current or behind: :meth:`ended`; failed: :meth:`failed` |
+    | failed | at once; it may go on with the one before, and covers no more than that | listing |
+    | current: the last listing covers all that was missed | ``seconds`` after the last one | behind: :meth:`missed` |
+
+    Args:
+        listing_seconds, poll_seconds: between two listings; the latter while :attr:`polls`.
+
+    Attributes:
+        polls: no events arrive, because the kernel has no watches left.
+        has_failed: the last listing failed.
+        request: why all is to be listed next, even if there are reports.
+        awaited: requests of listings of all, which are complete once the schedule is current.
+    """
+
+    def __init__(self, listing_seconds: float, poll_seconds: float) -> None:
+        self.polls = self.has_failed = False
+        self.request: str | None = None
+        self.awaited: dict[Hint, datetime] = {}
+        self._seconds = (listing_seconds, poll_seconds)
+        self._listed = float("-inf")
+        self._missed = self._covered = self._covering = 0
+
+    @property
+    def is_current(self) -> bool:
+        """True if the last listing covers whatever may have been missed."""
+        return self._covered == self._missed
+
+    @property
+    def due(self) -> float:
+        """When the next listing is due."""
+        return self._listed + self._seconds[self.polls] if self.is_current else float("-inf")
+
+    def missed(self, request: str | None = None) -> None:
+        """Changes may have been missed; or a listing of all is requested."""
+        self._missed += 1
+        self.request = request or self.request
+
+    def begins(self) -> None:
+        """A listing begins."""
+        if not self.has_failed:
+            self._covering = self._missed
+
+    def failed(self) -> None:
+        """The listing failed."""
+        self.has_failed = True
+
+    def ended(self, now: float) -> None:
+        """The listing ended, and its changes are committed."""
+        self.has_failed = False
+        self._listed, self._covered = now, self._covering
+        if self.is_current:
+            self.request = None
+
+
+class Reception:
+    """Whether a volume receives from its queue. It knows no clock and does no I/O.
+
+    | state | :attr:`begins_at` | becomes |
+    |---|---|---|
+    | to begin | at once | receiving: :meth:`begun`; refused: :meth:`refused`; left: :meth:`left` |
+    | refused: the queue could not be started | after a pause | as above |
+    | left to another volume, which receives for all that share the queue | never | to begin: :meth:`again` |
+    | receiving | | stays, until the turn ends; after a failure it receives again at :attr:`receives_at` |
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.begins_at = float("-inf")
+        self.receives_at = float("inf")
+
+    @property
+    def is_left(self) -> bool:
+        """True if another volume receives for this one."""
+        return not self.is_on and self.begins_at == float("inf")
+
+    def left(self) -> None:
+        """Another volume receives."""
+        self.begins_at = float("inf")
+
+    def again(self) -> None:
+        """It may be this volume's turn to receive."""
+        self.begins_at = float("-inf")
+
+    def refused(self, until: float) -> None:
+        """The queue could not be started."""
+        self.begins_at = until
+
+    def begun(self) -> None:
+        """The queue was started."""
+        self.is_on = True
+
+
+class Inbox:
+    """Messages from their receipt until their effect is committed. It knows no clock and does no I/O.
+
+    A queue that keeps messages for a live consumer does not redeliver them to it: they stay here, whatever fails in between.
+
+    | state | becomes |
+    |---|---|
+    | received, while others follow closely: files that are copied together are one refresh | taken: :meth:`take` |
+    | taken: their hints are in :attr:`hints` | applied: :meth:`applied`; refused: :meth:`refused`, and tried again |
+    | applied | acknowledged: :meth:`acknowledged` |
+
+    Attributes:
+        hints: to be applied to the directory, also those of requests.
+        unacknowledged: messages that were taken.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self.hints = HintSet(selection)
+        self.unacknowledged: list[Message] = []
+        self._selection = selection
+        self._received: list[Message] = []
+        self._gathers_until: float | None = None
+        self._refusals = 0
+
+    def gathers(self, more: Sequence[Message], now: float, *, settled: bool) -> bool:
+        """Adds received messages; returns whether others are to be waited for.
+
+        Args:
+            settled: the queue has no more that belong to these.
+        """
+        self._received += more
+        if not self._received:
+            return False
+        if self._gathers_until is None:
+            self._gathers_until = now + _GATHER_SECONDS
+        if more and not settled and now < self._gathers_until:
+            return True
+        self._gathers_until = None
+        return False
+
+    def take(self, hints_of: Callable[[Sequence[Message]], Iterable[Hint]]) -> bool:
+        """Takes the hints of what was received; returns whether there were messages. If ``hints_of`` raises, they stay."""
+        if not self._received:
+            return False
+        self.hints.add(hints_of(self._received))
+        self.unacknowledged += self._received
+        self._received = []
+        return True
+
+    def applied(self) -> None:
+        """The hints' effect is committed."""
+        self._refusals = 0
+        self.hints = HintSet(self._selection)
+
+    def refused(self) -> bool:
+        """The store refused the hints. Returns whether the folders among them were refused so often that all is to be listed
+        instead: the store may refuse one of them for ever; they are forgotten then."""
+        self._refusals += 1
+        gives_up = self._refusals >= _PATIENCE and bool(self.hints.subtrees)
+        if gives_up:
+            self.hints.subtrees.clear()
+        return gives_up
+
+    def acknowledged(self) -> None:
+        """The queue has deleted the messages."""
+        self.unacknowledged = []
+
+
 class _Turn:
     """Keeps a volume without state from earlier turns, because others may have kept it since.
 
@@ -219,22 +386,11 @@ class _Turn:
         self._relayed: Sequence[Message] = ()  # received for others, too, and not yet acknowledged
         self._error: Exception | None = None  # of the relay, which ends the turn
         self._queue.announce(self._announced)
-        self._hints = HintSet(volume.selection)
-        self._refusals = 0  # of the hints, one after the other
-        self._received: list[Message] = []  # received, their hints not yet collected
-        self._unacknowledged: list[Message] = []
+        self._inbox = Inbox(volume.selection)
+        self._reception = Reception()
+        self._schedule = ListingSchedule(settings.listing_seconds, settings.poll_seconds)
         self._bootstrap: Future[ReconcileResult] | None = None
         self._listing: Future[Listing | None] | None = None
-        self._listed = float("-inf")
-        self._polls = False  # because the kernel has no watches left
-        self._missed = self._covered = self._covering = 0  # how often changes may have been missed; what listings have of it
-        self._lists_again = False  # because the listing before failed
-        self._request: str | None = None  # why all is to be listed next, even if there are reports
-        self._awaited: dict[Hint, datetime] = {}  # requests for listings of all
-        self._armed = False
-        self._arms_at = float("-inf")
-        self._gathers_until: float | None = None
-        self._receives_at = float("inf")  # again, after the queue failed
         self._commits = _IDLE_COMMITS  # the number before this turn is unknown
         self._committed = float("-inf")
         self._relay = None if self._queue_id is None else of.add_step(self.relay)
@@ -275,7 +431,7 @@ class _Turn:
 
     @property
     def _relays(self) -> bool:
-        if not self._armed or self._queue_id is None:
+        if not self._reception.is_on or self._queue_id is None:
             return False
         receivers = self._of.receivers
         waits = self._bootstrap is not None  # and others, which other daemons may keep, would wait as long
@@ -289,9 +445,9 @@ class _Turn:
 
     def _look(self, missed: bool) -> None:
         """Decides anew who receives from the queue; lists if changes may have been missed."""
-        self._arms_at = float("-inf")
+        self._reception.again()
         if missed:
-            self._missed += 1
+            self._schedule.missed()
         self._of.wake()
         if self._relay is not None:
             self._relay.wake()
@@ -304,19 +460,19 @@ class _Turn:
                 raise self._error
             self._arm()
             self._reconcile()
-            if self._awaited and self._covered == self._missed:
-                self._keeper.complete_checks(self._awaited)
-                self._awaited = {}
+            if self._schedule.awaited and self._schedule.is_current:
+                self._keeper.complete_checks(self._schedule.awaited)
+                self._schedule.awaited = {}
             if self._bootstrap is not None:  # there is nothing to keep yet
-                return float("inf") if self._armed else max(0.0, self._arms_at - time.monotonic())
+                return float("inf") if self._reception.is_on else max(0.0, self._reception.begins_at - time.monotonic())
             if not self._receive():
                 return _FOLLOW_SECONDS
             asked = self._requested()
-            self._hints.add(asked)
+            self._inbox.hints.add(asked)
             asked = self._left_to_listing(asked)
             self._of.queue_depth = self._queue.depth()
             self._of.held_removals = self._keeper.held_removals
-            if self._hints:
+            if self._inbox.hints:
                 self._refresh(asked)
             self._keeper.complete_checks(asked)  # including paths outside the volume, which need no work
             self._acknowledge()
@@ -325,7 +481,7 @@ class _Turn:
                 self._keeper.maintain(idle=idle)
                 self._commits = 0
             self._keeper.check_store()
-        if not self._lists_again:
+        if not self._schedule.has_failed:
             self._of.trouble.recovered()
         return self._pause()
 
@@ -338,22 +494,16 @@ class _Turn:
             now + max(self._keeper.check_seconds, self._of.share.taken / _LOOKS_A_SECOND),
         ]
         if self._listing is None:
-            dues.append(self._lists_at)
+            dues.append(self._schedule.due)
         if self._commits >= _IDLE_COMMITS:
             dues.append(self._committed + _IDLE_SECONDS)
         return max(0.0, min(dues) - now)
 
     @property
-    def _lists_at(self) -> float:
-        if self._missed != self._covered:
-            return float("-inf")
-        return self._listed + (self._settings.poll_seconds if self._polls else self._settings.listing_seconds)
-
-    @property
     def _receives_next(self) -> float:
-        if not self._armed:
-            return self._arms_at
-        return float("inf") if self._relays else min(self._queue.ready_at(), self._receives_at)
+        if not self._reception.is_on:
+            return self._reception.begins_at
+        return float("inf") if self._relays else min(self._queue.ready_at(), self._reception.receives_at)
 
     def _requested(self) -> Mapping[Hint, datetime]:
         if time.monotonic() < self.asks_at:
@@ -362,40 +512,40 @@ class _Turn:
         asked = self._keeper.requested_checks()
         if self._keeper.is_asked:  # some may not be due yet
             self.asks_at = time.monotonic() + _ASK_SECONDS
-        return {hint: at for hint, at in asked.items() if self._awaited.get(hint) != at}
+        return {hint: at for hint, at in asked.items() if self._schedule.awaited.get(hint) != at}
 
     def _left_to_listing(self, asked: Mapping[Hint, datetime]) -> Mapping[Hint, datetime]:
         """Leaves it to a listing beside the steps to list the whole volume, and returns what else was asked for."""
-        request = self._hints.subtrees.pop("", None)
+        request = self._inbox.hints.subtrees.pop("", None)
         if request is None:
             return asked
-        self._missed += 1
-        self._request = request
+        self._schedule.missed(request)
         other = {hint: at for hint, at in asked.items() if isinstance(hint, KeyHint) or hint.prefix}
-        self._awaited |= {hint: at for hint, at in asked.items() if hint not in other}
+        self._schedule.awaited |= {hint: at for hint, at in asked.items() if hint not in other}
         return other
 
     def _arm(self) -> None:
         """Starts the queue, unless another volume receives from it; the listing comes after, so that no change falls between
         them. While the queue cannot be started, the volume is kept by listings."""
-        if self._armed or time.monotonic() < self._arms_at:
+        if self._reception.is_on or time.monotonic() < self._reception.begins_at:
             return
         receivers = self._of.receivers
         if self._queue_id is not None:
-            self._arms_at = float("inf")  # before the claim: the turn that receives may end just now, and say so
+            self._reception.left()  # before the claim: the turn that receives may end just now, and say so
             if not receivers.claim(self._queue_id, self, self._look):
                 return
         try:
             self._queue.start()
         except QueueError as error:
-            self._arms_at = time.monotonic() + self._failed(error)
+            self._reception.refused(time.monotonic() + self._failed(error))
             return
         except BaseException:
-            self._arms_at = float("-inf")
+            self._reception.again()
             raise
-        self._armed, self._polls = True, False
+        self._reception.begun()
+        self._schedule.polls = False
         if self._queue_id is None or receivers.recovered(self._queue_id, missed=True):
-            self._missed += 1
+            self._schedule.missed()
         if self._relay is not None:
             self._relay.wake()
 
@@ -407,29 +557,27 @@ class _Turn:
             done = bootstrap.result()
             self._note(done)
             if done.resumed:  # it does not show what changed before this turn
-                self._missed += 1
-            self._note_listed()
+                self._schedule.missed()
+            self._schedule.ended(time.monotonic())
         if self._listing is not None and self._listing.done():
             listing, self._listing = self._listing, None
             failed = listing.exception()
-            self._lists_again = True
+            self._schedule.failed()  # until its changes are committed
             found = self._keeper.end_listing(None if failed else listing.result())
             if failed is not None:
                 raise failed
-            self._lists_again = False
             if found is not None:
                 self._note(found)
-            self._note_listed()
-        if self._bootstrap is not None or self._listing is not None or time.monotonic() < self._lists_at:
+            self._schedule.ended(time.monotonic())
+        if self._bootstrap is not None or self._listing is not None or time.monotonic() < self._schedule.due:
             return
-        if not self._lists_again:  # otherwise it may go on with the one before
-            self._covering = self._missed
+        self._schedule.begins()
         if self._keeper.last_listing is None:
             self._bootstrap = self._beside(self._keeper.bootstrap)
             if self._relay is not None:
                 self._relay.wake()
         else:
-            self._listing = self._beside(self._keeper.begin_listing(self._request))
+            self._listing = self._beside(self._keeper.begin_listing(self._schedule.request))
 
     def _beside(self, task: Callable[[], T]) -> Future[T]:
         def run() -> T:
@@ -440,11 +588,6 @@ class _Turn:
         future.add_done_callback(lambda _: self._of.wake())
         return future
 
-    def _note_listed(self) -> None:
-        self._listed, self._covered = time.monotonic(), self._covering
-        if self._covered == self._missed:
-            self._request = None
-
     def _note(self, done: ReconcileResult) -> None:
         self._of.refreshed_rows += done.counts.rows
         if done.commit is not None:
@@ -453,54 +596,41 @@ class _Turn:
             self._of.changed(self.volume.id)
 
     def _receive(self) -> bool:
-        """Receives waiting messages. Returns False while others follow closely: files that are copied together are one refresh.
-
-        Received messages are kept until their hints are collected, whatever fails in between: a queue that keeps messages for
-        a live consumer does not redeliver them to it.
-        """
-        if not self._armed:
+        """Receives waiting messages. Returns False while others follow closely."""
+        if not self._reception.is_on:
             self._hear_of_failure()
             return True
         more: Sequence[Message] = ()
         if not self._relays:
-            self._receives_at = float("inf")
+            self._reception.receives_at = float("inf")
             try:
                 more = self._queue.receive(_RECEIVE, 0.0)
             except QueueError as error:  # requests by others, and the schedule, do not wait for the queue
-                self._receives_at = time.monotonic() + self._failed(error)
+                self._reception.receives_at = time.monotonic() + self._failed(error)
             else:
                 self._answered()
-        self._received += more
-        if not self._received:
-            return True
-        now = time.monotonic()
-        if self._gathers_until is None:
-            self._gathers_until = now + _GATHER_SECONDS
         settled = isinstance(self._queue, Settling) and self._queue.is_settled()
-        if more and not settled and now < self._gathers_until:
+        if self._inbox.gathers(more, time.monotonic(), settled=settled):
             return False
-        self._gathers_until = None
-        self._of.last_event = datetime.now(UTC)
-        self._hints.add(self._pass_on(self._received))
-        self._unacknowledged += self._received
-        self._received = []
+        if self._inbox.take(self._pass_on):
+            self._of.last_event = datetime.now(UTC)
         return True
 
     def _failed(self, error: Exception) -> float:
         """Reports that the queue cannot be received from. Returns the seconds until it is to be tried again."""
-        self._polls = isinstance(error, WatchLimitError)
+        self._schedule.polls = isinstance(error, WatchLimitError)
         if self._queue_id is not None and isinstance(error, QueueError):
             self._of.receivers.failed(self._queue_id, error)
         return self._of.queue_failure.failed(error)
 
     def _answered(self) -> None:
-        self._polls = False
+        self._schedule.polls = False
         self._of.receivers.recovered(self._queue_id, missed=False)
         self._of.queue_failure.recovered()
 
     def _hear_of_failure(self) -> None:
         """Takes over the failure of the volume that receives from the shared queue."""
-        if self._arms_at < float("inf"):
+        if not self._reception.is_left:
             return
         failure = self._of.receivers.failure(self._queue_id)
         if failure is None:
@@ -527,26 +657,21 @@ class _Turn:
     def _refresh(self, asked: Mapping[Hint, datetime]) -> None:
         started = time.monotonic()
         try:
-            done = self._keeper.apply(self._hints)
+            done = self._keeper.apply(self._inbox.hints)
         except StorageError:
-            self._refusals += 1
-            if self._refusals >= _PATIENCE and self._hints.subtrees:
-                # The store may refuse one of them for ever: a listing of all has what they have.
-                self._hints.subtrees.clear()
-                self._request = "listing"
-                self._missed += 1
+            if self._inbox.refused():
+                self._schedule.missed("listing")
                 self._keeper.complete_checks({hint: at for hint, at in asked.items() if isinstance(hint, SubtreeHint)})
             raise
-        self._refusals = 0
-        self._hints = HintSet(self.volume.selection)
+        self._inbox.applied()
         self._of.last_tick_seconds = time.monotonic() - started
         self._note(done)
 
     def _acknowledge(self) -> None:
         """Acknowledges messages only now that the commit with their effect is durable."""
-        if self._unacknowledged:
-            self._queue.acknowledge(self._unacknowledged)
-            self._unacknowledged = []
+        if self._inbox.unacknowledged:
+            self._queue.acknowledge(self._inbox.unacknowledged)
+            self._inbox.acknowledged()
 
 
 def _survives(error: Exception) -> bool:
