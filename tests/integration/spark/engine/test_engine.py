@@ -90,7 +90,9 @@ def test_no_process_of_python_listens_on_a_port(shared: SparkGateway, engine_add
     assert [row[0] for row in numbers.collect()] == [0, 1, 2]
     workers = psutil.Process(engine_address.jvm_pid).children(recursive=True)
     assert len(workers) >= 2
-    assert [worker.net_connections("inet") for worker in workers] == [[]] * len(workers)
+    for worker in workers:
+        with suppress(psutil.Error, FileNotFoundError):  # one that ended meanwhile, as idle ones do
+            assert not worker.net_connections("inet")
 
 
 def test_a_statement_runs_in_the_engine_of_the_home(shared: SparkGateway, engine_settings: Settings) -> None:
