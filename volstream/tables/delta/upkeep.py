@@ -158,13 +158,13 @@ def clean(
         if table is None:
             return 0
         properties = table.metadata().configuration
-        horizon, kept = history.horizon(properties), files_kept(properties)
+        horizon, retention_begins = history.horizon(properties), datetime.now(UTC) - files_kept(properties)
         if horizon is None:
             return 0
         descriptor = stack.enter_context(held_table(location, table.version()))
-        oldest, by_number = table.version() if until is None else until, history.is_by_number(properties)
+        first_needed, by_number = table.version() if until is None else until, history.is_by_number(properties)
         if by_number and may_go is not None:
-            history.trim(location, table, oldest, may_go, note, descriptor)
+            history.trim(location, table, first_needed, may_go, note, descriptor)
         inside = bool(table.metadata().partition_columns)  # other writers make a folder for each value
         found = [
             files(location, recursive=inside, descriptor=descriptor),
@@ -179,17 +179,17 @@ def clean(
         if not old:
             return 0
         needed, removed = _needed(location, table, horizon.timestamp())
-        week = datetime.now(UTC) - kept
         needed |= _names(
             action
-            for action in history.needed(location, -1 if by_number else oldest)
+            for action in history.needed(location, -1 if by_number else first_needed)
             # Without a stream or an attempt that needs them, files removed before the retention go.
-            if action.get("deletionTimestamp", inf) >= week.timestamp() * 1000 or until is not None
+            if action.get("deletionTimestamp", inf) >= retention_begins.timestamp() * 1000 or until is not None
         )
         unneeded = [
             file.path
             for file in old
-            if file.name not in needed and (file.name in removed or _OURS.fullmatch(file.name) or file.written_on < week)
+            if file.name not in needed
+            and (file.name in removed or _OURS.fullmatch(file.name) or file.written_on < retention_begins)
         ]
         for path in unneeded:
             remove_file(location, path, descriptor)
