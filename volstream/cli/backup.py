@@ -47,10 +47,15 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
     if str(session.home.settings.home) != manifest.home:
         text += f"\nSettings are not restored; those of {manifest.home} are in {directory / 'volstream.toml'}."
-    writing = [job for job in session.jobs.list() if isinstance(job, FileJob) and job.outputs_to]
-    for job in writing:
-        text += f"\nThe job {job.name} writes its files to the volume {job.outputs_to}, as the home that was backed up does: "
-        text += "pause one of them."
+    for job in session.jobs.list():
+        if isinstance(job, FileJob) and job.outputs_to:
+            text += f"\nThe job {job.name} writes its files to the volume {job.outputs_to}, as the home that was backed up does: "
+            text += "pause one of them. It replaces no file that was written since the backup: delete these."
+        if isinstance(job, FileJob) and job.takes_files:
+            text += (
+                f"\nThe job {job.name} takes files away once they are loaded. Files taken since the backup have no rows here: "
+            )
+            text += "move them back into its volume."
     _show(output, manifest, text)
 
 

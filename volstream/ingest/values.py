@@ -67,9 +67,11 @@ class TailColumn:
 
     @classmethod
     def of(cls, field: pa.Field) -> TailColumn:
-        """Returns the column of a field of :func:`volstream.tables.tails.tail.tail_columns`."""
+        """Returns the column of a field of :func:`volstream.tables.tails.tail.tail_columns`. Raises InvalidValueError."""
         metadata = field.metadata or {}
         declared, partition = metadata.get(CHARACTERS.encode(), b"").decode(), PARTITION.encode() in metadata
+        if partition and is_bytes(field.type):  # Delta writes their values as text, which loses some
+            raise InvalidValueError(f"Column {field.name}: real-time streams do not support partition columns of BINARY.")
         return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared), partition=partition)
 
     def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:

@@ -173,3 +173,8 @@ def test_a_text_that_cannot_name_a_folder_is_refused_in_a_partition_column() -> 
             partition(fits + "é")
     with pytest.raises(ValueError, match="would have 256 bytes"):
         partition("x" * 253, name="cc")
+
+
+def test_a_partition_column_of_binary_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="partition columns of BINARY"):
+        TailColumn.of(pa.field("c", pa.binary(), metadata={PARTITION: "true"}))

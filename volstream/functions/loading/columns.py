@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -226,7 +226,7 @@ class ArrowColumn:
                 with suppress(pa.ArrowException, OverflowError, ValueError):
                     return Fitted(convert.cast(values, kind), {})
             plain = python_values if "map<" in str(kind) else document_values
-            return JsonColumn(self.name, plain(values)).fit(kind, inferred=inferred)
+            return JsonColumn(self.name, plain(_in_utc(values))).fit(kind, inferred=inferred)
         if values.type != own:
             values = _without_nanoseconds(values, own) if _has_nanoseconds(values.type) else cast_or_null(values, own)
         lost = _lost(self.values, values)
@@ -238,6 +238,26 @@ class ArrowColumn:
             return Fitted(pa.nulls(len(values), kind), {**lost, **present(values)})
         fitting = _converted(values, kind)
         return Fitted(fitting, {**lost, **_lost(values, fitting)})
+
+
+def _in_utc(values: pa.Array) -> pa.Array:
+    """Returns nested values with times in UTC: pandas moves those of other zones, by 584 years at the ends of nanoseconds."""
+    kind = _of_utc(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def _of_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_of_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_of_utc(kind.key_type), kind.item_field.with_type(_of_utc(kind.item_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_of_utc(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_of_utc(kind.value_type)))
+    return kind
 
 
 @dataclass(frozen=True)
@@ -274,7 +294,7 @@ class JsonColumn:
             read = fit_text(pa.array(texts.values(), pa.string()), kind, inferred=inferred)
             for at, value in zip(texts, read, strict=True):
                 values[at] = value
-        return self._kept(cast_or_null(values, kind, pa.array))
+        return self._kept(cast_or_null(values, kind, convert.array if pa.types.is_decimal(kind) else pa.array))
 
     def _kept(self, values: pa.Array) -> Fitted:
         """Returns values, without floats that are not what was written; the others are misfits."""
@@ -452,7 +472,9 @@ def _is_finite(value: Any) -> bool:
 def _decimal(value: Any) -> Decimal | None:
     """Returns a number as a decimal."""
     number = Decimal(str(value)) if type(value) is int or _is_finite(value) else None
-    return None if number is None or is_too_fine(number) else number
+    if number is None or is_too_fine(number):
+        return None
+    return number.normalize(Context(prec=max(1, len(number.as_tuple().digits))))  # of 38 digits, none is a zero at the end
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -192,9 +192,14 @@ def _number(value: Any, _: pa.DataType) -> None:
         raise ValueError("a number is needed")
 
 
-def _not_too_fine(value: Any, _: pa.DataType) -> None:
-    if isinstance(value, Decimal) and is_too_fine(value):
+def _decimal(value: Any, kind: pa.DataType) -> None:
+    """Raises ValueError for a decimal of which PyArrow would drop bits beyond 128, which makes it another number."""
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return
+    if is_too_fine(value):
         raise ValueError(f"a decimal has at most {MAX_DIGITS} digits after the point")
+    if len(value.as_tuple().digits) > MAX_DIGITS or (value and value.adjusted() >= kind.precision - kind.scale):
+        raise ValueError(f"a number with at most {kind.precision - kind.scale} digits before the point is needed")
 
 
 def _day(value: Any, _: pa.DataType) -> None:
@@ -232,7 +237,7 @@ def check_moment(value: datetime, kind: pa.DataType) -> None:
 _CHECKS: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type], Callable[[Any, pa.DataType], None]]] = (
     (pa.types.is_integer, [int], _whole_number),
     (pa.types.is_floating, [float, int], _number),
-    (pa.types.is_decimal, [int], _not_too_fine),
+    (pa.types.is_decimal, [int], _decimal),
     (pa.types.is_date, [date], _day),
     (pa.types.is_timestamp, [], _moment),
 )
@@ -340,15 +345,15 @@ def as_texts(values: pa.Array) -> pa.Array:
     Raises:
         pa.ArrowException: they have no text.
     """
-    kind, texts = values.type, values.cast(pa.string())
-    is_date = pa.types.is_date32(kind)
+    kind, is_date = values.type, pa.types.is_date32(values.type)
     if not (is_date or (pa.types.is_timestamp(kind) and kind.unit in _DAY)):
-        return texts
+        return values.cast(pa.string())
     numbers = pc.fill_null(values.view(pa.int32() if is_date else pa.int64()), 0).to_numpy()
     days, rest = np.divmod(numbers, 1 if is_date else _DAY[kind.unit])
     unwritten = (days < _WRITTEN[0]) | (days > _WRITTEN[1])
     if not unwritten.any():
-        return texts
+        return values.cast(pa.string())
+    texts = pc.if_else(pa.array(unwritten), pa.scalar(None, kind), values).cast(pa.string())
     dates = np.datetime_as_string(days[unwritten].astype("datetime64[D]"))
     in_1970 = pa.array(rest[unwritten]).view(kind if is_date or kind.tz is None else pa.timestamp(kind.unit, "UTC"))
     times = pc.utf8_slice_codeunits(in_1970.cast(pa.string()), len("1970-01-01"))

@@ -294,3 +294,12 @@ def test_of_two_spellings_of_a_name_neither_is_lost(files: Files, record: str) -
 
 def test_an_object_over_several_lines_may_follow_blanks(files: Files) -> None:
     assert files.rows("x.json", '{"a": 1}\r\n\t{\n"a": 2\n}\n  {"a": 3}', "a INT") == [{"a": 1}, {"a": 2}, {"a": 3}]
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(38,17)", "DECIMAL(38,10)"])
+def test_a_number_of_more_bits_than_a_decimal_has_is_rescued(files: Files, kind: str) -> None:
+    text = "340282366920938463463.374607431768211456"  # 2 ** 128, but for the point
+    assert files.rows("x.json", f'{{"v":{text}}}', f"v {kind}") == [{"v": None, "_rescued_data": f'{{"v":{text}}}'}]
+    assert files.rows("x.json", f'{{"v":[{text}]}}', f"v ARRAY<{kind}>") == [{"v": None, "_rescued_data": f'{{"v":[{text}]}}'}]
+    padded = "1." + "0" * 37
+    assert files.rows("x.json", f'{{"v":{padded}}}', f"v {kind}") == [{"v": Decimal(1)}]

@@ -126,6 +126,17 @@ def test_the_last_date_and_time_keep_their_year_as_text(files: Files, kind: pa.D
     assert files.rows("x.parquet", nested, "v STRING") == [{"v": f'["{text.removesuffix("Z")}",null]'}]
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Shanghai", "America/New_York", "UTC"])
+def test_the_last_nanosecond_of_any_zone_is_the_same_inside_of_other_values(files: Files, zone: str) -> None:
+    times = pa.array([2**63 - 1, 1], pa.timestamp("ns", zone))
+    last, first = datetime(2262, 4, 11, 23, 47, 16, 854775, UTC), datetime(1970, 1, 1, tzinfo=UTC)
+    nested = pa.table(
+        {"v": times, "s": pa.StructArray.from_arrays([times], ["x"]), "l": pa.ListArray.from_arrays([0, 1, 2], times)}
+    )
+    rows = files.rows("x.parquet", nested, "v TIMESTAMP, s STRUCT<x: TIMESTAMP>, l ARRAY<TIMESTAMP>")
+    assert [(row["v"], row["s"]["x"], row["l"][0]) for row in rows] == [(last, last, last), (first, first, first)]
+
+
 def test_fields_that_a_struct_lacks_are_rescued(files: Files) -> None:
     rows = pa.table({"s": [{"x": 1, "y": "new"}, {"x": 2, "y": None}]})
     assert files.rows("x.parquet", rows, "s STRUCT<x: INT, z: INT>", new_columns="rescue") == [

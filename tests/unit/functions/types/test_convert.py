@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Context, Decimal
@@ -154,6 +155,7 @@ def test_a_cast_keeps_values_or_fails(given: pa.Array, kind: pa.DataType, stays:
         (-(2**31), pa.date32(), "-5877641-06-23"),
         (3_000_000, pa.date32(), "10183-09-21"),
         (0, pa.date32(), "1970-01-01"),
+        (-1096193779200000001, LOCAL, "-32768-12-31 23:59:59.999999"),
         (2**63 - 1, pa.timestamp("ns"), "2262-04-11 23:47:16.854775807"),
     ],
 )
@@ -182,3 +184,19 @@ def test_a_decimal_of_arrow_is_stored_as_it_is_or_refused(
     values, kind = (pa.ListArray.from_arrays([0, 1], values), pa.list_(kind)) if nested else (values, kind)
     with suppress(*REFUSALS):
         assert convert.from_arrow(values, kind).to_pylist() == ([[value]] if nested else [value])
+
+
+@pytest.mark.parametrize("scale", [0, 10, 17, 18, 38])
+def test_a_decimal_is_stored_as_it_is_or_refused(scale: int) -> None:
+    chance, kind = random.Random(scale), pa.decimal128(38, scale)
+    stored = 0
+    for _ in range(4000):
+        digits = chance.choice([1, 20, 37, 38, 39, 40, 45])
+        value = Decimal((chance.randrange(2), tuple(chance.randrange(10) for _ in range(digits)), -chance.randrange(40)))
+        try:
+            kept = convert.array([value], kind)[0].as_py()
+        except (pa.ArrowException, ValueError):
+            continue
+        assert kept == value
+        stored += 1
+    assert stored > 100
