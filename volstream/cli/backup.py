@@ -52,9 +52,7 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
             text += f"\nThe job {job.name} writes its files to the volume {job.outputs_to}, as the home that was backed up does: "
             text += "pause one of them. It replaces no file that was written since the backup: delete these."
         if isinstance(job, FileJob) and job.takes_files:
-            text += (
-                f"\nThe job {job.name} takes files away once they are loaded. Files taken since the backup have no rows here: "
-            )
+            text += f"\nThe job {job.name} takes files away once they are loaded. Those taken since the backup have no rows: "
             text += "move them back into its volume."
     _show(output, manifest, text)
 
