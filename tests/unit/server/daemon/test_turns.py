@@ -128,6 +128,7 @@ def test_what_cannot_be_passed_on_stays(inbox: Inbox) -> None:
     def fails(_messages: Sequence[Message]) -> Any:
         raise ConnectionError
 
+    assert inbox.gathers([], 0.0, settled=False) is False
     assert not inbox.take(hints_of), "nothing was received"
     inbox.gathers([message("a")], 0.0, settled=True)
     with pytest.raises(ConnectionError):
