@@ -45,8 +45,8 @@ def create_stream(
     volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
     if volume is not None and (taking := job_emptying_shared(catalog, volume)) is not None:
         raise ObjectInUseError(
-            f"The job {taking.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has loaded them: a stream would "
-            "miss some, or see them as deleted.",
+            f"The job {taking.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has "
+            "loaded them: a stream would miss some, or see them as deleted.",
             f"Let it keep them: volstream alter-job {taking.name} --after-load keep.",
         )
     if existing is not None:

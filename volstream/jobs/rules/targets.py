@@ -202,7 +202,8 @@ def check_after_load(catalog: Catalog, job: Job, streams: Sequence[Stream], repl
         taking = job_emptying_shared(catalog, volume, own)
         if taking is not None:
             raise ObjectInUseError(
-                f"The job {taking.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has loaded them.",
+                f"The job {taking.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has "
+                "loaded them.",
                 f"Let it keep them: volstream alter-job {taking.name} --after-load keep.",
             )
         if not isinstance(job, FileJob) or not job.takes_files:
