@@ -6,11 +6,10 @@ import math
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from volstream.base.config import Settings
@@ -74,6 +73,50 @@ class _Known:
     compactions: list[float] | None = None
 
 
+class Looks:
+    """Which jobs are to be looked at, and since when. It knows no clock and does no I/O: times are seconds of one clock.
+
+    | a job | is looked at | becomes |
+    |---|---|---|
+    | has changed, itself or its volume | in turn, by how long it waits | running: :meth:`begins`; resting: :meth:`rests` |
+    | rests | once its time has come, or it changes | as above |
+    | runs | at its end, which is a change; one before counts, too | changed |
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[str, float] = {}  # by job: since when
+        self._rests: dict[str, float] = {}  # by job: until when
+
+    def changed(self, jobs: Iterable[str], now: float) -> None:
+        """Jobs have changed. One that waits already keeps its turn."""
+        for job_id in jobs:
+            self._changed.setdefault(job_id, now)
+
+    def begins(self, job_id: str) -> None:
+        """A job begins to run."""
+        self._changed.pop(job_id, None)
+        self._rests[job_id] = math.inf
+
+    def seen(self, job_id: str) -> None:
+        """A job was looked at as it is now."""
+        self._changed.pop(job_id, None)
+
+    def rests(self, job_id: str, until: float) -> None:
+        """A job is not due before a time."""
+        self._rests[job_id] = until
+
+    def waiting(self, now: float, *, rested: bool) -> Mapping[str, float]:
+        """Returns since when jobs wait to be looked at, by job; ``rested``: also those whose rest is over."""
+        over = {job_id: at for job_id, at in self._rests.items() if at <= now} if rested else {}
+        return over | self._changed
+
+    def forget(self, jobs: Collection[str]) -> None:
+        """Forgets all jobs but these."""
+        for by_job in (self._changed, self._rests):
+            for job_id in by_job.keys() - jobs:
+                del by_job[job_id]
+
+
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
 
@@ -113,8 +156,7 @@ class Scheduler:
         self._known: dict[str, _Known] = defaultdict(_Known)  # by job
         self._agenda = Agenda(catalog.database, catalog.jobs)
         self._looks_at = 0.0  # at all jobs (monotonic)
-        self._changed: dict[str, float] = {}  # by job: since when it, or its volume, has a change not looked at (monotonic)
-        self._next_looks: dict[str, float] = {}  # by job: when to look at it although nothing has changed (monotonic)
+        self._looks = Looks()
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
         self._compacts_at = 0.0  # the next table (monotonic)
         self._compacting: str | None = None  # the job whose table is, or was last, compacted
@@ -164,37 +206,31 @@ class Scheduler:
         if looks:
             self._looks_at = now + _LOOK_SECONDS
             before = self._agenda.jobs
-            self._note_changes(self._agenda.changed(), now)
+            self._looks.changed(self._agenda.changed(), now)
             if self._agenda.jobs is not before:
                 self._forget()
         changed = self._agenda.of_volumes(volumes) | ended
         if changed and not looks:
             self._agenda.look(changed)
-        self._note_changes(changed, now)
+        self._looks.changed(changed, now)
         for job_id in ended:
             job = self._agenda.jobs.get(job_id)
             if job is None:  # dropped
                 del self._running[job_id]
             else:
                 self._collect(job)
-        due = {job_id: at for job_id, at in self._next_looks.items() if at <= now} if looks else {}
         # Between two looks it is not known when jobs with a clock ran last.
-        return (job for job in self._agenda.in_turn(due | self._changed) if looks or job.trigger.kind is TriggerKind.ON_CHANGE)
-
-    def _note_changes(self, ids: Set[str], now: float) -> None:
-        """Notes that jobs are to be looked at. One that waits already keeps its turn."""
-        for job_id in ids:
-            self._changed.setdefault(job_id, now)
+        in_turn = self._agenda.in_turn(self._looks.waiting(now, rested=looks))
+        return (job for job in in_turn if looks or job.trigger.kind is TriggerKind.ON_CHANGE)
 
     def _forget(self) -> None:
         """Forgets what is known of dropped jobs."""
         jobs = self._agenda.jobs
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs.values()}:
             del self.unrecorded[name]
-        by_job: Sequence[dict[str, Any]] = (self._known, self._changed, self._next_looks)
-        for known in by_job:
-            for job_id in known.keys() - jobs.keys():
-                del known[job_id]
+        for job_id in self._known.keys() - jobs.keys():
+            del self._known[job_id]
+        self._looks.forget(jobs.keys())
 
     def _begin_if_due(self, pool: ThreadPoolExecutor, job: Job) -> None:
         try:
@@ -208,8 +244,8 @@ class Scheduler:
             self._begin(pool, job, act)
             return
         if not self._agenda.is_outdated(job.id):
-            self._changed.pop(job.id, None)
-        self._next_looks[job.id] = self._next_look(job)
+            self._looks.seen(job.id)
+        self._looks.rests(job.id, self._next_look(job))
         known = self._known[job.id]
         if isinstance(job, FileJob) and known.compactions is None:
             known.compactions = [time.monotonic() + seconds for seconds in _REST_SECONDS]
@@ -233,8 +269,7 @@ class Scheduler:
         return min(times)
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
-        self._changed.pop(job.id, None)
-        self._next_looks[job.id] = math.inf  # its end is noticed
+        self._looks.begins(job.id)
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
 
