@@ -104,10 +104,11 @@ class StreamColumns:
                 columns.append(pa.repeat(pa.scalar(operator.value), rows.num_rows))
             elif column.name in rows.column_names:
                 try:
-                    columns.append(
-                        self._limited(convert.cast(rows[column.name], column.type), self.all[self.position_of(column.name)])
-                    )
-                except (pa.ArrowException, ValueError) as error:
+                    if convert.lacks_zone(rows[column.name].type, column.type):
+                        raise ValueError("its times need a zone")
+                    values = convert.from_arrow(rows[column.name], column.type)
+                    columns.append(self._limited(values, self.all[self.position_of(column.name)]))
+                except convert.WRONG_VALUES as error:
                     raise InvalidValueError(f"Column {column.name}: {error}.") from None
             else:
                 columns.append(pa.nulls(rows.num_rows, column.type))

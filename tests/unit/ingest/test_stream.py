@@ -449,6 +449,30 @@ def test_a_text_that_cannot_be_a_partition_value_is_refused_before_it_blocks_all
     assert receiver.arrived == [[1]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.decimal128(38, 0), pa.array([str(2**128 + 5)])),
+        (pa.list_(pa.decimal128(38, 38)), pa.array([["32770"]])),
+        (pa.int64(), pa.array(["0x10"])),
+        (pa.int64(), pa.array([5], pa.time32("s"))),
+        (pa.int64(), pa.array([True])),
+        (pa.float64(), pa.array(["1e400"])),
+        (pa.timestamp("us", "UTC"), pa.array([5])),
+        (pa.timestamp("us", "UTC"), pa.array([5], pa.timestamp("us"))),
+        (pa.list_(pa.timestamp("us", "UTC")), pa.array([[5]], pa.list_(pa.timestamp("us")))),
+    ],
+    ids=str,
+)
+def test_values_of_arrow_that_a_column_cannot_hold_are_refused(tmp_path: Path, kind: pa.DataType, values: pa.Array) -> None:
+    receiver = Recorded(tails.create(tmp_path, (), pa.schema([("v", kind)])))
+    with RealtimeStream(receiver, "t", RealtimeOperation.APPEND_ONLY, RealtimeOptions(flush_mode=MANUAL)) as stream:
+        with pytest.raises(InvalidValueError, match="Column v"):
+            stream.apply_arrow(pa.table({"v": values}))
+        stream.apply_arrow(pa.table({"v": pa.nulls(1)}))
+    assert len(receiver.arrived) == 1
+
+
 def test_rows_that_an_older_client_sends_are_checked_too_and_empty_texts_of_a_nullable_column_are_null(tmp_path: Path) -> None:
     location = tails.create_partitioned(tmp_path, nullable=True)
     rows = {"__operation": ["insert"] * 2, "id": pa.array([1, 2], pa.int64())}

@@ -18,6 +18,7 @@ from datetime import date, datetime, time
 from decimal import Context, Decimal
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -242,6 +243,11 @@ class ArrowColumn:
 
 def _in_utc(values: pa.Array) -> pa.Array:
     """Returns nested values with times in UTC: pandas moves those of other zones, by 584 years at the ends of nanoseconds."""
+    if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
+        # PyArrow casts views to lists with wrong places.
+        ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False))
+        missing = None if not values.null_count else values.is_null()
+        values = pa.LargeListArray.from_arrays(np.concatenate([[0], ends]), values.flatten(), mask=missing)
     kind = _of_utc(values.type)
     return values if kind == values.type else values.cast(kind)
 
@@ -253,6 +259,8 @@ def _of_utc(kind: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(_of_utc(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_of_utc(kind.key_type), kind.item_field.with_type(_of_utc(kind.item_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_of_utc(kind.value_type)), kind.list_size)
     if pa.types.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(_of_utc(kind.value_type)))
     if pa.types.is_list(kind):

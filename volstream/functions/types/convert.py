@@ -79,6 +79,18 @@ def from_arrow(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
     return array(values.to_pylist(maps_as_pydicts="strict"), kind)
 
 
+def lacks_zone(before: pa.DataType, after: pa.DataType) -> bool:
+    """True if times without a zone would go into a column of times, also inside of other values."""
+    if pa.types.is_timestamp(before) and pa.types.is_timestamp(after):
+        return before.tz is None and after.tz is not None
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        fields = {field.name: field.type for field in after}
+        return any(lacks_zone(field.type, fields[field.name]) for field in before if field.name in fields)
+    if pa.types.is_map(before) and pa.types.is_map(after):
+        return lacks_zone(before.key_type, after.key_type) or lacks_zone(before.item_type, after.item_type)
+    return is_sequence(before) and is_sequence(after) and lacks_zone(before.value_type, after.value_type)
+
+
 def _is_alike(before: pa.DataType, after: pa.DataType) -> bool:
     """True if a cast stores what :func:`array` would, where it does not fail."""
     if pa.types.is_dictionary(before) or pa.types.is_run_end_encoded(before):
@@ -202,9 +214,24 @@ def _decimal(value: Any, kind: pa.DataType) -> None:
         raise ValueError(f"a number with at most {kind.precision - kind.scale} digits before the point is needed")
 
 
+#: The years that Python's dates and times have, as numpy's.
+_YEARS = np.datetime64("0001", "Y"), np.datetime64("10000", "Y")
+
+
+def _check_years(value: Any) -> None:
+    """Raises ValueError for a date of numpy or pandas of which PyArrow would store another year."""
+    if isinstance(value, np.datetime64) and not np.isnat(value):
+        is_within = bool(_YEARS[0] <= value < _YEARS[1])
+    else:
+        is_within = not isinstance(value, date) or value != value or 1 <= value.year <= 9999
+    if not is_within:
+        raise ValueError("it is not within the years 1 to 9999")
+
+
 def _day(value: Any, _: pa.DataType) -> None:
     if isinstance(value, int | float | Decimal):
         raise ValueError("a date is needed")
+    _check_years(value)
     # NaT differs from itself, and pandas' times of day have no nanoseconds.
     if isinstance(value, datetime) and (value != value or value.time() != time() or getattr(value, "nanosecond", 0) != 0):
         raise ValueError("a date is needed, without a time")
@@ -213,6 +240,7 @@ def _day(value: Any, _: pa.DataType) -> None:
 def _moment(value: Any, kind: pa.DataType) -> None:
     if isinstance(value, int | float | Decimal):
         raise ValueError("a datetime is needed")
+    _check_years(value)
     if not isinstance(value, datetime):
         return
     if value != value:  # NaT
@@ -224,6 +252,7 @@ def check_moment(value: datetime, kind: pa.DataType) -> None:
     """Raises ValueError if a column of times cannot hold one as it is. Without a zone it is in UTC."""
     if getattr(value, "nanosecond", 0):
         raise ValueError("its nanoseconds would be lost: the column has microseconds")
+    _check_years(value)
     if kind.tz is None:
         if value.utcoffset() is not None:
             raise ValueError("its time zone would be lost: the column has none")
@@ -345,6 +374,8 @@ def as_texts(values: pa.Array) -> pa.Array:
     Raises:
         pa.ArrowException: they have no text.
     """
+    if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and values.type.tz is not None:
+        values = values.cast(pa.timestamp("ns", "UTC"))  # PyArrow moves those of other zones, by 584 years at the ends
     kind, is_date = values.type, pa.types.is_date32(values.type)
     if not (is_date or (pa.types.is_timestamp(kind) and kind.unit in _DAY)):
         return values.cast(pa.string())

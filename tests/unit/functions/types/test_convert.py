@@ -200,3 +200,11 @@ def test_a_decimal_is_stored_as_it_is_or_refused(scale: int) -> None:
         assert kept == value
         stored += 1
     assert stored > 100
+
+
+@pytest.mark.parametrize("kind", [ZONED, LOCAL, pa.date32(), pa.list_(ZONED)], ids=str)
+@pytest.mark.parametrize("text", ["20000-01-01", "-0005-01-01", "0000-12-31"])
+def test_a_time_of_numpy_outside_of_pythons_years_is_refused(text: str, kind: pa.DataType) -> None:
+    value = np.datetime64(text, "s")
+    with pytest.raises(ValueError, match="years 1 to 9999"):
+        convert.array([[value] if pa.types.is_list(kind) else value], kind)
