@@ -290,11 +290,19 @@ def _struct(fields: Mapping[str, Converter]) -> Converter:
     return convert
 
 
+def _number(text: str) -> float:
+    """Returns a number of JSON with a point or an exponent. Raises ValueError if it would become another whole number."""
+    value = float(text)
+    if math.isinf(value) or (value.is_integer() and Decimal(text) != Decimal(value)):
+        raise ValueError(f"DOUBLE cannot represent {text[:40]} exactly")
+    return value
+
+
 def _object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = json.loads(value, parse_float=_number)
+        except (json.JSONDecodeError, RecursionError):
             raise ValueError("it is not JSON") from None
     named = getattr(value, "_asdict", None)
     members = named() if callable(named) else value

@@ -178,3 +178,12 @@ def test_a_text_that_cannot_name_a_folder_is_refused_in_a_partition_column() -> 
 def test_a_partition_column_of_binary_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="partition columns of BINARY"):
         TailColumn.of(pa.field("c", pa.binary(), metadata={PARTITION: "true"}))
+
+
+@pytest.mark.parametrize("text", ["9007199254740993.0", "5.00000000000000000001", "1e400", "1e-400"])
+def test_a_number_of_json_text_that_would_become_another_is_refused(text: str) -> None:
+    kind = pa.struct([("x", pa.int64()), ("y", pa.float64())])
+    assert convert(kind, '{"x": 5.0, "y": 1.10}') == {"x": 5, "y": 1.1}
+    for name in "xy":
+        with pytest.raises(InvalidValueError, match="exactly"):
+            convert(kind, f'{{"{name}": {text}}}')

@@ -227,7 +227,7 @@ class ArrowColumn:
                 with suppress(pa.ArrowException, OverflowError, ValueError):
                     return Fitted(convert.cast(values, kind), {})
             plain = python_values if "map<" in str(kind) else document_values
-            return JsonColumn(self.name, plain(_in_utc(values))).fit(kind, inferred=inferred)
+            return TypedColumn(self.name, plain(_in_utc(values)), values.type).fit(kind, inferred=inferred)
         if values.type != own:
             values = _without_nanoseconds(values, own) if _has_nanoseconds(values.type) else cast_or_null(values, own)
         lost = _lost(self.values, values)
@@ -334,6 +334,28 @@ class TypedColumn(JsonColumn):
     def grown(self, kind: pa.DataType) -> pa.DataType:
         """See :class:`FileColumn`."""
         return grown(kind, of_values_only(self.type))
+
+    def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
+        """See :class:`FileColumn`."""
+        values = [*map(_with_exact_floats, self.values)] if _has_exact_numbers(kind) else self.values
+        return JsonColumn(self.name, values).fit(kind, inferred=inferred)
+
+
+def _has_exact_numbers(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_exact_numbers(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _with_exact_floats(value: Any) -> Any:
+    """Returns a value in which whole floats are decimals: their texts, of 17 digits, are those of other numbers."""
+    if isinstance(value, float):
+        return Decimal(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return type(value)((name, _with_exact_floats(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_exact_floats, value))
+    return value
 
 
 def _of_class(kind: type) -> pa.DataType:
@@ -509,8 +531,9 @@ def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
 def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Returns values as ones of a type that they may be of; NULL for those that are not."""
     if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
-        written = values.cast(pa.string()).to_pylist()
-        return JsonColumn("", [None if text is None else Decimal(text) for text in written]).fit(kind).values
+        written = zip(values.cast(pa.string()).to_pylist(), values.to_pylist(), strict=True)
+        numbers = [None if text is None else Decimal(number if number.is_integer() else text) for text, number in written]
+        return JsonColumn("", numbers).fit(kind).values
     converted = cast_or_null(values, kind)
     return null_if_inexact(converted, values) if pa.types.is_floating(kind) else converted
 

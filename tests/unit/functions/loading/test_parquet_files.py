@@ -137,6 +137,15 @@ def test_the_last_nanosecond_of_any_zone_is_the_same_inside_of_other_values(file
     assert [(row["v"], row["s"]["x"], row["l"][0]) for row in rows] == [(last, last, last), (first, first, first)]
 
 
+@pytest.mark.parametrize(("kind", "number"), [(pa.float64(), 2.0**62), (pa.float32(), 2.0**32), (pa.float64(), -(2.0**63))])
+def test_whole_floats_are_exact_numbers_wherever_they_are(files: Files, kind: pa.DataType, number: float) -> None:
+    numbers = pa.array([number, 0.1], kind)
+    rows = pa.table({"v": numbers, "d": numbers, "s": pa.StructArray.from_arrays([numbers], ["x"]), "l": [[number], None]})
+    columns = "v BIGINT, d DECIMAL(38, 18), s STRUCT<x: DECIMAL(38, 0)>, l ARRAY<BIGINT>"
+    found = files.rows("x.parquet", rows, columns)[0]
+    assert (found["v"], found["d"], found["s"]["x"], found["l"]) == (int(number), int(number), int(number), [int(number)])
+
+
 def test_fields_that_a_struct_lacks_are_rescued(files: Files) -> None:
     rows = pa.table({"s": [{"x": 1, "y": "new"}, {"x": 2, "y": None}]})
     assert files.rows("x.parquet", rows, "s STRUCT<x: INT, z: INT>", new_columns="rescue") == [
