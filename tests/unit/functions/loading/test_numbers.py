@@ -202,7 +202,7 @@ WAYS: dict[str, tuple[str, Callable[[list[Decimal]], Any], str, Callable[[Any], 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=columns_and_numbers())
 @example(drawn=(38, 18, [Decimal("719885680187940030269")]))
 @example(drawn=(38, 30, [Decimal(765778449)]))

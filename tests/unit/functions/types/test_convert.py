@@ -190,7 +190,7 @@ def test_a_decimal_of_arrow_is_stored_as_it_is_or_refused(
 def test_a_decimal_is_stored_as_it_is_or_refused(scale: int) -> None:
     chance, kind = random.Random(scale), pa.decimal128(38, scale)
     stored = 0
-    for _ in range(4000):
+    for _ in range(1500):
         digits = chance.choice([1, 20, 37, 38, 39, 40, 45])
         value = Decimal((chance.randrange(2), tuple(chance.randrange(10) for _ in range(digits)), -chance.randrange(40)))
         try:
@@ -199,7 +199,7 @@ def test_a_decimal_is_stored_as_it_is_or_refused(scale: int) -> None:
             continue
         assert kept == value
         stored += 1
-    assert stored > 100
+    assert stored > 50
 
 
 @pytest.mark.parametrize("kind", [ZONED, LOCAL, pa.date32(), pa.list_(ZONED)], ids=str)
