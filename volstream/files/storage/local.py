@@ -192,7 +192,11 @@ class LocalStore:
         folder, _, name = path.rpartition("/")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with _errors_of(path), self._made(folder) as descriptor:
-            with os.fdopen(os.open(name, flags, 0o666, dir_fd=descriptor), "wb") as file:
+            try:
+                made = os.open(name, flags, 0o666, dir_fd=descriptor)
+            except FileNotFoundError as error:
+                raise StorageError(f"The folder {printable(folder)} was removed meanwhile.") from error
+            with os.fdopen(made, "wb") as file:
                 try:
                     shutil.copyfileobj(content, file, 1 << 20)
                     file.flush()
@@ -260,16 +264,18 @@ class LocalStore:
             reached = os.dup(root)
         try:
             for depth, part in enumerate(parts, 1):
-                with suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=reached)
-                    _sync(reached)
                 try:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=reached)
+                        _sync(reached)
                     below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
                 except NotADirectoryError:
                     blocked = printable("/".join(parts[:depth]))
                     raise StorageError(
                         f"{blocked} is a file or a symbolic link, below which nothing is written.", "Remove it."
                     ) from None
+                except FileNotFoundError as error:  # as remove() does with folders that are empty
+                    raise StorageError(f"The folder {printable(path)} was removed meanwhile.") from error
                 os.close(reached)
                 reached = below
             yield reached

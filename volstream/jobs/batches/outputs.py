@@ -445,10 +445,17 @@ def _move_across(store: TakesOutputs, at: str, to: str, output: Output, *, repla
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EXDEV:
             raise
         part = f"{to.rpartition('/')[0]}/.volstream-{output.attempt}-{output.id}"
-        store.remove(part)  # a killed process left it
-        with store.open(at) as content:
-            store.put(part, content, None)
+        try:
+            _copy(store, at, part)
+        except FileExistsError:  # a killed process left it
+            store.remove(part)
+            _copy(store, at, part)
         store.move(part, to, replaces=replaces)
+
+
+def _copy(store: TakesOutputs, at: str, to: str) -> None:
+    with store.open(at) as content:
+        store.put(to, content, None)
 
 
 def _aside(output: Output) -> str:

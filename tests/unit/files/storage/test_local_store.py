@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -436,3 +437,25 @@ def test_a_move_that_was_killed_between_two_names_of_the_file_is_finished(
     os.link(root / "a", root / "b")
     assert LocalStore(str(root)).move("a", "b", replaces=False) is not None
     assert paths(root) == {"b"}
+
+
+def test_a_folder_that_others_remove_because_it_is_empty_is_an_error_of_the_store_at_most(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+
+    def work(number: int) -> list[str]:
+        failed = []
+        for at in range(150):
+            path = f"a/b/{number}-{at}"
+            try:
+                store.put(path, io.BytesIO(b"x"), None)
+                store.move(path, f"c/d/{number}-{at}")
+            except StorageError as error:
+                failed.append(error.message)
+            store.remove(path)
+            store.remove(f"c/d/{number}-{at}")
+        return failed
+
+    with ThreadPoolExecutor(4) as pool:
+        failures = [message for failed in pool.map(work, range(4)) for message in failed]
+    assert all("was removed meanwhile" in message for message in failures)
+    assert not any(tmp_path.iterdir())
