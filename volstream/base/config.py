@@ -467,7 +467,7 @@ def _from_json(variable: str, text: str) -> Any:
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns both, of which ``over`` wins: part by part where both have parts."""
+    """Merges two mappings, tables key by key; values of ``over`` win."""
     both = {name for name in over if isinstance(over[name], dict) and isinstance(values.get(name), dict)}
     return {**values, **over, **{name: _merged(values[name], over[name]) for name in both}}
 

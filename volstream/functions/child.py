@@ -237,9 +237,6 @@ def _lines(words: str) -> Sequence[Line]:
 #: limit.
 _MANY_GRACE_SECONDS = 5.0
 
-#: The child may take this long to close what the function has set up.
-_CLOSE_SECONDS = 10.0
-
 #: The outcomes of a call; None: the child has died.
 _Answer: TypeAlias = "queue.SimpleQueue[list[FileOutcome] | None]"
 

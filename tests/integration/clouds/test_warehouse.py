@@ -34,8 +34,8 @@ import pyarrow as pa
 from volstream.tables.delta.warehouse import register_options
 from volstream.tables.delta.native import NativeTable, TableSpec
 from volstream.errors import FencedError
-location, told = sys.argv[1:]
-register_options(location, json.loads(told))
+location, options = sys.argv[1:]
+register_options(location, json.loads(options))
 spec = TableSpec(location, pa.schema([pa.field("n", pa.int64(), nullable=False)]), ("n",), ("app",))
 """
 

@@ -252,7 +252,7 @@ class EnvironmentUse(MadeEnvironment):
     """An environment in the home, and its use.
 
     Attributes:
-        jobs: names of those that use it now; a job whose file has changed uses another one.
+        jobs: names of the jobs that use it now; a job whose file has changed uses another one.
     """
 
     jobs: Sequence[str]
@@ -281,7 +281,7 @@ class Environments:
             force: also one that jobs use; calls in progress may fail.
 
         Raises:
-            NotFoundError: there is none with this id.
+            NotFoundError: no environment has this id.
             ObjectInUseError: a job uses it.
         """
         found = next((made for made in self.list() if made.id == id), None)

@@ -183,7 +183,7 @@ class ItemTable:
 
 @checked
 class UploadedTable:
-    """An immutable table of uploaded files, each of which is a version. Thread-safe.
+    """An immutable table of uploaded files: each file is a version. Thread-safe.
 
     Attributes:
         name: the table's name, for SQL, which sees the newest version.

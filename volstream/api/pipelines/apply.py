@@ -162,7 +162,7 @@ class ActionExecutor:
 
 
 def options(action: PlanStep) -> dict[str, Any]:
-    """Returns the options of an operation: of all keys of an object to create, or of those that an altered one changes."""
+    """Returns the options of an operation: all keys to create an object, the changed keys to alter it."""
     definition = action.definition
     values = definition.values if action.verb is Verb.CREATE else action.changed
     chosen = {key: value for key, value in values.items() if key != CODE}
@@ -212,7 +212,7 @@ def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
 # Carries a plan out on a scratch home, so that what is wrong with it is found before the home is changed.
 #
 # The scratch home has a catalog with the home's definitions, and empty tables in place of the home's: nothing
-# in it leads to the home's data. The operations are those that apply carries out, so that no rule is written
+# in it leads to the home's data. It runs the same operations as apply, so that no rule is written
 # twice. Not rehearsed is what needs Spark, or reads files: a table's SQL types, a dynamic table's query, the
 # columns of files to load, a stream's start in history.
 
@@ -321,7 +321,7 @@ class _Rehearsal(ActionExecutor):
 
 @contextmanager
 def _scratch(home: Home, plan: PipelinePlan) -> Iterator[Home]:
-    """Opens a scratch home with the definitions of another one, and empty tables for those that a plan names."""
+    """Opens a scratch home with the definitions of another home, and an empty table for each that a plan names."""
     with tempfile.TemporaryDirectory(prefix="volstream-apply-") as folder, _ScratchHome(home, Path(folder)) as scratch:
         if home.settings.is_made:
             _copy_definitions(home, scratch)
@@ -331,7 +331,7 @@ def _scratch(home: Home, plan: PipelinePlan) -> Iterator[Home]:
 
 
 def _named(plan: PipelinePlan) -> Iterator[Name]:
-    """Yields the names of tables that matter to a plan: those that it reads, and those that might be in its way."""
+    """Yields the names of tables that matter to a plan: tables that it reads, or that might be in its way."""
     for action in plan.actions:
         yield from relations(action.definition)
         if action.verb is Verb.CREATE and action.definition.kind in RELATIONS:

@@ -271,7 +271,7 @@ _KINDS = list(Kind)
 
 
 def in_order(definitions: Sequence[Definition]) -> Sequence[Definition]:
-    """Returns definitions so that each comes after those that it needs; independent ones by kind and name.
+    """Sorts definitions: each comes after the definitions it needs, independent ones by kind and name.
 
     Raises:
         InvalidValueError: some need each other.

@@ -126,7 +126,7 @@ def complete(kind: Kind, written: str, values: Mapping[str, Any], given: Collect
 
     Args:
         written: its name as the file has it.
-        values: those that the file has, in canonical form, and defaults.
+        values: the values in the file, in canonical form, and defaults.
         given: the keys that the file has.
         folder: the file's.
 

@@ -139,7 +139,7 @@ _NAMED = 3
 
 
 def register(home: Home, *, check: bool = False) -> None:
-    """Registers the tables that are new, and removes the entries of those that are gone. Uses Spark only if there are any.
+    """Registers new tables, and removes the entries of dropped ones. Uses Spark only if there are any.
 
     An entry that leads elsewhere stays. What fails is recorded for ``status``; the next call tries it again.
 

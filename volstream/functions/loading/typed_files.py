@@ -284,9 +284,6 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 # Rows of ORC files, with the types that they have there.
 
-#: Rows that are passed on at a time.
-_ORC_ROWS = 10_000
-
 
 def orc_chunks(source: Part) -> Iterator[Chunk]:
     """Yields the rows of an ORC file, stripe by stripe; first a chunk without rows, which shows the columns.
@@ -307,7 +304,7 @@ def orc_chunks(source: Part) -> Iterator[Chunk]:
             stripe = opened.read_stripe(number)
             decoded += stripe.nbytes
             source.expansion.check(decoded)
-            for part in (stripe.slice(at, _ORC_ROWS) for at in range(0, stripe.num_rows, _ORC_ROWS)):
+            for part in (stripe.slice(at, _ROWS) for at in range(0, stripe.num_rows, _ROWS)):
                 yield Chunk(part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)])
 
 

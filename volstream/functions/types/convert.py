@@ -240,8 +240,8 @@ def _day(value: Any, _: pa.DataType) -> None:
 def _moment(value: Any, kind: pa.DataType) -> None:
     if isinstance(value, int | float | Decimal):
         raise ValueError("a datetime is needed")
-    _check_years(value)
     if not isinstance(value, datetime):
+        _check_years(value)
         return
     if value != value:  # NaT
         raise ValueError("it is not a time; for NULL, give None")
