@@ -19,6 +19,7 @@ from typing import IO, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
+from volstream.base.model.text import shortened
 from volstream.base.model.units import format_size
 from volstream.functions.types import convert
 from volstream.functions.types.values import NoColumnError, plain
@@ -144,7 +145,10 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     # Converting values recursively is ten times slower.
     if {*map(type, row), *map(type, row.values())} <= LEAVES:
         return {**row}
-    return {_deep(name, name): _deep(item, name) for name, item in row.items()}
+    plain_row = {_deep(name, name): _deep(item, name) for name, item in row.items()}
+    if len(plain_row) < len(row):
+        raise NoColumnError(f"Two keys of a dict are stored as the same value: {shortened([*row])}.")
+    return plain_row
 
 
 def _extra(value: Any) -> dict[str, Any]:

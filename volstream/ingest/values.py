@@ -39,7 +39,7 @@ import pyarrow as pa
 from volstream.base.model.paths import is_utf8
 from volstream.base.model.text import plain, shortened
 from volstream.errors import InvalidValueError
-from volstream.functions.types.convert import EXACT, check_moment
+from volstream.functions.types.convert import EXACT, check_moment, repeats
 from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name_of
 from volstream.tables.delta.schema import is_char, length_of, partition_text
 from volstream.tables.tails.tail import CHARACTERS, PARTITION
@@ -188,7 +188,7 @@ def _single(value: Any) -> float:
         raise ValueError("it is out of the range of FLOAT")
     if single != converted and isinstance(plain(value), int):
         raise ValueError("FLOAT cannot represent it exactly")
-    return converted
+    return float(single)
 
 
 def _decimal(precision: int, scale: int) -> Converter:
@@ -260,9 +260,17 @@ def _moment(kind: pa.DataType) -> Converter:
     return convert
 
 
+def _of_array(value: Any) -> Any:
+    """Returns an array's elements; others as they are."""
+    if not hasattr(value, "tolist"):
+        return value
+    # Numpy returns times and durations of nanoseconds as numbers.
+    return [*value] if getattr(getattr(value, "dtype", None), "kind", "O") in "mM" else value.tolist()
+
+
 def _array(element: Converter) -> Converter:
     def convert(value: Any) -> list[Any]:
-        items = value.tolist() if hasattr(value, "tolist") else value
+        items = _of_array(value)
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
             raise ValueError("a list is needed")
         return [element(item) for item in items]
@@ -274,7 +282,10 @@ def _map(key: Converter, item: Converter) -> Converter:
     def convert(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, Mapping):
             raise ValueError("a dict is needed")
-        return [(key(first), item(other)) for first, other in value.items()]
+        pairs = [(key(first), item(other)) for first, other in value.items()]
+        if repeats(name for name, _ in pairs):
+            raise ValueError("two of its keys are stored as the same value")
+        return pairs
 
     return convert
 

@@ -187,3 +187,17 @@ def test_a_number_of_json_text_that_would_become_another_is_refused(text: str) -
     for name in "xy":
         with pytest.raises(InvalidValueError, match="exactly"):
             convert(kind, f'{{"{name}": {text}}}')
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+def test_times_and_durations_of_numpy_are_no_numbers(unit: str) -> None:
+    for array in (np.array([5], f"datetime64[{unit}]"), np.array([5], f"timedelta64[{unit}]")):
+        with pytest.raises(InvalidValueError, match="a whole number is needed"):
+            convert(pa.list_(BIGINT), array)
+
+
+@pytest.mark.parametrize("keys", [(1.5, np.float32(1.5).item() + 1e-9), (0.1, 0.1000000001)])
+def test_keys_that_become_the_same_are_refused(keys: tuple[Any, Any]) -> None:
+    assert len(convert(pa.map_(pa.float64(), INT), dict.fromkeys(keys, 1))) == 2
+    with pytest.raises(InvalidValueError, match="two of its keys are stored as the same value"):
+        convert(pa.map_(pa.float32(), INT), dict.fromkeys(keys, 1))

@@ -135,6 +135,14 @@ def _leave_numbers(schema: Any) -> None:
             del moment[0]["logicalType"]
 
 
+def _leave_digits(schema: Any) -> None:
+    """Lets a reader that has the schema return decimals with all their digits: fastavro rounds to those that it declares."""
+    if isinstance(schema, dict) and schema.get("logicalType") == "decimal":
+        schema["precision"] = MAX_RECORD_BYTES
+    for node in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _leave_digits(node)
+
+
 def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
     try:
         if kind in _AS_NUMBERS.values() and {*map(type, values)} <= {int, type(None)}:
@@ -165,6 +173,7 @@ def parts(
         batch: list[Any] = []
         held = 0
         blocks = fastavro.block_reader(file)
+        _leave_digits(blocks.writer_schema)
         if as_numbers:
             _leave_numbers(blocks.writer_schema)
         for block, size in zip(blocks, sizes, strict=True):

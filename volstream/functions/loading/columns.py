@@ -412,7 +412,8 @@ def _fit_value(value: Any, kind: pa.DataType, *, inferred: bool) -> tuple[Any, A
         if all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             keys, items = JsonColumn("", [key for key, _ in pairs]), JsonColumn("", [item for _, item in pairs])
             fit = [keys.fit(kind.key_type, inferred=inferred), items.fit(kind.item_type, inferred=inferred)]
-            if any(column.misfits for column in fit):
+            is_same = convert.repeats(fit[0].values.to_pylist()) and not convert.repeats(keys.values)
+            if is_same or any(column.misfits for column in fit):
                 return None, value
             return list(zip(*(column.values for column in fit), strict=True)), None
     if pa.types.is_nested(kind):

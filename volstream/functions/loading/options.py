@@ -96,8 +96,15 @@ def is_marker(path: str) -> bool:
 def partitions(path: str) -> Mapping[str, str | None]:
     """Returns the values that the folders of a path name, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1])
-    values = {unquote(name): unquote(value) for name, equals, value in pairs if name and equals}
+    values = {_decoded(name): _decoded(value) for name, equals, value in pairs if name and equals}
     return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:  # it was not encoded so
+        return text
 
 
 def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:

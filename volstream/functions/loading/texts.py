@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -120,10 +121,13 @@ def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
     """Returns dates or times written in a format; NULL in place of others."""
     distinct = texts.dictionary_encode()
     has_zone = "%Z" in format_.replace("%%", "")
+    counted = any(f"%{letter}" in format_ for letter in "jUWV")
 
     def value(text: str) -> date | None:
         try:
             moment = datetime.strptime(text, format_)
+            if counted and _unpadded(moment.strftime(format_)) != _unpadded(text):  # Python reads day 366 of any year
+                return None
             if has_zone:  # its name, whose offset Python does not know
                 if time.strptime(text, format_).tm_zone.upper() not in ("UTC", "GMT"):
                     return None
@@ -137,6 +141,10 @@ def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
             return None
 
     return pa.array(map(value, distinct.dictionary.to_pylist()), kind).take(distinct.indices)
+
+
+def _unpadded(text: str) -> str:
+    return re.sub(r"\b0+(?=[0-9])", "", text.strip().lower())
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -5,7 +5,7 @@ Refuses a value that its column cannot hold. Only FLOAT rounds, to the nearest n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -53,6 +53,12 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         values = [None if isinstance(value, float) and value != value else value for value in values]
     _check(values, kind)
     return pa.array(values, kind)
+
+
+def repeats(keys: Iterable[Any]) -> bool:
+    """True if a map would have a key twice."""
+    texts = [*map(repr, keys)]  # some have no hash, and NaN differs from itself
+    return len({*texts}) < len(texts)
 
 
 def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
@@ -256,7 +262,9 @@ def check_moment(value: datetime, kind: pa.DataType) -> None:
     if kind.tz is None:
         if value.utcoffset() is not None:
             raise ValueError("its time zone would be lost: the column has none")
-    elif value.utcoffset():
+    elif offset := value.utcoffset():
+        if offset.microseconds:
+            raise ValueError("its UTC offset has a fraction of a second, which would be lost")
         try:
             value.astimezone(UTC)
         except OverflowError:

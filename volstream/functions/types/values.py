@@ -60,6 +60,8 @@ _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "pydantic_core._pydantic_core.Url": (str, pa.string()),
     "pydantic_core._pydantic_core.MultiHostUrl": (str, pa.string()),
     "numpy.datetime64": (_of_numpy, TIMESTAMP),
+    "numpy.str_": (str.__str__, pa.string()),
+    "numpy.bytes_": (bytes.__bytes__, pa.binary()),
     "numpy.generic": (lambda value: value.item(), None),
     "numpy.ndarray": (_of_array, None),
     "pandas._libs.missing.NAType": (lambda _: None, pa.null()),

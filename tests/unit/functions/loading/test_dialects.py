@@ -258,3 +258,18 @@ def test_rows_of_nulls_before_a_footer_are_rows_and_empty_lines_after_it_are_non
     rows = files.rows("x.tsv", "a\tb\n1\t2\n\t\nTotal\t3\n\n\n", skip_footer="1")
     assert rows == [{"a": 1, "b": 2}, {"a": None, "b": None}]
     assert files.rows("x.csv", "a\nx\n\\N\n", null_values="\\N", escape="\\", skip_footer="0") == [{"a": "x"}, {"a": None}]
+
+
+@pytest.mark.parametrize(
+    ("format_", "text", "day"),
+    [
+        ("%Y-%j", "2024-366", date(2024, 12, 31)),
+        ("%Y-%j", "2026-1", date(2026, 1, 1)),
+        ("%Y-%j", "2026-366", None),
+        ("%G-%V-%u", "2026-53-7", date(2027, 1, 3)),
+        ("%G-%V-%u", "2025-53-1", None),
+    ],
+)
+def test_days_that_a_year_lacks_are_rescued(files: Files, format_: str, text: str, day: date | None) -> None:
+    [row] = files.rows("x.csv", f"d\n{text}\n", "d DATE", date_format=format_)
+    assert row["d"] == day

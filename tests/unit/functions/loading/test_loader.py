@@ -176,3 +176,4 @@ def test_bytes_that_are_no_text_are_refused_in_any_encoding(files: Files) -> Non
 
 def test_names_and_values_of_folders_are_unescaped_as_spark_writes_them(files: Files) -> None:
     assert files.rows("my%20col=a%2Fb/x.csv", "a\n1\n") == [{"a": 1, "my_col": "a/b"}]
+    assert files.rows("p=%FF/x.csv", "a\n1\n") == [{"a": 1, "p": "%FF"}]

@@ -136,3 +136,17 @@ def written(kind: Any, rows: list[dict[str, Any]]) -> bytes:
     schema = {"type": "record", "name": "row", "fields": [{"name": "v", "type": kind}]}
     fastavro.writer(sink, schema, rows, sync_marker=b"-" * 16)
     return sink.getvalue()
+
+
+def test_decimals_of_avro_with_more_digits_than_declared_are_rescued_with_all_of_them(files: Files) -> None:
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 2}
+    fields = [{"name": "m", "type": amount}, {"name": "of", "type": {"type": "map", "values": amount}}]
+    written = io.BytesIO()
+    value = Decimal("1234567890123456789012345678.91")
+    fastavro.writer(written, {"type": "record", "name": "row", "fields": fields}, [{"m": value, "of": {"a": value}}])
+    lying = written.getvalue().replace(b'"precision": 30', b'"precision": 10')
+    assert lying != written.getvalue()
+    assert files.rows("x.avro", lying, "m DECIMAL(30,2), of MAP<STRING, DECIMAL(30,2)>") == [{"m": value, "of": [("a", value)]}]
+    [row] = files.rows("x.avro", lying, "m DECIMAL(10,2)", new_columns="rescue")
+    assert row["m"] is None
+    assert row["_rescued_data"].count(str(value)) == 2

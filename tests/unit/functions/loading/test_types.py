@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.loading import Files
+from tests.loading import Content, Files
 from volstream.functions.loading.columns import JsonColumn
 from volstream.functions.loading.texts import fit_text, of_text
 from volstream.functions.types.kinds import TIMESTAMP
@@ -182,3 +182,15 @@ def test_json_in_a_csv_file_fits_a_declared_struct(files: Files) -> None:
         {"id": 1, "s": {"x": 1}},
         {"id": 2, "s": None, "_rescued_data": '{"s":"no"}'},
     ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"m": {"1": "a", "01": "b"}}\n', pa.table({"m": pa.array([[("1", "a"), ("01", "b")]], pa.map_(pa.string(), pa.string()))})],
+)
+def test_keys_that_become_the_same_are_rescued(files: Files, content: Content) -> None:
+    name = "x.parquet" if isinstance(content, pa.Table) else "x.jsonl"
+    [row] = files.rows(name, content, "m MAP<INT, STRING>")
+    assert row["m"] is None
+    assert row["_rescued_data"] in ('{"m":{"1":"a","01":"b"}}', '{"m":[["1","a"],["01","b"]]}')
+    assert files.rows(name, content, "m MAP<STRING, STRING>") == [{"m": [("1", "a"), ("01", "b")]}]

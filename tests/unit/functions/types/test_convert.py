@@ -59,6 +59,7 @@ def test_values_at_the_ends_of_each_type_are_stored(name: str, kind: pa.DataType
         (pd.Timestamp("2026-01-01T00:00:00.123456789"), LOCAL),
         (datetime(2026, 1, 1, tzinfo=EAST), LOCAL),
         (datetime(1, 1, 1, tzinfo=EAST), ZONED),
+        (datetime(2026, 1, 1, tzinfo=timezone(timedelta(microseconds=7))), ZONED),
         ("abc", pa.list_(pa.string())),
         ([1.5], pa.list_(pa.int32())),
         (np.array([1e39]), pa.list_(pa.float32())),

@@ -63,6 +63,8 @@ VALUES: list[tuple[Any, str, Any]] = [
     (np.float32(1.5), "DOUBLE", 1.5),
     (np.bool_(True), "BOOLEAN", True),
     (np.str_("x"), "STRING", "x"),
+    (np.str_("x\0"), "STRING", "x\0"),
+    (np.bytes_(b"x\0"), "BINARY", b"x\0"),
     (np.datetime64("2026-03-01"), "DATE", date(2026, 3, 1)),
     (np.datetime64("0001-01-01T01:02:03.5"), "TIMESTAMP", datetime(1, 1, 1, 1, 2, 3, 500_000, tzinfo=UTC)),
     (pd.Timestamp("2026-03-01 01:00", tz="Europe/Berlin"), "TIMESTAMP", datetime(2026, 3, 1, 0, tzinfo=UTC)),
@@ -190,6 +192,13 @@ def test_extra_fields_of_models_are_columns_and_excluded_ones_are_none() -> None
 def test_a_value_that_would_lose_its_meaning_is_refused_with_what_to_return(value: Any, instead: str) -> None:
     with pytest.raises(NotRowsError, match=rf"The column 'c' has .*{instead}"):
         taken({"c": value})
+
+
+@pytest.mark.parametrize("keys", [(Color.RED, "red"), (PurePosixPath("a"), "a")])
+def test_keys_that_become_the_same_are_refused(keys: tuple[Any, Any]) -> None:
+    for row in (dict.fromkeys(keys, 1), {"c": dict.fromkeys(keys, 1)}):
+        with pytest.raises(NotRowsError, match="Two keys of a dict are stored as the same value"):
+            taken(row)
 
 
 def test_numbers_are_no_times_and_ids_no_numbers() -> None:
