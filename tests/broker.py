@@ -235,7 +235,7 @@ def main() -> int:
     """Fetches the jars; returns the process's exit status."""
     cache = config.cache_directory()
     try:
-        fetched = install.fetch_jars(cache, install.find_java(), JARS)
+        fetched = install.fetch_jars(cache, JARS)
     except JavaError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201  # the command's output
         return error.exit_code

@@ -81,6 +81,9 @@ def _store_option(name: object) -> object:
 StoreOption = Annotated[str, BeforeValidator(_store_option)]
 
 
+#: Where the engine's jars are published.
+MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
+
 #: Shortest token that is accepted, in characters.
 MIN_TOKEN = 16
 
@@ -188,6 +191,8 @@ class Settings(BaseModel):
     """Additional Spark settings of the engine; they override volstream's own, except how Spark reads names and texts of SQL."""
     fetch_jars: bool = True
     """Whether commands fetch jars that the engine lacks; false: only ``volstream setup`` does."""
+    jar_repository: str = Field(default=MAVEN_CENTRAL, pattern=r"^https?://", repr=False)
+    """URL of a Maven repository with the engine's jars, such as a company's mirror of Maven Central."""
     engine_idle_seconds: Seconds = 600.0
     """A background engine without clients shuts down after this time."""
     engine_start_seconds: Seconds = 120.0

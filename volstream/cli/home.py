@@ -73,7 +73,8 @@ def init_command(session: Session, output: Output) -> None:
     session.volumes.list()  # creates the catalog
     missing = ""
     try:
-        install.fetch_missing(settings, install.find_java(), output.message)
+        install.find_java()
+        install.fetch_missing(settings, output.message)
     except JavaError as error:
         missing = str(error)
     value = {"home": str(settings.home), "catalog": session.home.catalog.database.describe(), "engine": missing or "ready"}

@@ -26,10 +26,11 @@ def setup_command(**warehouses: bool) -> None:
 
     Commands fetch missing jars on demand; only this command makes the archive. Existing files are kept.
     """
+    from volstream.base import config
     from volstream.spark.engine.setup import set_up
 
     output = Output(as_json=False)
-    set_up(output.part, [scheme for scheme, asked in warehouses.items() if asked])
+    set_up(output.part, [scheme for scheme, asked in warehouses.items() if asked], config.load().jar_repository)
 
 
 @click.command("completion")

@@ -57,7 +57,10 @@ def attach(settings: Settings) -> Address:
             raise not_started(f"it ended with status {child.returncode}", log_file.last_lines(log, since=since), log.parent)
         # A child that ended with 0 found another owner, which may be gone by now.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
-            install.fetch_missing(settings, install.find_java(), _say)
+            install.find_java()
+            began = time.monotonic()
+            install.fetch_missing(settings, _say)
+            deadline += time.monotonic() - began  # a slow line does not make the engine late
             log_file.roll(log.parent)  # one that does not start cannot do so itself
             since = log_file.size(log)
             child = start(settings, log)

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 _ARCHIVE_SECONDS = 300.0
 
 
-def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
+def set_up(say: Callable[[str], None], warehouses: Sequence[str] = (), repository: str = config.MAVEN_CENTRAL) -> None:
     """Prepares an engine for this user; reports each step in one line.
 
     Args:
         warehouses: also prepare warehouses of these schemes.
+        repository: URL of a Maven repository with the jars.
 
     Raises:
         JavaError: no Java, or the cache cannot be created, or the jars cannot be fetched.
@@ -39,10 +40,10 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = ()) -> None:
     install.create_cache(cache)
     runtime = install.find_java()
     say(f"Java {runtime.major}: {runtime.executable}")
-    fetched = install.fetch_jars(cache, runtime)
+    fetched = install.fetch_jars(cache, repository=repository)
     say(f"Delta {install.DELTA_VERSION} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
     for scheme in warehouses:
-        fetched = install.fetch_jars(cache, runtime, install.jars_of(f"{scheme}://"))
+        fetched = install.fetch_jars(cache, install.jars_of(f"{scheme}://"), repository)
         say(f"{scheme.upper()} jars: {'fetched into' if fetched else 'in'} {cache / 'jars'}")
     classes = command.class_path(install.cached_jars(cache), install.pyspark_directory())
     with tempfile.TemporaryDirectory(prefix="volstream-setup-") as scratch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -16,12 +17,16 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.model.text import counted
 from volstream.errors import JavaError
 from volstream.files.providers.base import Engine, provider_of
+
+if TYPE_CHECKING:
+    import httpx2
 
 # Finds a Java that can run Spark. Running it does not belong here.
 
@@ -120,8 +125,8 @@ def _is_debian() -> bool:
 
 # The engine's jars: Delta's five, the location of all jars, and their download by set-up. Runs no Spark.
 #
-# Downloads are done by Apache Ivy, which is part of pyspark, with its default settings. Proxies etc. are
-# configured as usual in Java (``JAVA_TOOL_OPTIONS``), and every file must have the checksum given here.
+# The download honours HTTPS_PROXY and SSL_CERT_FILE, as pip does; Java has a trust store of its own, which knows no
+# company's proxy. Every file must have the checksum given here.
 
 DELTA_VERSION = "4.4.0"
 
@@ -170,8 +175,11 @@ LOG_STORE_CLASS = "volstream.ConditionalLogStore"
 #: The schemes for which it is used.
 LOG_STORE_SCHEMES = ("file", "s3", "s3a")
 
-#: Time for some megabytes over a slow line; Ivy's own time-outs are per connection.
-_FETCH_SECONDS = 600.0
+#: Without a byte for this long, a download is repeated.
+_SILENT_SECONDS = 60.0
+_ATTEMPTS = 4
+
+_OFFLINE = "Check the network; set HTTPS_PROXY to use a proxy, or jar_repository to use a mirror of Maven Central."
 
 
 def pyspark_directory() -> Path:
@@ -204,21 +212,27 @@ def cached_jars(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP
     return paths
 
 
-def fetch_jars(cache: Path, java: Java, wanted: Sequence[Jar] = DELTA) -> bool:
+def fetch_jars(cache: Path, wanted: Sequence[Jar] = DELTA, repository: str = config.MAVEN_CENTRAL) -> bool:
     """Fetches jars that are missing from the cache or damaged; returns True if there were any.
 
     Safe to run concurrently: each jar is verified in a private folder and moved into place atomically.
 
     Raises:
-        JavaError: the download failed (the message has Ivy's last lines), or returned a different file; or as :func:`prepare`.
+        JavaError: the cache cannot be created, the download failed, or returned a different file.
     """
     missing = missing_jars(cache, wanted)
     if not missing:
         return False
-    with tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch:
-        fetched = _fetch(Path(scratch), java, missing)
+    import httpx2
+
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs
+    with (
+        tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch,
+        httpx2.Client(follow_redirects=True, timeout=_SILENT_SECONDS) as client,
+    ):
         for jar in missing:
-            new = fetched / jar.name
+            new = Path(scratch) / jar.name
+            _download(jar, repository, client, new)
             if not _is_whole(new, jar):
                 raise JavaError(
                     f"The download of {jar.name} is not the jar that volstream was built with.",
@@ -254,53 +268,36 @@ def _is_whole(path: Path, jar: Jar) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
 
 
-def _fetch(scratch: Path, java: Java, wanted: Sequence[Jar]) -> Path:
-    """Makes Ivy download the jars into a folder below ``scratch``; returns the folder."""
-    module = scratch / "ivy.xml"
-    module.write_text(_ivy_module(wanted), encoding="utf-8")
-    target = scratch / "jars"
-    ivy = next((pyspark_directory() / "jars").glob("ivy-*.jar"))
-    command = [
-        str(java.executable),
-        "-jar",
-        str(ivy),
-        "-ivy",
-        str(module),
-        "-cache",
-        str(scratch / "ivy"),
-        "-retrieve",
-        f"{target}/[artifact]-[revision].[ext]",
-    ]
+def _download(jar: Jar, repository: str, client: httpx2.Client, target: Path) -> None:
+    """Writes a jar from the repository to a file. Raises JavaError."""
+    import httpx2
+    import stamina
+
+    url = f"{repository.rstrip('/')}/{jar.organisation.replace('.', '/')}/{jar.artifact}/{jar.revision}/{jar.name}"
+    host = httpx2.URL(url).host  # the URL may contain a password
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False, cwd=scratch)
-    except subprocess.TimeoutExpired:
-        raise JavaError(f"The engine's jars were not downloaded within {_FETCH_SECONDS:.0f} s.", "Try again.") from None
-    if run.returncode != 0:
-        lines = [line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()]
-        if any("PKIX" in line for line in lines):
+        for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS):
+            with attempt, client.stream("GET", url) as response, target.open("wb") as file:
+                response.raise_for_status()
+                for block in response.iter_bytes():
+                    file.write(block)
+    except httpx2.HTTPStatusError as error:
+        raise JavaError(f"{host} answered {error.response.status_code} for {jar.name}.", _OFFLINE) from None
+    except httpx2.HTTPError as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise JavaError(
-                "The engine's jars could not be downloaded: Java does not trust the certificate that your network shows.",
-                "Name a store that has it: JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/etc/ssl/certs/java/cacerts",
-            )
-        raise JavaError(
-            "The engine's jars could not be downloaded; Ivy says: " + " | ".join(lines[-12:]),
-            "Check the network, or set the proxy in JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...).",
-        )
-    return target
+                f"The certificate of {host} is not trusted, so {jar.name} was not downloaded.",
+                "Behind a company's proxy, set SSL_CERT_FILE to a file with its certificate, as for pip.",
+            ) from None
+        raise JavaError(f"{jar.name} could not be downloaded from {host}: {error or type(error).__name__}.", _OFFLINE) from None
 
 
-def _ivy_module(wanted: Sequence[Jar]) -> str:
-    """Returns a module that depends on exactly these jars, because their dependencies are part of pyspark."""
-    dependencies = "\n".join(
-        f'  <dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}" transitive="false" '
-        'conf="default->master"/>'
-        for jar in wanted
-    )
-    return (
-        '<ivy-module version="2.0">\n <info organisation="volstream" module="engine"/>\n'
-        ' <configurations><conf name="default"/></configurations>\n'
-        f" <dependencies>\n{dependencies}\n </dependencies>\n</ivy-module>\n"
-    )
+def _may_pass(error: Exception) -> bool:
+    import httpx2
+
+    if isinstance(error, httpx2.HTTPStatusError):
+        return error.response.status_code >= 500 or error.response.status_code == 429
+    return isinstance(error, httpx2.TransportError) and "CERTIFICATE_VERIFY_FAILED" not in str(error)
 
 
 # Requirements of the engine for a warehouse in an object store: the connector's jars, and Spark's settings.
@@ -327,7 +324,7 @@ def warehouse_jars(settings: Settings) -> list[Path]:
     return cached_jars(config.cache_directory(), jars_of(settings.warehouse_path), remedy)
 
 
-def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None]) -> None:
+def fetch_missing(settings: Settings, say: Callable[[str], None]) -> None:
     """Fetches the jars of this engine that the cache lacks, unless the settings forbid it. Does nothing if there are none.
 
     Args:
@@ -343,7 +340,7 @@ def fetch_missing(settings: Settings, runtime: Java, say: Callable[[str], None])
     missing = missing_jars(cache, wanted)
     if missing:
         say(f"Fetching {counted(len(missing), 'jar')} of the engine into {cache / 'jars'}, once ...")
-        fetch_jars(cache, runtime, wanted)
+        fetch_jars(cache, wanted, settings.jar_repository)
 
 
 def store_properties(settings: Settings) -> dict[str, str]:

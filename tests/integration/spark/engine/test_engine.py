@@ -25,7 +25,7 @@ from volstream.errors import EngineBusyError, EngineError, EngineLostError, Java
 from volstream.spark.engine.client import attach, engine_status, stop_engine
 from volstream.spark.engine.owner import Engine, Owner, read_record, write_record
 from volstream.spark.errors import map_spark_errors
-from volstream.spark.jvm import server
+from volstream.spark.jvm import install, server
 from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.jvm.command import COMPILED, INTERPRETED
 from volstream.spark.jvm.server import start_jvm
@@ -396,13 +396,9 @@ def test_an_engine_that_may_not_fetch_its_jars_says_how_to_get_them(
 def test_missing_jars_are_fetched_at_the_first_use_which_is_said(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """This Java fetches nothing."""
-    java = tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\n[ $1 = -version ] && echo 'openjdk version \"17.0.1\"' >&2 && exit\necho no route; exit 1\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setenv("VOLSTREAM_CACHE", str(tmp_path / "empty"))
-    with pytest.raises(JavaError, match="could not be downloaded; Ivy says: no route"):
-        attach(settings)
+    monkeypatch.setattr(install, "_ATTEMPTS", 1)
+    nowhere = settings.model_copy(update={"jar_repository": f"http://127.0.0.1:{server._free_port()}"})
+    with pytest.raises(JavaError, match=r"delta-spark_4\.2_2\.13-4\.4\.0\.jar could not be downloaded from 127\.0\.0\.1"):
+        attach(nowhere)
     assert capsys.readouterr().err == f"Fetching 5 jars of the engine into {tmp_path}/empty/jars, once ...\n"
