@@ -17,7 +17,7 @@ from volstream.base.config import Settings
 from volstream.base.definitions import NO_SCHEDULE, FileJobSpec
 from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
 from volstream.base.definitions.options import to_create
-from volstream.base.model.arguments import checked, takes
+from volstream.base.model.arguments import brief, checked, takes
 from volstream.base.model.names import Name, quote
 from volstream.base.model.units import in_utc
 from volstream.base.threads import Closeable
@@ -128,6 +128,7 @@ class Session(Closeable):
     _lock = threading.Lock()
     _opened: list[Session] = []  # noqa: RUF012  # the open sessions of this process, for getOrCreate
 
+    @brief
     def __init__(
         self,
         settings: Settings | str | os.PathLike[str] | None = None,

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from volstream.base.model.names import Name
 from volstream.base.model.text import like, nearest, shortened
-from volstream.errors import InvalidValueError
+from volstream.errors import InvalidValueError, VolstreamError
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -84,6 +84,25 @@ def checked(thing: T) -> T:
             else:
                 bound.arguments[name] = fitting(name, value, kinds.get(name, Any))
         return function(*bound.args, **bound.kwargs)
+
+    return brief(typing.cast(T, call))
+
+
+def brief(function: T) -> T:
+    """Makes an error of ours show the caller's line and the message, without the frames of volstream and Spark between them.
+
+    What caused it stays in ``__context__``. An error that reaches other code of volstream is left as it is.
+    """
+
+    @functools.wraps(function)
+    def call(*positional: Any, **named: Any) -> Any:
+        try:
+            return function(*positional, **named)
+        except VolstreamError as error:
+            if sys._getframe(1).f_globals.get("__name__", "").startswith("volstream."):
+                raise
+            error.__context__ = error.__cause__ or error.__context__
+            raise error.with_traceback(None) from None
 
     return typing.cast(T, call)
 
