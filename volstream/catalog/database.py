@@ -45,7 +45,7 @@ T = TypeVar("T")
 Version: TypeAlias = int | str
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0108"
+SCHEMA_REVISION = "0109"
 
 #: The first release's revision: earlier ones belong to unreleased versions.
 _FIRST_REVISION = "0100"

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection as Transaction
-from sqlalchemy import Select, Table, bindparam, delete, select, update
+from sqlalchemy import Select, Table, bindparam, delete, insert, select, update
 
 from volstream.base.definitions import Connection, DynamicJob, FileJob, Function, Job, Source, StatementJob, Stream, Volume
+from volstream.base.definitions.options import keys
 from volstream.base.model.names import Name, similar
-from volstream.base.model.work import groups
+from volstream.base.model.work import DefinitionVersion, groups
+from volstream.base.processes import user_name
 from volstream.catalog import alerts, tables
 from volstream.catalog.alerts import ConditionKind, note_condition
 from volstream.catalog.database import MAX_BOUND, Database, ReadSnapshot
 from volstream.catalog.tables import from_row, tails, to_row
 from volstream.errors import AlreadyExistsError, InvalidValueError, JobChangedError, NotFoundError
+
+_VERSIONS = tables.definition_versions
+
+#: Definitions that are shown of a name.
+_MAX_VERSIONS = 1000
+
+#: What defines objects besides their options; the rest is their state.
+_DEFINING = (
+    *("location", "connection_id", "queue_type"),
+    *("function", "search_path", "returns", "arguments", "environment", "outputs_to", "outputs_prefix", "statement", "query"),
+    *("primary_key", "retention_policy"),
+)
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
 Changed = TypeVar("Changed", bound=Connection | Volume | Stream | Job | Function | Source)
@@ -123,17 +138,37 @@ class Definitions(Generic[T]):
         same = column.is_not_distinct_from(self._columns(value)[name])
         self._database.write(update(self._table).where(self._table.c.id == value.id, same).values({name: new}))
 
+    def versions(self, name: Name) -> Sequence[DefinitionVersion]:
+        """Returns how objects called ``name`` were defined, the newest definition first."""
+        columns = [column for column in _VERSIONS.c if column.key not in ("kind", "name")]
+        mine = (_VERSIONS.c.kind == self.kind, _VERSIONS.c.name == str(name))
+        query = select(*columns).where(*mine).order_by(_VERSIONS.c.id.desc()).limit(_MAX_VERSIONS)
+        return self._database.all(query, DefinitionVersion)
+
+    def definition(self, value: T) -> Mapping[str, Any]:
+        """Returns what defines an object, as versions have it, without a pickled function."""
+        columns, names = self._columns(value), {*keys(type(value)), *_DEFINING}
+        return {name: column for name, column in columns.items() if name in names and name != "pickled"}
+
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
         if not self._database.add_missing(transaction, self._table, ["schema_name", "name"], [self._columns(value)]):
             raise self._taken(value.name)
+        self._save(transaction, value, self.definition(value))
 
-    def remove(self, transaction: Transaction, value: T) -> None:
-        """Deletes the object and all rows that belong to it."""
+    def remove(self, transaction: Transaction, value: T, *, replaced: bool = False) -> None:
+        """Deletes the object and all rows that belong to it.
+
+        Args:
+            replaced: another object of its name follows in this transaction.
+        """
         for table, column in self._dependents:
             transaction.execute(delete(table).where(table.c[column] == value.id))
         transaction.execute(delete(tables.conditions).where(tables.conditions.c.subject == value.id))
         transaction.execute(delete(self._table).where(self._table.c.id == value.id))
+        self._save_first(transaction, value)
+        if not replaced:
+            self._save(transaction, value, None)
 
     def _taken(self, name: Name) -> AlreadyExistsError:
         options = "OR REPLACE or IF NOT EXISTS (--or-replace, --if-not-exists)" if self._replaceable else "IF NOT EXISTS"
@@ -166,6 +201,30 @@ class Definitions(Generic[T]):
 
     def _update(self, transaction: Transaction, value: Any, different: Mapping[str, Any]) -> None:
         transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
+        before = self.definition(value)
+        if different.keys() & {*before, "pickled"}:
+            self._save_first(transaction, value)
+            after = {name: different.get(name, column) for name, column in before.items()}
+            pickled = different.get("pickled", getattr(value, "pickled", None))
+            self._save(transaction, value, after, pickled=pickled)
+
+    def _save_first(self, transaction: Transaction, value: Any) -> None:
+        """Saves the definition of an object that is older than this history."""
+        query = select(_VERSIONS.c.id).where(_VERSIONS.c.object_id == value.id).limit(1)
+        if transaction.execute(query).first() is None:
+            self._save(transaction, value, self.definition(value), saved_on=value.created_on, saved_by="")
+
+    def _save(self, transaction: Transaction, value: Any, definition: Mapping[str, Any] | None, **columns: Any) -> None:
+        row = {
+            "kind": self.kind,
+            "name": str(value.name),
+            "object_id": value.id,
+            "saved_on": datetime.now(UTC),
+            "saved_by": f"{user_name()} on {socket.gethostname()}",
+            "definition": definition,
+            "pickled": None if definition is None else getattr(value, "pickled", None),
+        }
+        transaction.execute(insert(_VERSIONS).values(row | columns))
 
 
 class Jobs(Definitions[Job]):

@@ -280,6 +280,21 @@ functions = Table("functions", metadata, *_fields(Function), UniqueConstraint("s
 
 sources = Table("sources", metadata, *_fields(Source), UniqueConstraint("schema_name", "name"))
 
+definition_versions = Table(
+    "definition_versions",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("kind", String(20), nullable=False),
+    Column("name", String(401), nullable=False),
+    Column("object_id", String(36), nullable=False),
+    Column("saved_on", UtcDateTime, nullable=False),
+    Column("saved_by", EscapedText, nullable=False),
+    Column("definition", JSON(none_as_null=True)),
+    Column("pickled", LargeBinary),
+    Index("ix_definition_versions_name", "kind", "name", "id"),
+    Index("ix_definition_versions_object", "object_id", "id"),
+)
+
 refreshes = Table(
     "refreshes",
     metadata,

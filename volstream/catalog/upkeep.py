@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Table, delete, func, insert, select, text
+from sqlalchemy import BigInteger, Connection, Table, and_, bindparam, delete, func, insert, or_, select, text
 
 from volstream.base.model.work import PlanState
 from volstream.catalog import reports
@@ -17,6 +17,7 @@ from volstream.catalog.tables import (
     audit,
     batches,
     conditions,
+    definition_versions,
     identity,
     intents,
     leases,
@@ -32,6 +33,23 @@ from volstream.catalog.tables import (
 
 #: Rows or plans deleted per transaction, which other writers wait for.
 _CHUNK = 500
+
+
+_NEWER = definition_versions.alias()
+
+#: Definitions that were replaced, and objects that were dropped, before a time.
+_SUPERSEDED = delete(definition_versions).where(
+    or_(
+        select(_NEWER.c.id)
+        .where(
+            _NEWER.c.object_id == definition_versions.c.object_id,
+            _NEWER.c.id > definition_versions.c.id,
+            _NEWER.c.saved_on < bindparam("before"),
+        )
+        .exists(),
+        and_(definition_versions.c.definition.is_(None), definition_versions.c.saved_on < bindparam("before")),
+    )
+)
 
 
 class History:
@@ -52,6 +70,7 @@ class History:
             forgotten += removed
         with self._database.transaction() as transaction:
             forgotten += transaction.execute(delete(audit).where(audit.c.began_on < before)).rowcount
+            forgotten += transaction.execute(_SUPERSEDED, {"before": before}).rowcount
         for volume_id, count in self._database.rows(select(volumes.c.id, volumes.c.refresh_count)):
             needed = self._refreshes.needed_after(volume_id)
             until = count - kept if needed is None else min(count - kept, needed)

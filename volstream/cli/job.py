@@ -16,7 +16,7 @@ from volstream.base.model.text import counted, ended, one_line
 from volstream.base.model.units import about, format_duration, format_size, local
 from volstream.base.model.work import PERMANENT, FailureState, shown_counts
 from volstream.base.threads import Stop
-from volstream.cli.options import common, described, existing, names_of, watched
+from volstream.cli.options import Made, common, described, existing, names_of, watched
 from volstream.cli.output import Output
 from volstream.errors import FilesFailedError, InterruptedByUserError
 
@@ -37,9 +37,10 @@ def create_job_command(session: Session, output: Output, name: str, given: dict[
     from volstream.ops.inspection import details
 
     function, into = given.pop("function"), given.pop("into")
+    made = Made(session, "job", name)
     job = session.jobs.create(name, function, into, tell=output.message, **existing, **given)
     assert isinstance(job, FileJob), "created with a function"
-    output.result(details.values(job), created(job))
+    output.result(details.values(job), made.said(job, created(job), given))
 
 
 def created(job: FileJob) -> str:

@@ -9,7 +9,7 @@ import click
 from volstream.base.definitions import FileJob
 from volstream.base.definitions.job import LOAD_OPTIONS
 from volstream.cli.job import created
-from volstream.cli.options import common, described, existing, names_of
+from volstream.cli.options import Made, common, described, existing, names_of
 from volstream.cli.output import Output
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def load_command(
     from volstream.ops.inspection import details
 
     name = name or default_name(into)
+    made = Made(session, "job", name)
     job = session.jobs.load(name, volume, into, **existing, **given)
     assert isinstance(job, FileJob), "a job that loads is one of files"
-    output.result(details.values(job), created(job))
+    output.result(details.values(job), made.said(job, created(job), given))

@@ -43,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "alter-job": "job",
         "list": "objects",
         "describe": "objects",
+        "revert": "objects",
         "drop": "objects",
     },
     "Pipelines as code": {"apply": "pipeline", "diff": "pipeline", "export": "pipeline"},

@@ -12,7 +12,7 @@ from volstream.base.definitions import Job
 from volstream.base.model.names import Name
 from volstream.base.model.units import format_size
 from volstream.base.model.work import ACTIVE, FailureKind, FailureState
-from volstream.cli.options import common, kinds, like, names_of
+from volstream.cli.options import NUMBER, common, kinds, like, names_of
 from volstream.cli.output import Output, in_a_line
 
 if TYPE_CHECKING:
@@ -121,9 +121,17 @@ def list_command(
 @click.argument("kind", type=click.Choice([*_KINDS, "batch", "table"]))
 @click.argument("name", shell_complete=names_of())
 @click.option("--all", "whole", is_flag=True, help="Also show ids and internal attributes.")
+@click.option("--history", "past", is_flag=True, help="Show who changed its definition, when, and how.")
 @common
-def describe_command(session: Session, output: Output, kind: str, name: str, whole: bool) -> None:
+def describe_command(session: Session, output: Output, kind: str, name: str, whole: bool, past: bool) -> None:
     """Show one object in full."""
+    if past:
+        if kind not in _KINDS:
+            raise click.UsageError(f"A {kind} has no definition: --history is for {', '.join(_KINDS)}.")
+        changes = session.objects.by_kind[kind].history(name)
+        rows = [{**vars(change), "text": change.text} for change in changes]
+        output.table(rows, ("id", "saved_on", "saved_by", "what", "text"), f"There is no {kind} {name}, and never was.")
+        return
     if kind == "table":
         from volstream.ops.inspection.tables import described_table
 
@@ -138,6 +146,23 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
     output.details(_in_order(values, whole=whole), _DOCUMENTS)
     if versions:
         output.table(versions, _CODE_VERSIONS, "")
+
+
+@click.command("revert")
+@click.argument("kind", type=click.Choice(_KINDS))
+@click.argument("name", shell_complete=names_of())
+@click.option("--to", type=NUMBER, metavar="ID", help="The definition with this id, as describe --history shows it.")
+@common
+def revert_command(session: Session, output: Output, kind: str, name: str, to: int | None) -> None:
+    """Put back the definition that an object had before its newest change. Its position and its rows stay."""
+    from volstream.ops.inspection import details
+
+    collection = session.objects.by_kind[kind]
+    before = collection.history(name)[:1]
+    reverted = collection.revert(name, to)
+    after = collection.history(name)[:1]
+    said = f"now {after[0].text}" if after != before else "which is as it was"
+    output.result(details.values(reverted), f"The {kind} {name} has its earlier definition back: {said}.")
 
 
 @click.command("drop")

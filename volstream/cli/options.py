@@ -14,6 +14,7 @@ import click
 from volstream.base.definitions import NO_SCHEDULE, forms
 from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import Key
+from volstream.base.model.names import Name
 from volstream.base.model.paths import is_utf8, printable
 from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
@@ -231,6 +232,35 @@ def existing(function: F) -> F:
     replace = click.option("--or-replace", is_flag=True, help="Replace an existing one.")
     keep = click.option("--if-not-exists", is_flag=True, help="Do nothing if it exists.")
     return replace(keep(function))
+
+
+class Made:
+    """What a command that creates an object found under its name, and says of it in the end."""
+
+    def __init__(self, session: Session, kind: str, name: str) -> None:
+        self._collection = session.objects.by_kind[kind]
+        self._before = session.home.catalog.by_kind[kind].find(Name.parse(name))
+
+    def said(self, made: Any, text: str, given: Mapping[str, Any]) -> str:
+        """Returns ``text``, which says that an object was made; or that it existed, and how it differs from what was ``given``;
+        or also what it replaced."""
+        if self._before is None:
+            return text
+        title = f"{self._collection.kind} {made.name}"
+        if made.id == self._before.id:
+            other = {option: (getattr(made, option), value) for option, value in given.items() if hasattr(made, option)}
+            differing = [f"{option} is {old}, not {new}" for option, (old, new) in other.items() if _differ(option, old, new)]
+            return f"The {title} exists, unchanged{': ' if differing else ''}{', '.join(differing)}."
+        [change, *_] = self._collection.history(str(made.name))
+        if not change.changes:
+            return f"{text} It replaces one that was defined in the same way."
+        return f"{text} It replaces another: {change.text}. To put that back: volstream revert {title}."
+
+
+def _differ(option: str, old: Any, new: Any) -> bool:
+    """True if an option has another value. Where code is may be written in several ways."""
+    plain = [[*value] if isinstance(value, tuple) else value for value in (old, new)]
+    return option not in ("function", "environment") and plain[0] != plain[1]
 
 
 def kinds(help_: str) -> Callable[[F], F]:

@@ -10,7 +10,7 @@ import click
 from volstream.base.definitions import SourceKind, Stream, StreamSpec
 from volstream.base.definitions.options import to_create
 from volstream.base.model.text import counted
-from volstream.cli.options import NUMBER, TIMESTAMP, common, described, existing, names_of
+from volstream.cli.options import NUMBER, TIMESTAMP, Made, common, described, existing, names_of
 from volstream.cli.output import Output
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ def create_stream_command(session: Session, output: Output, name: str, given: di
     """Create a cursor over the changes of a volume's files or a table's rows."""
     if ("volume" in given) == ("table" in given):
         raise click.UsageError("Give --volume or --table.")
+    made = Made(session, "stream", name)
     stream = session.streams.create(name, **existing, **given)
     where = f"{stream.source_kind} {stream.source_name}"
-    output.result(stream, f"Stream {stream.name} on {where}: {_start(session, stream)}.")
+    text = f"Stream {stream.name} on {where}: {_start(session, stream)}."
+    output.result(stream, made.said(stream, text, given))
 
 
 @click.command("reset-stream")

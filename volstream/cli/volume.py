@@ -15,7 +15,7 @@ from volstream.base.model.paths import DEFAULT_IGNORES
 from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
 from volstream.base.threads import Stop, stop_on_signals
-from volstream.cli.options import common, creating_home, described, existing, names_of
+from volstream.cli.options import Made, common, creating_home, described, existing, names_of
 from volstream.cli.output import Output
 from volstream.errors import StorageError
 
@@ -37,10 +37,12 @@ def create_volume_command(
 
     Its files are kept as a table and can be streamed.
     """
+    made = Made(session, "volume", name)
     volume = session.volumes.create(name, location, check=check, **existing, **given)
     text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
     text += _no_longer_ignored(given)
-    output.result(volume, f"{text}{_matching(session, volume) if volume.patterns and check else ''}")
+    text += _matching(session, volume) if volume.patterns and check else ""
+    output.result(volume, made.said(volume, text, given))
 
 
 def _no_longer_ignored(given: Mapping[str, Any]) -> str:

@@ -138,15 +138,16 @@ def test_a_volume_says_at_once_how_many_files_match(tmp_path: Path, capsys: pyte
         (tmp_path / "files" / "sub").mkdir(parents=True, exist_ok=True)
         (tmp_path / "files" / "sub" / name).touch()
     (tmp_path / "none").mkdir()
-    for folder, patterns, said in (
+    cases = (
         ("files", ["*.txt"], "2 files match."),
         ("files", ["*.csv"], "1 file matches."),
         ("files", ["*.jpg", "*.txt", "--no-recursive"], "It has no files yet."),
         ("files", ["*.jpg"], "None of 3 files matches '*.jpg'."),
         ("none", ["*.jpg"], "It has no files yet."),
         ("none", ["*.jpg", "--no-check"], "(queue: local).\n"),
-    ):
-        arguments = ["create-volume", "v", str(tmp_path / folder), "--or-replace", "--home", str(tmp_path / "home")]
+    )
+    for at, (folder, patterns, said) in enumerate(cases):
+        arguments = ["create-volume", f"v{at}", str(tmp_path / folder), "--home", str(tmp_path / "home")]
         assert (
             run(
                 [

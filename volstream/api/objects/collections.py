@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from volstream.base.definitions import Connection, ConnectionOptions, FileJob, Function, Job, Source, Stream, StreamSpec, Volume
-from volstream.base.definitions.options import read, to_alter, to_create
+from volstream.base.definitions.objects import FunctionDefinition, StreamOptions
+from volstream.base.definitions.options import keys, read, to_alter, to_create
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name
-from volstream.base.model.work import PlanKind
+from volstream.base.model.text import to_json
+from volstream.base.model.work import DefinitionVersion, PlanKind
 from volstream.catalog.definitions import Definitions
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.files.volumes import definitions
@@ -27,6 +30,38 @@ if TYPE_CHECKING:
     from volstream.api.objects.open_stream import OpenStream
     from volstream.base.definitions.keywords import ConnectionKeywords, StreamKeywords
     from volstream.ops.inspection.tables import DescribedTable, ListedCommit
+
+
+@dataclass(frozen=True)
+class DefinitionChange:
+    """A change of what an object is defined as.
+
+    Attributes:
+        id: names the definition after it, for :meth:`Collection.revert`.
+        saved_by: the user and the machine.
+        what: ``created``, ``changed``, ``replaced`` or ``dropped``.
+        changes: values before and after, by option.
+    """
+
+    id: int
+    saved_on: datetime
+    saved_by: str
+    what: str
+    changes: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def text(self) -> str:
+        """What changed, such as ``retries 3 -> 0``; a new object's options have no value before."""
+        shown = [
+            f"{option} {'' if self.what == 'created' else f'{_shown(before)} -> '}{_shown(after)}"
+            for option, (before, after) in self.changes.items()
+        ]
+        return ", ".join(shown)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else to_json(value)
+
 
 # The base of the collections: looking up objects by name, and objects as handles that do things.
 
@@ -95,6 +130,68 @@ class Collection(Generic[T]):
         self._home.check_open()
         return self._definitions.list()
 
+    def history(self, name: str) -> Sequence[DefinitionChange]:
+        """Returns the changes of the definition of objects called ``name``, the newest first. Those before the setting
+        ``history_seconds`` are forgotten, but the definition that was valid then is not."""
+        self._home.check_open()
+        versions = self._definitions.versions(Name.parse(name))
+        return [self._change(after, before) for after, before in zip_longest(versions, versions[1:])]
+
+    def revert(self, name: str, to: int | None = None) -> T:
+        """Puts back an earlier definition of an object, as if its options were altered; returns the object.
+
+        Args:
+            to: the ``id`` of a change of :meth:`history`: the definition after it. None: the one before the newest.
+
+        Raises:
+            NotFoundError: no such object, or no such definition.
+            InvalidStateError: an option that cannot be altered differs. Otherwise as :meth:`alter`.
+        """
+        current = self.find(name)
+        present = self._definitions.definition(current)
+        earlier = [version for version in self._definitions.versions(current.name)[1:] if version.definition is not None]
+        wanted = next((version for version in earlier if to in (None, version.id)), None)
+        if wanted is None:
+            raise NotFoundError(
+                f"The {self.kind} {current.name} has no earlier definition{'' if to is None else f' {to}'}.",
+                f"See: volstream describe {self.kind} {current.name} --history.",
+            )
+        assert wanted.definition is not None, "those of dropped objects were left out"
+        changes = {option: value for option, value in wanted.definition.items() if present.get(option) != value}
+        if wanted.pickled != getattr(current, "pickled", None):
+            changes |= {"function": wanted.definition["function"], "pickled": wanted.pickled}
+        if fixed := sorted(changes.keys() - self._revertible):
+            shown = f"{fixed[0]} {present.get(fixed[0])} cannot become {changes[fixed[0]]}"
+            raise InvalidStateError(f"The {self.kind} {current.name} stays: its {shown}.", "Drop it, and create it again.")
+        options = keys(self._spec)
+        read_ = {name: options[name].read(options[name].write(changes.pop(name))) for name in options.keys() & changes}
+        return self._put_back(current, {**read_, **changes})
+
+    #: The class whose options :meth:`revert` can change, and what else it can.
+    _spec: type[Any] = StreamOptions
+    _revertible: frozenset[str] = frozenset()
+
+    def _put_back(self, current: T, changes: Mapping[str, Any]) -> T:
+        return self._definitions.change(current, **changes)
+
+    def _change(self, after: DefinitionVersion, before: DefinitionVersion | None) -> DefinitionChange:
+        if after.definition is None:
+            return DefinitionChange(after.id, after.saved_on, after.saved_by, "dropped", {})
+        from volstream.ops.inspection.details import as_written  # late: its imports are many
+
+        known = None if before is None else before.definition
+        is_same = before is not None and before.object_id == after.object_id
+        what = "changed" if is_same else "created" if known is None else "replaced"
+        if known is None:
+            defaults = {name: key.default for name, key in keys(self._spec).items()}
+            known = {name: [*value] if isinstance(value, tuple) else value for name, value in defaults.items()}
+        changes = {
+            option: (as_written(option, known.get(option)), as_written(option, value))
+            for option, value in after.definition.items()
+            if option != "search_path" and (known.get(option) or None) != (value or None)
+        }
+        return DefinitionChange(after.id, after.saved_on, after.saved_by, what, changes)
+
     def frame(self, name: str) -> DataFrame:
         """Returns the rows of an object. Raises NotFoundError, SqlError."""
         return self.query(f"SELECT * FROM {self._relation(self.find(name))}")
@@ -138,6 +235,8 @@ def _takes_a_name(method: object) -> bool:
 class Connections(Collection[Connection]):
     """Storage connections."""
 
+    _spec, _revertible = ConnectionOptions, frozenset(to_alter(ConnectionOptions))
+
     def __init__(self, home: Home) -> None:
         super().__init__(home, home.catalog.connections)
 
@@ -169,7 +268,10 @@ class Connections(Collection[Connection]):
             InvalidValueError: as :meth:`create`.
         """
         values = read(ConnectionOptions, changes)
-        return definitions.alter_connection(self._home.catalog, Name.parse(name), **values)
+        return self._put_back(self.find(name), values)
+
+    def _put_back(self, current: Connection, changes: Mapping[str, Any]) -> Connection:
+        return definitions.alter_connection(self._home.catalog, current.name, **changes)
 
     def policies(self, name: str) -> dict[str, Any]:
         """Returns the policies to set at the provider; see ``files.volumes.access``. Raises NotFoundError."""
@@ -191,6 +293,9 @@ class Connections(Collection[Connection]):
 @checked
 class Functions(Collection[Function]):
     """Python functions of values, which SQL statements call by name."""
+
+    _spec = FunctionDefinition
+    _revertible = frozenset({*keys(FunctionDefinition), "search_path", "pickled"})
 
     def __init__(self, home: Home) -> None:
         super().__init__(home, home.catalog.functions)
@@ -230,7 +335,7 @@ class Functions(Collection[Function]):
         created = new_function(Name.parse(name), function, returns, comment, of_items=of_items, directory=directory)
         with self._home.catalog.database.transaction() as transaction:
             if existing is not None:
-                self._definitions.remove(transaction, existing)
+                self._definitions.remove(transaction, existing, replaced=True)
             self._definitions.add(transaction, created)
         return created
 
@@ -308,6 +413,8 @@ class Environments:
 @checked
 class Streams(Collection[Stream]):
     """Cursors over the changes of volumes and tables."""
+
+    _revertible = frozenset({"comment"})
 
     def __init__(self, home: Home) -> None:
         super().__init__(home, home.catalog.streams)

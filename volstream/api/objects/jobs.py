@@ -53,6 +53,8 @@ _MAX_SIMILAR = 1000
 class Jobs(Collection[Job]):
     """Jobs and their failures."""
 
+    _spec, _revertible = FileJobSpec, frozenset({*to_alter(FileJobSpec), "search_path", "pickled"})
+
     def __init__(self, home: Home, streams: Streams) -> None:
         super().__init__(home, home.catalog.jobs)
         self._streams = streams
@@ -261,6 +263,18 @@ class Jobs(Collection[Job]):
         job = self.get(name)
         infer = partial(self.inferring, job, tell) if isinstance(job, FileJob) else None
         return alter_job(self._home, job.name, directory=directory, infer=infer, **values)
+
+    def _put_back(self, current: Job, changes: Mapping[str, Any]) -> Job:
+        from volstream.jobs.rules.definitions import alter_job
+        from volstream.jobs.rules.load import loads
+
+        values = dict(changes)
+        folder = values.pop("search_path", getattr(current, "search_path", None))
+        if "function" in values:
+            values.setdefault("pickled", None)
+        if "arguments" in values and isinstance(current, FileJob) and loads(current):
+            values["arguments"] = {**dict.fromkeys(current.arguments, ""), **values["arguments"]}
+        return alter_job(self._home, current.name, directory=None if folder is None else Path(folder), **values)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
         """Drops a job, its failures and its own stream; its table stays, and so do its outputs. Returns False if it does not

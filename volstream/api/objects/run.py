@@ -217,6 +217,9 @@ def _renewed(
         changes["may_have_strays"] = True  # the next run with the condition removes the rows of files that it leaves out
     has_rows = objects.home.catalog.reports.totals(job.id)["batches"] > 0
     changed = _changed(objects, job, changes, tell) if changes else job
+    if "made_by_run" in changes:
+        [newest, *_] = objects.jobs.history(str(job.name))
+        tell(f"The job {job.name}, which run did not make, has changed: {newest.text}. Undo: volstream revert job {job.name}")
     assert isinstance(changed, FileJob), "a job stays of its kind"
     if takes_others:
         _add_files(objects, job, tell)

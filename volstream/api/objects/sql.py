@@ -163,6 +163,9 @@ class Ddl:
                 existed = statement.if_not_exists and self._exists(kind, statement.target)
                 created = getattr(self, f"_create_{kind}")(statement)
                 said = "exists" if existed else "is created"
+                if statement.or_replace and kind in self._objects.by_kind:
+                    [change, *_] = self._objects.by_kind[kind].history(str(created.name))
+                    said = f"is replaced: {change.text or 'nothing differs'}" if change.what == "replaced" else said
                 return Result(["status"], [{"status": f"{_said(kind)} {created.name} {said}."}])
             case "drop", kind:
                 dropped = self._objects.by_kind[kind].drop(statement.target, if_exists=statement.if_exists)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from volstream.api.objects.collections import Collection, Streams
 from volstream.api.objects.dynamic import DynamicTables
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 @checked
 class Volumes(Collection[Volume]):
     """Volumes and their directory tables."""
+
+    _spec, _revertible = VolumeSpec, frozenset({*to_alter(VolumeSpec), "connection_id"})
 
     def __init__(self, home: Home, streams: Streams, jobs: Jobs, dynamic_tables: DynamicTables) -> None:
         super().__init__(home, home.catalog.volumes)
@@ -94,6 +96,13 @@ class Volumes(Collection[Volume]):
         catalog, settings = self._home.catalog, self._home.settings
         values = read(VolumeSpec, changes)
         return volume_rules.alter_volume(catalog, settings, Name.parse(name), check=check, **values)
+
+    def _put_back(self, current: Volume, changes: Mapping[str, Any]) -> Volume:
+        catalog, values = self._home.catalog, dict(changes)
+        if "connection_id" in values:
+            connection = catalog.connections.by_id(values.pop("connection_id"))
+            values["connection"] = None if connection is None else connection.name
+        return volume_rules.alter_volume(catalog, self._home.settings, current.name, check=False, **values)
 
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
         """Drops a volume; its files stay, its streams become stale. Returns False if it does not exist and ``if_exists`` is

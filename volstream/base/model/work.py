@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from volstream.errors import InvalidValueError
 
@@ -391,6 +391,24 @@ class ActionState(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class DefinitionVersion:
+    """What an object was defined as from a moment on.
+
+    Attributes:
+        object_id: of the object, which another one of its name may have replaced since.
+        saved_by: the user and the machine.
+        definition: its options and its function, as the catalog stores them; None: the object was dropped.
+    """
+
+    id: int
+    object_id: str
+    saved_on: datetime
+    saved_by: str
+    definition: Mapping[str, Any] | None
+    pickled: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def create_stream(
     with catalog.database.transaction() as transaction:
         if existing is not None:
             catalog.consumptions.check_closed(transaction, existing)
-            catalog.streams.remove(transaction, existing)
+            catalog.streams.remove(transaction, existing, replaced=True)
         catalog.streams.add(transaction, stream)
     return stream
 

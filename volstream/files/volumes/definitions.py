@@ -80,7 +80,7 @@ def create_volume(
     _check_volume(volume, catalog, settings, reachable=check)
     with catalog.database.transaction() as transaction:
         if existing is not None:
-            catalog.volumes.remove(transaction, existing)
+            catalog.volumes.remove(transaction, existing, replaced=True)
         catalog.volumes.add(transaction, volume)
     return volume
 

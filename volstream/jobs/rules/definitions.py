@@ -528,6 +528,6 @@ def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str]
     InvalidStateError as :func:`drop_job`."""
     streams = [catalog.streams.by_id(stream_id) for stream_id in job.stream_ids if stream_id not in keep]
     catalog.consumptions.forget(transaction, job, force=force)
-    catalog.jobs.remove(transaction, job)
+    catalog.jobs.remove(transaction, job, replaced=bool(keep))
     for stream in filter(None, streams if job.owns_stream else ()):
         catalog.streams.remove(transaction, stream)

@@ -38,7 +38,7 @@ def test_an_error_shows_the_callers_line_and_the_message_and_keeps_its_cause() -
 
 
 def test_other_code_of_volstream_gets_the_error_as_it_is() -> None:
-    inside = {"__name__": "volstream.server.job", "Collection": Collection}
+    inside = {"__name__": "volstream.cli.job", "Collection": Collection}
     code = compile("def call():\n    Collection().get('a')\n", "job.py", "exec")
     exec(code, inside)  # noqa: S102
     call = inside["call"]
