@@ -352,11 +352,13 @@ class InferredColumns:
         columns: all columns; one that was always empty is STRING.
         files: number of files that gave rows.
         empty: names of columns that were always empty.
+        failed: for how many files the function failed, and why; empty: for none.
     """
 
     columns: pa.Schema
     files: int
     empty: Sequence[str] = ()
+    failed: str = ""
 
     @property
     def ddl(self) -> str:
@@ -367,7 +369,7 @@ class InferredColumns:
         """Returns only the columns not among ``known`` (names in lower case); None: there are none."""
         new = [column for column in self.columns if folded(column.name) not in known]
         empty = [name for name in self.empty if folded(name) not in known]
-        return InferredColumns(pa.schema(new), self.files, empty) if new else None
+        return InferredColumns(pa.schema(new), self.files, empty, self.failed) if new else None
 
     def __str__(self) -> str:
         """Returns a description for users."""
@@ -376,10 +378,11 @@ class InferredColumns:
     @property
     def caveat(self) -> str:
         """What may be wrong with the columns, as the continuation of a line; empty: nothing."""
+        failed = f" But the function failed for {self.failed}." if self.failed else ""
         if not self.empty:
-            return ""
+            return failed
         were, are = ("was", "it is") if len(self.empty) == 1 else ("were", "they are")
-        return f" {', '.join(self.empty)} {were} always empty, so {are} STRING; to say otherwise, give returns."
+        return f"{failed} {', '.join(self.empty)} {were} always empty, so {are} STRING; to say otherwise, give returns."
 
 
 #: Of a column whose values are all NaN, which pandas has for what is missing: any other value decides. No value has this type.

@@ -367,6 +367,19 @@ def test_columns_are_inferred_from_files_that_the_job_takes_until_all_have_a_val
     assert "always empty" not in told[0]
 
 
+def test_the_samples_for_which_the_function_failed_are_named_with_its_line(place: Place, tmp_path: Path) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    code = tmp_path / "totals.py"
+    code.write_text("def f(file):\n    if file.name > 'b':\n        raise ValueError('no total')\n    return {'total': None}\n")
+    told: list[str] = []
+    place.session.jobs.create("j", f"{code}:f", "t", volume="v", tell=told.append)
+    assert told == [
+        "Inferred columns from 2 files: total STRING. But the function failed for 2 files of 4, such as c: "
+        "ValueError: no total (totals.py, line 3). total was always empty, so it is STRING; to say otherwise, give returns."
+    ]
+
+
 @pytest.mark.long
 def test_columns_of_a_job_on_a_stream_are_inferred_from_its_volume(place: Place) -> None:
     place.put("a", "abc")

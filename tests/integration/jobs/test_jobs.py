@@ -21,6 +21,7 @@ from volstream.changes.streams.consume import Consumer
 from volstream.errors import FencedError, InvalidStateError, InvalidValueError, SqlError
 from volstream.jobs.runs.lease import Progress
 from volstream.ops.inspection.details import backlog
+from volstream.tables.delta.ownership import owner_of
 from volstream.tables.delta.places import table_location
 from volstream.tables.delta.writer import DeltaWriter
 
@@ -417,12 +418,28 @@ def test_new_columns_evolve_the_table_and_another_type_is_rejected_before_any_fi
     place.refresh()
     place.run()
     assert place.table("_file_path, n, coalesce(label, '')") == [("a", 1, ""), ("b", 5, "new")]
-    place.session.jobs.alter("j", function=f"{code}:f", returns="n STRING, label STRING")
+    with pytest.raises(InvalidValueError, match="Column n of table t is INT, but the function returns STRING"):
+        place.session.jobs.alter("j", function=f"{code}:f", returns="n STRING, label STRING")
+    with pytest.raises(InvalidValueError, match=r"volstream drop table t, and create the job"):
+        place.session.jobs.create("j", f"{code}:f", "t", returns="n STRING", volume="v", or_replace=True)
     place.put("c", "1")
     place.refresh()
-    with pytest.raises(InvalidValueError, match="Column n of table t is INT, but the function returns STRING"):
-        place.run()
+    place.run()
     assert not place.session.jobs.failures("j")
+
+
+def test_a_table_without_rows_takes_columns_of_other_types(place: Place) -> None:
+    place.put("a", "1")
+    place.job("def f(file):\n    raise ValueError('no total')\n", returns="n STRING", retries=0)
+    place.run()
+    assert place.table() == []
+    code = place.folder.parent / "code" / "job.py"
+    code.write_text("def f(file):\n    return {'n': 1.5}\n")
+    place.session.jobs.alter("j", function=f"{code}:f", returns="n DOUBLE")
+    place.session.jobs.retry("j")
+    place.run()
+    assert place.table() == [("a", 1.5)]
+    assert owner_of(place.session.home.catalog, place.location) == place.session.jobs.get("j")
 
 
 @pytest.mark.parametrize("changed", [False, pytest.param(True, marks=pytest.mark.long)])

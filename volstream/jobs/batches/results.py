@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,28 +11,26 @@ import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, OnMove, SourceKind, StreamMode, Write
 from volstream.base.log import get
-from volstream.base.model.names import Name, folded
+from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Plan
 from volstream.base.threads import Stop
 from volstream.catalog import Catalog
-from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, reason_of
-from volstream.functions.schema import key_column, of_job, of_table, to_ddl, type_named
-from volstream.functions.types.widen import fields_added
+from volstream.errors import DependencyError, InvalidStateError, reason_of
+from volstream.functions.schema import key_column, of_job, of_table, to_ddl
 from volstream.jobs.batches.ledger import STORES
 from volstream.jobs.batches.staged import Staged
 from volstream.jobs.plans.plan import Moved, moved, removed_paths
 from volstream.jobs.rules import code
 from volstream.jobs.rules.load import loads
-from volstream.jobs.rules.targets import check_target
+from volstream.jobs.rules.targets import check_target, missing_columns
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
-from volstream.sql.text import table_at, type_of
+from volstream.sql.text import table_at
 from volstream.tables.delta import direct, places, upkeep
 from volstream.tables.delta.damage import Damage, damage_of, drop_checkpoints, may_change_rows, remove_files
 from volstream.tables.delta.direct import RowChanges
 from volstream.tables.delta.opened import OpenTable, newest_version
 from volstream.tables.delta.ownership import OWNER, UPKEEP, is_open, owner_of
-from volstream.tables.delta.schema import types_of
 from volstream.tables.delta.writer import DeltaWriter
 
 if TYPE_CHECKING:
@@ -118,7 +115,7 @@ class ResultTables:
         taken = job.write is Write.UPSERT and owner != job.id
         if taken:
             self._check_owner(job, owner)
-        self._fit(job, location, table.schema.types, wanted)
+        self._fit(job, location, table, owner if taken else job.id)
         if taken:
             self._delta.set_properties(location, {OWNER: job.id})
             return self._catalog.jobs.change(job, clean=False, may_have_strays=True)
@@ -218,24 +215,12 @@ class ResultTables:
                 f"Let {job.name} write another table, or only append to it (write append).",
             )
 
-    def _fit(self, job: FileJob, location: str, existing: Mapping[str, str], wanted: pa.Schema) -> None:
-        present = {folded(name): kind for name, kind in existing.items()}
-        missing: list[str] = []
-        for field, kind in zip(wanted, types_of(wanted), strict=True):
-            current = present.get(folded(field.name))
-            if current is None:
-                missing.append(to_ddl(pa.schema([field])))
-            elif current != kind:
-                there, returned = (type_of(json.loads(one)) for one in (current, kind))
-                nested = pa.types.is_nested(field.type)
-                if nested and (more := fields_added(type_named(there), field)):
-                    missing += more
-                    continue
-                raise InvalidValueError(
-                    f"Column {field.name} of table {job.into} is {there}, but the function returns {returned}.",
-                    "Let the job write another table, or change the function's columns.",
-                )
-        if missing:
+    def _fit(self, job: FileJob, location: str, table: OpenTable, owner: str | None) -> None:
+        missing = missing_columns(job, table, owner)
+        if missing is None:
+            _log.info("table_replaced", job=str(job.name), table=str(job.into), reason="it is empty, and has other columns")
+            self._delta.replace(location, to_ddl(of_table(job)))
+        elif missing:
             self._delta.add_columns(location, ", ".join(missing))
 
 

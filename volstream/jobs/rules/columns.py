@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -169,16 +169,12 @@ class ColumnInference:
                     inference.add_types(task.info.relative_path, outcome.types)
                 if (tried >= _ENOUGH and inference.complete) or time.monotonic() - began > _SECONDS:
                     break
+        why = _summary(failed, tried)
         if not inference.files and failed:
-            # The first file may be the odd one: its error would hide the one that all others have.
-            causes = Counter(cause(outcome.message) for outcome in failed)
-            first = next(outcome for outcome in failed if causes[cause(outcome.message)] == max(causes.values()))
-            path, message = printable(first.task.info.relative_path), _with_line(first)
-            what = f"{counted(len(failed), 'file')} of {tried}, such as {path}" if tried > 1 else path
-            raise self._refused(f"the function failed for {what}: {message}", "Correct the function, or name its columns")
+            raise self._refused(f"the function failed for {why}", "Correct the function, or name its columns")
         if not inference.files:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
-        return inference.result()
+        return replace(inference.result(), failed=why)
 
     def _sample(self) -> Sequence[FileTask]:
         if self.job.group_by is None:
@@ -211,6 +207,18 @@ class ColumnInference:
             f"The columns cannot be inferred from the volume {self.volume.name}: {why.rstrip('.')}.",
             f"{remedy}: returns='label STRING, score DOUBLE', or a dataclass as the annotation.",
         )
+
+
+def _summary(failed: Sequence[FileOutcome], tried: int) -> str:
+    """Returns for how many files a function failed, and an example of the most frequent cause; empty: for none."""
+    if not failed:
+        return ""
+    # The first file may be the odd one: its error would hide the one that all others have.
+    causes = Counter(cause(outcome.message) for outcome in failed)
+    first = next(outcome for outcome in failed if causes[cause(outcome.message)] == max(causes.values()))
+    path = printable(first.task.info.relative_path)
+    what = f"{counted(len(failed), 'file')} of {tried}, such as {path}" if tried > 1 else path
+    return f"{what}: {_with_line(first).rstrip('.')}"
 
 
 def _with_line(outcome: FileOutcome) -> str:

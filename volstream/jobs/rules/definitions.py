@@ -59,9 +59,10 @@ from volstream.home import Home
 from volstream.jobs.rules.columns import Infer
 from volstream.jobs.rules.conditions import check_expectations, check_sets, check_where
 from volstream.jobs.rules.load import loads
-from volstream.jobs.rules.targets import check_after_load, check_outputs, check_target
+from volstream.jobs.rules.targets import check_after_load, check_outputs, check_target, missing_columns
 from volstream.jobs.runs.schedule import check_cron
 from volstream.tables.delta import places
+from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import is_remote, is_table
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ def create_job(
             common |= {name: getattr(spec, name) for name in ("outputs_to", "outputs_prefix")}
             job = FileJob(**common, **function)
             _check_expected(job)
+            _check_types(warehouse, job, job.id if existing is None else existing.id)
             check_outputs(catalog, job, columns, streams[0])
         case StatementJobSpec():
             job = StatementJob(**common, statement=spec.statement)
@@ -270,6 +272,8 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     _check_expected(dataclasses.replace(job, **changes))
+    if "returns" in changes:
+        _check_types(home.warehouse, dataclasses.replace(job, **changes), job.id)
     if "after_load" in changes:
         check_after_load(catalog, dataclasses.replace(job, **changes), [stream], job)
     if not changes.keys() - keys(JobOptions):
@@ -466,6 +470,13 @@ def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> 
     """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
     if not is_table(places.table_location(warehouse, table)):
         check_names(columns)
+
+
+def _check_types(warehouse: str, job: FileJob, owner: str) -> None:
+    """Raises InvalidValueError if the job's table has a column of another type, and rows or another owner."""
+    table = OpenTable.newest(places.table_location(warehouse, job.into))
+    if table is not None and table.schema.types:
+        missing_columns(job, table, owner)
 
 
 def _own_streams(spec: JobSpec) -> Sequence[StreamSpec]:

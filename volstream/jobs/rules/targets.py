@@ -3,13 +3,14 @@ and the landing zones that it empties."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, SourceKind, Stream, Volume, Write
 from volstream.base.definitions.job import KEEP
-from volstream.base.model.names import Name
+from volstream.base.model.names import Name, folded
 from volstream.base.model.paths import overlap, place_of, scheme_of
 from volstream.base.model.work import Intent
 from volstream.catalog import Catalog
@@ -21,11 +22,14 @@ from volstream.files.volumes.access import job_emptying_shared, shares_files
 from volstream.files.volumes.definitions import streams_on
 from volstream.functions.loading.options import is_marker
 from volstream.functions.output import STAGING, has_files
+from volstream.functions.schema import of_table, to_ddl, type_named
+from volstream.functions.types.widen import fields_added
 from volstream.jobs.batches.staged import Staged
 from volstream.jobs.rules.load import loads
+from volstream.sql.text import type_of
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.ownership import INCIDENTAL, OWNER, WRITERS, is_open
-from volstream.tables.delta.schema import Schema
+from volstream.tables.delta.schema import Schema, types_of
 
 # Decides whether a job may fill a table that it did not create.
 
@@ -58,6 +62,37 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
 def is_of_job(schema: Schema) -> bool:
     """Returns whether a job made the table."""
     return OWNER in schema.properties or set(schema.columns) >= INCIDENTAL
+
+
+def missing_columns(job: FileJob, table: OpenTable, owner: str | None) -> list[str] | None:
+    """Returns the columns and fields, as DDL, that a table lacks for the rows of a job; None: it has columns of other types, but
+    no rows, so that it can be replaced.
+
+    Args:
+        owner: id of the job, or of the one that it replaces.
+
+    Raises:
+        InvalidValueError: it has rows, and a column of another type.
+    """
+    wanted, present = of_table(job), {folded(name): kind for name, kind in table.schema.types.items()}
+    missing: list[str] = []
+    for field, kind in zip(wanted, types_of(wanted), strict=True):
+        current = present.get(folded(field.name))
+        if current is None:
+            missing.append(to_ddl(pa.schema([field])))
+        elif current != kind:
+            there, returned = (type_of(json.loads(one)) for one in (current, kind))
+            more = fields_added(type_named(there), field) if pa.types.is_nested(field.type) else []
+            if not more and table.rows == 0 and is_of_job(table.schema) and table.properties.get(OWNER) in (None, owner):
+                return None
+            if not more:
+                raise InvalidValueError(
+                    f"Column {field.name} of table {job.into} is {there}, but the function returns {returned}.",
+                    f"Return {there}; or make the table again: volstream drop job {job.name}, volstream drop table {job.into}, "
+                    "and create the job with the new columns.",
+                )
+            missing += more
+    return missing
 
 
 # Which functions may make files, and where: checked when a job is made or changed.

@@ -78,6 +78,12 @@ class DeltaWriter:
         with_options = f" TBLPROPERTIES ({pairs(properties)})" if properties else ""
         self._run(f"CREATE TABLE IF NOT EXISTS {table_at(location)} ({columns}) USING DELTA{with_options}")
 
+    def replace(self, location: str, columns: str) -> None:
+        """Removes all rows of a table, and gives it other columns."""
+        with map_spark_errors(), self._gateway.pooled() as session:
+            empty = session.createDataFrame([], columns)
+            empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(location)
+
     def add_columns(self, location: str, columns: str) -> None:
         """Adds nullable columns. ``columns`` is DDL."""
         self._run(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({columns})")
