@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.base.model.paths import printable
-from volstream.base.model.text import counted, one_line
+from volstream.base.model.text import counted, frames, one_line
 from volstream.base.model.work import FailureKind, FailureState
 from volstream.cli.options import common, kinds, like, names_of
 from volstream.cli.output import Output
@@ -19,9 +18,6 @@ from volstream.cli.output import Output
 if TYPE_CHECKING:
     from volstream.api.session import Session
     from volstream.catalog.failures import FailureFilter
-
-#: A line of a traceback.
-_PLACE = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
 def by_cause(failures: Sequence[Mapping[str, Any]], width: int, most: int | None) -> str:
@@ -46,9 +42,8 @@ def _lines(group: Sequence[Mapping[str, Any]], width: int, most: int | None) -> 
 
     first, why = group[0], common_message((failure["message"], failure["path"]) for failure in group)
     yield from _wrapped(f"{counted(len(group), first['unit'])} of job {first['job']}: {why}", width, "")
-    if places := _PLACE.findall(first["traceback"] or ""):
-        path, line, name = places[-1]
-        yield f"  at {printable(path)}:{line} in {name}; all of the traceback: --format json"
+    if places := [f"{printable(path)}:{line} in {name}" for path, line, name in frames(first["traceback"])]:
+        yield f"  at {', which reached '.join(places)}; all of the traceback: --format json"
     remedy = first["remedy"]
     if len(group) > 1:
         path, retry = shlex.quote(first["path"]), f"volstream retry {first['job']}"

@@ -46,7 +46,7 @@ def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
         *(failure(path, f"ValueError: '{path}' has no text, and so nothing can be found in it " * 2) for path in ("a", LONG)),
     ]
     lines = by_cause(found, 80, 5).splitlines()
-    assert lines[0].startswith("2 files of job j: ValueError: * has no text")
+    assert lines[0].startswith("2 files of job j: ValueError: 'a' has no text")
     assert "  Fix the file, then volstream retry j" in lines
     assert "  at g.py:7 in g; all of the traceback: --format json" in lines
     assert lines.index("    a") < lines.index(f"    {LONG}") < lines.index("1 file of job j: OSError: no space")

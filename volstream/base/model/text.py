@@ -79,6 +79,19 @@ def cause(message: str) -> str:
     return _VARYING.sub("*", first_line(message)[:_MAX_CAUSE])
 
 
+#: A frame of a traceback, and where Python's own code and installed packages are.
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3\.\d+/|^<")
+
+
+def frames(traceback: str | None) -> list[tuple[str, str, str]]:
+    """Returns file, line and function of the last frame of a traceback in the user's code, and of the innermost frame if that is
+    in another file; nothing without a traceback."""
+    every = _FRAME.findall((traceback or "").rpartition("Traceback (most recent call last):")[2])
+    own = [frame for frame in every if not _INSTALLED.search(frame[0])]
+    return [frame for frame in dict.fromkeys([*own[-1:], *every[-1:]]) if not own or frame == own[-1] or frame[0] != own[-1][0]]
+
+
 def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, indent: int | None = None) -> str:
     """Returns JSON with readable letters and with unprintable characters escaped; parsing it restores them.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from volstream.base.definitions import FileJob, FileJobSpec, Job, NewColumns, Vo
 from volstream.base.log import get
 from volstream.base.model.names import Name, folded
 from volstream.base.model.paths import FileInfo, printable
-from volstream.base.model.text import cause, counted
+from volstream.base.model.text import cause, counted, frames
 from volstream.base.model.work import FailureKind
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS
@@ -223,11 +222,8 @@ def _summary(failed: Sequence[FileOutcome], tried: int) -> str:
 
 def _with_line(outcome: FileOutcome) -> str:
     """Returns a failure's message with the line of the function that raised it."""
-    lines = re.findall(r'^  File "([^"]*)", line (\d+), in', outcome.traceback or "", re.MULTILINE)
-    if not lines:
-        return outcome.message
-    file, line = lines[0]
-    return f"{outcome.message.rstrip('.')} ({Path(file).name}, line {line})"
+    found = [f"{Path(file).name}, line {line}" for file, line, _ in frames(outcome.traceback)[:1]]
+    return " ".join([outcome.message.rstrip("."), *(f"({place})" for place in found)])
 
 
 # The columns of jobs that load files: their initial columns, and those that later files add.

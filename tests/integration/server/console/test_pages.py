@@ -240,11 +240,9 @@ def test_a_job_says_how_long_changes_waited_and_what_was_counted_by_day(site: Si
 
 def test_failures_of_all_jobs_have_a_page(shown: Site) -> None:
     (job,) = shown.json("/failures")["jobs"]
-    assert (job["job"], job["volume"], [(one["files"], one["why"]) for one in job["groups"]]) == (
-        "j",
-        "v",
-        [(4, "ValueError: * is bad")],
-    )
+    (group,) = job["groups"]
+    assert (job["job"], job["volume"], group["files"]) == ("j", "v", 4)
+    assert re.fullmatch(r"ValueError: \S+ is bad \(for example\)", group["why"])
     assert "is bad" in shown.page("/failures")
     path = shown.json("/jobs/j/failures")["failures"][0]["path"]
     found = {text: shown.json("/failures", search=text)["jobs"] for text in ("IS BAD", path, "j", "of another")}
