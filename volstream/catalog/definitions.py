@@ -27,6 +27,9 @@ _VERSIONS = tables.definition_versions
 #: Definitions that are shown of a name.
 _MAX_VERSIONS = 1000
 
+#: What changes most often.
+_STATE = frozenset({"state", "state_reason", "offset", "sequence", "refresh_count", "failed_batches", "generation", "clean"})
+
 #: What defines objects besides their options; the rest is their state.
 _DEFINING = (
     *("location", "connection_id", "queue_type"),
@@ -147,8 +150,8 @@ class Definitions(Generic[T]):
 
     def definition(self, value: T) -> Mapping[str, Any]:
         """Returns what defines an object, as versions have it, without a pickled function."""
-        columns, names = self._columns(value), {*keys(type(value)), *_DEFINING}
-        return {name: column for name, column in columns.items() if name in names and name != "pickled"}
+        [names] = [{*keys(cls), *_DEFINING} for cls in self._classes.values() if isinstance(value, cls)]
+        return {name: column for name, column in self._columns(value).items() if name in names}
 
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
@@ -201,6 +204,8 @@ class Definitions(Generic[T]):
 
     def _update(self, transaction: Transaction, value: Any, different: Mapping[str, Any]) -> None:
         transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
+        if different.keys() <= _STATE:
+            return
         before = self.definition(value)
         if different.keys() & {*before, "pickled"}:
             self._save_first(transaction, value)
