@@ -138,8 +138,10 @@ class StreamBatch:
         location = metastore.locate(self._home, Name.parse(name))
         columns = columns_at(location)
         if not columns:
-            near = places.like_one(self._home.warehouse, Name.parse(name))
-            raise NotFoundError(f"There is no Delta table {name}.", f"{near}Create it first: CREATE TABLE.")
+            raise NotFoundError(
+                f"There is no Delta table {name}.",
+                f"Instead of this block, run: CREATE TABLE {name} AS SELECT * FROM {self._stream.name}. It takes the same rows.",
+            )
         check_writable(self._home.catalog, Name.parse(name), location, self._home.warehouse)
         return location, list(columns)
 

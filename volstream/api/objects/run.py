@@ -91,7 +91,11 @@ def run(
     if existing is not None:
         created = _renewed(objects, _own(objects, existing, volume, into), function, options, tell, replace=replace)
     assert isinstance(created, FileJob), "created with a function"
-    report = _run(objects, created, tell)
+    try:
+        report = _run(objects, created, tell)
+    except KeyboardInterrupt:
+        tell("Interrupted. Rows that are committed stay, and the next call goes on from there.")
+        raise
     _tell(objects, created, report, tell)
     job = objects.jobs.get(into)
     assert isinstance(job, FileJob), "it has run"

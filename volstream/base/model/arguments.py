@@ -89,7 +89,7 @@ def checked(thing: T) -> T:
 
 
 def brief(function: T) -> T:
-    """Makes an error of ours show the caller's line and the message, without the frames of volstream and Spark between them.
+    """Makes an error of ours, and Ctrl-C, show the caller's line and the message, without the frames of volstream and Spark.
 
     What caused it stays in ``__context__``. An error that reaches other code of volstream is left as it is.
     """
@@ -98,7 +98,7 @@ def brief(function: T) -> T:
     def call(*positional: Any, **named: Any) -> Any:
         try:
             return function(*positional, **named)
-        except VolstreamError as error:
+        except (VolstreamError, KeyboardInterrupt) as error:
             if sys._getframe(1).f_globals.get("__name__", "").startswith("volstream."):
                 raise
             error.__context__ = error.__cause__ or error.__context__

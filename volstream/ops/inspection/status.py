@@ -437,8 +437,9 @@ def _stopped(job: Mapping[str, Any]) -> Problem | None:
         why, _, remedy = job["trouble"].partition("\n")
         return Problem(True, "job", name, f"Its run failed: {why}", remedy or again, ProblemCause.RUN)
     if job["interrupted"]:
-        why = "Its last run was interrupted: the process died, or could not write the catalog."
-        return Problem(True, "job", name, why, again, ProblemCause.RUN)
+        why = "Its last run died before its end. Nothing is lost or doubled: the next run goes on from the last commit."
+        do = f"volstream run-job {name}" if job["trigger"] == TriggerKind.MANUAL else "volstream daemon"
+        return Problem(True, "job", name, why, do, ProblemCause.RUN)
     return None
 
 
