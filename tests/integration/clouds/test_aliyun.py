@@ -58,6 +58,9 @@ def test_keys_come_from_a_profile_of_the_vendors_command_line(monkeypatch: pytes
     assert credentials.keys(Access("oss", credentials="profile:work")) == Keys("P", "s", "t")
     with pytest.raises(StorageDeniedError, match="profile 'nobody'"):
         credentials.keys(Access("oss", credentials="profile:nobody"))
+    rotated = profile | {"access_key_id": "ROTATED"}
+    (tmp_path / ".aliyun" / "config.json").write_text(json.dumps({"current": "other", "profiles": [rotated]}))
+    assert credentials.keys(Access("oss", credentials="profile:work")).id == "ROTATED"
 
 
 def test_role_keys_are_renewed_before_they_expire(oss: Cloud) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -137,6 +138,28 @@ def test_keys_come_from_the_environment_or_a_profile(no_credentials: Path, monke
     for name, value in (("ACCESS_KEY_ID", "E"), ("SECRET_ACCESS_KEY", "s"), ("SESSION_TOKEN", "t")):
         monkeypatch.setenv(f"AWS_{name}", value)
     assert keys_of(Access("s3")).id == "E"
+
+
+def test_a_client_in_use_signs_with_rotated_keys_of_a_profile(
+    no_credentials: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def answer(_method: str, _path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+        seen.append(re.findall(r"Credential=(\w+)/", headers["authorization"])[0])
+        return 200, {"Content-Type": "text/xml"}, b"<ListAllMyBucketsResult/>"
+
+    def rotate(key: str) -> None:
+        no_credentials.with_name("credentials").write_text(f"[work]\naws_access_key_id = {key}\naws_secret_access_key = s\n")
+
+    answers.answer = answer
+    access = Access("s3", endpoint=answers.url, credentials="profile:work", region="eu-west-1")
+    for key in ("OLD", "ROTATED"):
+        rotate(key)
+        credentials.client(access, "s3").list_buckets()
+    assert seen == ["OLD", "ROTATED"]
+    same = credentials.client(access, "s3")
+    assert credentials.client(access, "s3") is same, "it is made once for a file as it is"
 
 
 def test_missing_credentials_say_what_to_do(no_credentials: Path) -> None:

@@ -77,6 +77,16 @@ def test_tasks_get_a_token_and_never_the_key(answers: Answers, profile: str, sec
     assert answers.log == ["POST /token"], "the token is kept"
 
 
+def test_a_key_that_was_replaced_in_its_file_is_read_again(answers: Answers, profile: str) -> None:
+    access, file = Access("gs", credentials=profile), Path(profile.removeprefix("profile:"))
+    before = client(access)
+    assert client(access) is before
+    assert credentials.email(credentials.credentials(access)) == ACCOUNT
+    file.write_text(file.read_text().replace(ACCOUNT, f"rotated-{ACCOUNT}"))
+    assert client(access) is not before
+    assert credentials.email(credentials.credentials(access)) == f"rotated-{ACCOUNT}"
+
+
 def test_a_role_is_a_service_account_that_the_credentials_act_as(answers: Answers, profile: str) -> None:
     role = "other@their-project.iam.gserviceaccount.com"
     asked: list[str] = []

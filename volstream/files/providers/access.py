@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import hmac
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from volstream.errors import StorageError
+
+T = TypeVar("T")
+
+#: A long-lived worker receives new keys again and again, each with an access of its own.
+MAX_HELD = 64
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,35 @@ def _derived(secret: str, *scope: str) -> bytes:
     for part in scope:
         key = hmac.digest(key, part.encode(), hashlib.sha256)
     return key
+
+
+class KeyFiles:
+    """The files that a provider's keys were read from. When one of them changes, what was made with its keys is forgotten.
+
+    Attributes:
+        caches: whose contents have keys.
+    """
+
+    def __init__(self) -> None:
+        self.caches: list[Callable[[], None]] = []
+        self._seen: dict[str, tuple[int, ...]] = {}
+
+    def cached(self, function: Callable[..., T]) -> functools._lru_cache_wrapper[T]:
+        """Keeps what a function returned for its last arguments, until the files change."""
+        held = functools.lru_cache(MAX_HELD)(function)
+        self.caches.append(held.cache_clear)
+        return held
+
+    def look(self, *paths: str | None) -> None:
+        """Forgets what was made if one of these files has changed."""
+        for path in filter(None, paths):
+            with contextlib.suppress(OSError):
+                stat = os.stat(path)
+                stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                if self._seen.setdefault(path, stamp) != stamp:
+                    self._seen[path] = stamp
+                    for forget in self.caches:
+                        forget()
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import base64
 import hashlib
 import hmac
 import logging
+import os
 import re
 import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -23,7 +23,7 @@ import requests
 
 from volstream.base import config
 from volstream.errors import InvalidValueError, StorageDeniedError, StorageError
-from volstream.files.providers.access import Access, DayKeys, Keys
+from volstream.files.providers.access import Access, DayKeys, KeyFiles, Keys
 
 if TYPE_CHECKING:
     from alibabacloud_credentials_api import ICredentialsProvider
@@ -39,6 +39,7 @@ _OWN_HOST = re.compile(r"(?:.+\.)?oss-([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com
 
 _lock = threading.RLock()
 _assumed: dict[Access, Keys] = {}
+_FILES = KeyFiles()
 
 
 def keys(access: Access) -> Keys:
@@ -114,8 +115,10 @@ def _source_keys(access: Access) -> Keys:
             token = config.environment("ALIBABA_CLOUD_SECURITY_TOKEN", "OSS_SESSION_TOKEN")
             return Keys(id_, secret, token)
     from alibabacloud_credentials.exceptions import CredentialException
+    from alibabacloud_credentials.utils import auth_constant
     from Tea.exceptions import RetryError
 
+    _FILES.look(os.path.join(auth_constant.HOME, ".aliyun", "config.json"))
     try:
         credentials = _provider(profile).get_credentials()
     except RetryError as exc:
@@ -129,7 +132,7 @@ def _source_keys(access: Access) -> Keys:
     return Keys(credentials.get_access_key_id(), credentials.get_access_key_secret(), credentials.get_security_token() or None)
 
 
-@cache
+@_FILES.cached
 def _provider(profile: str) -> ICredentialsProvider:
     """Returns a provider that renews its keys itself; an empty profile: the default chain of profiles, accounts and instance."""
     from alibabacloud_credentials.provider import CLIProfileCredentialsProvider, DefaultCredentialsProvider

@@ -39,8 +39,9 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
+from volstream.base import config
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.providers.access import Access, DayKeys, Keys
+from volstream.files.providers.access import MAX_HELD, Access, DayKeys, KeyFiles, Keys
 from volstream.files.providers.aws import is_own
 from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 
@@ -53,8 +54,7 @@ _RENEW_SECONDS = 1800
 #: Used for signing where regions are meaningless, and where Amazon's services find the right region themselves.
 _ANY_REGION = "us-east-1"
 
-#: A long-lived worker receives new keys again and again, each with an access of its own.
-_MAX_HELD = 64
+_FILES = KeyFiles()
 
 _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -88,7 +88,13 @@ _REFUSED = {
     "ValidationError",
 }
 _NO_QUEUE = "Create the queue, or correct the volume's queue name or the connection's region and role."
+_WRONG_KEY = (
+    "The key is wrong, or was replaced: correct it where the connection takes it from. The files of profiles are read again."
+)
 _REMEDIES = {
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException"), _WRONG_KEY
+    ),
     "QueueDoesNotExist": _NO_QUEUE,
     "AWS.SimpleQueueService.NonExistentQueue": _NO_QUEUE,
     "NoSuchBucket": NO_BUCKET,
@@ -114,7 +120,15 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
         The vendor's exceptions: call it inside :func:`errors`.
     """
     with _lock:
+        _look(access)
         return _client(access, service, endpoint)
+
+
+def _look(access: Access) -> None:
+    """Notices new keys in the files of profiles."""
+    if access.credentials != "static":
+        names = ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config")
+        _FILES.look(*(os.path.expanduser(config.environment(name) or usual) for name, usual in names))
 
 
 def signed(access: Access, service: str, endpoint: str | None, headers: Mapping[str, str], body: bytes) -> AWSRequest:
@@ -140,6 +154,7 @@ def for_tasks(access: Access, _location: str) -> Access:
     if access.days is not None:
         return access
     with errors("The credentials"), _lock:
+        _look(access)
         credentials = _session(access).get_credentials()
         if credentials is None:
             raise NoCredentialsError
@@ -159,6 +174,7 @@ def for_tasks(access: Access, _location: str) -> Access:
 def region(access: Access) -> str | None:
     """Returns the region named by the access, else by the environment or profile."""
     with _lock:
+        _look(access)
         name: str | None = _session(access).region_name
     return name
 
@@ -206,7 +222,7 @@ def status(error: Exception) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-@lru_cache(_MAX_HELD)
+@_FILES.cached
 def _client(access: Access, service: str, endpoint: str | None) -> Any:
     return _made(_session(access), access, service, endpoint)
 
@@ -224,7 +240,7 @@ def _made(session: boto3.Session, access: Access, service: str, endpoint: str | 
     return made
 
 
-@lru_cache(_MAX_HELD)
+@_FILES.cached
 def _session(access: Access) -> boto3.Session:
     """Returns the session that signs, with the role's keys if there is a role."""
     source = _source(access)
@@ -279,7 +295,7 @@ class _Given:
         return self._credentials
 
 
-@lru_cache(_MAX_HELD)
+@lru_cache(MAX_HELD)
 def _signature_by(keys: DayKeys) -> str:
     """Returns botocore's name of the signatures by these keys; that of signed URLs has the suffix ``-query``."""
 
@@ -300,7 +316,7 @@ def _assumed(access: Access) -> RefreshableCredentials:
     return _refreshed(lambda: sts.assume_role(**asked), "assume-role")
 
 
-@lru_cache(_MAX_HELD)
+@_FILES.cached
 def _session_of_keys(access: Access) -> RefreshableCredentials:
     sts = _made(_source(access), access, "sts")
     return _refreshed(sts.get_session_token, "session-token")

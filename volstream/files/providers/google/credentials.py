@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,8 +28,9 @@ from google.oauth2.credentials import Credentials as Token
 from requests import RequestException
 from urllib3.exceptions import HTTPError
 
+from volstream.base import config
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.providers.access import Access, Keys
+from volstream.files.providers.access import Access, KeyFiles, Keys
 from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, is_private, unreadable, without_queries
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -41,9 +41,7 @@ _TASK_SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write", "https:
 #: Tokens are renewed when they have this long left, so that a task that just received them can finish with them.
 _RENEW = timedelta(seconds=1800)
 
-#: A long-lived worker receives new tokens again and again, each with an access of its own.
-MAX_HELD = 64
-
+FILES = KeyFiles()
 
 _lock = threading.RLock()
 
@@ -57,7 +55,14 @@ def credentials(access: Access) -> Credentials:
         The vendor's exceptions: call it inside :func:`errors`.
     """
     with _lock:
+        look(access)
         return _credentials(access, _SCOPES)
+
+
+def look(access: Access) -> None:
+    """Notices another key in the file that the credentials name."""
+    kind, _, path = access.credentials.partition(":")
+    FILES.look(path if kind == "profile" else config.environment("GOOGLE_APPLICATION_CREDENTIALS"))
 
 
 def for_tasks(access: Access, _location: str) -> Access:
@@ -65,6 +70,7 @@ def for_tasks(access: Access, _location: str) -> Access:
     if access.keys is not None:
         return access
     with errors("The credentials"), _lock:
+        look(access)
         made = _credentials(access, _TASK_SCOPES)
         if isinstance(made, AnonymousCredentials):
             return access
@@ -156,7 +162,7 @@ def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: t
     return passing(f"{what}: {without_queries(exc)}")
 
 
-@lru_cache(MAX_HELD)
+@FILES.cached
 def _credentials(access: Access, scopes: Sequence[str]) -> Credentials:
     source, _ = _source(access, scopes if access.role_arn is None else _SCOPES)
     if access.role_arn is None:
@@ -166,7 +172,7 @@ def _credentials(access: Access, scopes: Sequence[str]) -> Credentials:
     return impersonated_credentials.Credentials(source, access.role_arn, [*scopes], iam_endpoint_override=None if own else there)
 
 
-@lru_cache(MAX_HELD)
+@FILES.cached
 def _source(access: Access, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
     """Returns the credentials of a connection, before any role is assumed, and their project."""
     has_token = access.keys is not None or access.credentials != "env"

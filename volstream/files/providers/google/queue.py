@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -126,13 +125,14 @@ class PubSubService:
 
     @property
     def _client(self) -> SubscriberClient:
+        credentials.look(self._access)
         return _client(self._access, self._emulator)
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
         return credentials.errors(f"The Pub/Sub subscription {self._name!r} {what}", QueueError, QueueError)
 
 
-@lru_cache(credentials.MAX_HELD)
+@credentials.FILES.cached
 def _client(access: Access, emulator: str | None) -> SubscriberClient:
     if emulator is None:
         return SubscriberClient(credentials=credentials.credentials(access))

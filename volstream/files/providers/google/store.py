@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -204,13 +203,18 @@ def open_store(location: str, access: Access) -> GcsStore:
     return GcsStore(location, access)
 
 
-@lru_cache(credentials.MAX_HELD)
 def client(access: Access) -> Client:
     """Returns the client of an access, which threads share.
 
     Raises:
         The vendor's exceptions: call it inside :func:`credentials.errors`.
     """
+    credentials.look(access)
+    return _client(access)
+
+
+@credentials.FILES.cached
+def _client(access: Access) -> Client:
     made = credentials.credentials(access)
     session = AuthorizedSession(made)
     for scheme in ("https://", "http://"):
