@@ -416,16 +416,34 @@ def _is_below(module: ModuleType, folders: tuple[str, ...]) -> bool:
     return any(f"{place}{os.sep}".startswith(folders) and not is_installed(Path(place)) for place in places)
 
 
+#: Packages of functions that are called otherwise than their modules.
+_PACKAGES = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "fitz": "pymupdf",
+    "magic": "python-magic",
+    "pptx": "python-pptx",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+
+
 def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:
     """Returns the error with its place in the user's file, without frames of the import system."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        package = _PACKAGES.get(module, module)
         remedy = (
-            f"Install {error.name} into volstream's environment, or give the function an environment of its own (--environment)."
+            f"Install {package} into volstream's environment, or give the function an environment of its own (--environment)."
             if source.environment is None
-            else f"Add the package of {error.name} to {source.environment.name}: the function has only the packages there."
+            else f"Add {package} to {source.environment.name}: the function has only the packages there."
         )
     return FunctionLoadError(f"{source.place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
 

@@ -71,8 +71,19 @@ FOREIGN: Sequence[ForeignConstruct] = (
         r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(?P<word>PIPE)\b|^SHOW (?P<other>PIPES)\b",
         "A job loads files as they arrive: CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE.",
     ),
+    ForeignConstruct(r"^(?P<word>EXECUTE (TASK|JOB|PIPELINE))\b", "Write RUN JOB j."),
     ForeignConstruct(
-        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE|EXECUTE) (OR REPLACE )?(?P<word>TASK)\b|^SHOW (?P<other>TASKS)\b",
+        r"^SELECT [^()]* FROM (?P<word>'')",
+        "Read files of a volume: SELECT * FROM VOLUME v USING csv FILES ('a.csv'). The volume: CREATE VOLUME v LOCATION '/folder'.",
+        "FROM 'file'",
+    ),
+    ForeignConstruct(
+        r"\b(FROM|JOIN) (?P<word>@)",
+        "Read rows of a volume's files: FROM VOLUME v USING csv. The list of its files is DIRECTORY(VOLUME v).",
+        "FROM @stage",
+    ),
+    ForeignConstruct(
+        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(?P<word>TASK)\b|^SHOW (?P<other>TASKS)\b",
         "A job runs a statement when its stream has data: CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s.",
     ),
     ForeignConstruct(
@@ -103,8 +114,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
         "SHOW CREATE {word}",
     ),
     ForeignConstruct(
-        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?(?P<word>STAGE)\b|^SHOW (?P<other>STAGES)\b"
-        r"|\b(FROM|JOIN) (?P<sign>@)",
+        r"^(CREATE|ALTER|DROP|DESC|DESCRIBE) (OR REPLACE )?(TEMPORARY )?(?P<word>STAGE)\b|^SHOW (?P<other>STAGES)\b",
         "A volume is a location of files: CREATE VOLUME v LOCATION 's3://bucket/prefix'.",
     ),
     ForeignConstruct(

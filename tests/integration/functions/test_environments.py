@@ -126,7 +126,7 @@ def test_what_happens_to_a_call_happens_to_its_file_only(apart: Apart, body: str
 def test_a_package_that_the_environment_lacks_is_named_with_advice(apart: Apart, own: Environment) -> None:
     kind, message = failed(apart("import missing_one\ndef f(file): ...", "a"))["a"]
     assert kind is FailureKind.SET_UP
-    assert f"Add the package of missing_one to {own.name}" in message
+    assert f"Add missing_one to {own.name}" in message
 
 
 def test_an_interpreter_that_is_not_on_the_host_or_does_not_run_is_not_a_files_fault(

@@ -543,3 +543,9 @@ def test_a_declaration_that_is_not_read_from_the_source_is_an_error(tmp_path: Pa
     with pytest.raises(FunctionLoadError, match="does not define it at its top"):
         find(f"{tmp_path}/code.py:f").load()
     assert callable(find(f"{tmp_path}/impl.py:f").load())
+
+
+def test_a_missing_module_is_answered_with_the_package_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("import fitz\n\ndef f(file): ...\n")
+    with pytest.raises(FunctionLoadError, match="Install pymupdf into volstream's environment"):
+        find(f"{tmp_path}/f.py:f").load()

@@ -35,6 +35,9 @@ CONSTRUCTS: list[tuple[dict[str, str], str | None]] = [
         {"PIPE": "CREATE PIPE p AUTO_INGEST = TRUE AS COPY INTO t FROM @s", "PIPES": "SHOW PIPES"},
         "CREATE JOB j ON VOLUME v LOAD INTO TABLE t ON CHANGE",
     ),
+    ({"EXECUTE TASK": "EXECUTE TASK t", "EXECUTE PIPELINE": "EXECUTE PIPELINE p"}, "RUN JOB j"),
+    ({"''": "SELECT a, b AS c FROM '/data/x.csv' WHERE a > 1"}, None),
+    ({"@": "SELECT * FROM t JOIN @stage/x.csv"}, None),
     (
         {"TASK": "CREATE TASK x SCHEDULE = '5 MINUTE' AS INSERT INTO t SELECT * FROM s", "TASKS": "SHOW TASKS"},
         "CREATE JOB j EVERY '5m' AS INSERT INTO t SELECT * FROM s",
@@ -69,7 +72,7 @@ CONSTRUCTS: list[tuple[dict[str, str], str | None]] = [
     ({"STREAM": "SELECT * FROM STREAM(t)", "stream": "SELECT * FROM STREAM t WHERE id > 1"}, "CREATE STREAM s ON TABLE t"),
     ({"JOB": "SHOW CREATE JOB j"}, None),
     (
-        {"STAGE": "CREATE STAGE s URL = 's3://bucket/prefix'", "STAGES": "SHOW STAGES", "@": "SELECT * FROM @s"},
+        {"STAGE": "CREATE STAGE s URL = 's3://bucket/prefix'", "STAGES": "SHOW STAGES"},
         "CREATE VOLUME v LOCATION 's3://bucket/prefix'",
     ),
     ({"SYSTEM$STREAM_HAS_DATA": "SELECT SYSTEM$STREAM_HAS_DATA('s')"}, "SHOW STREAMS"),
