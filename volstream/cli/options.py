@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -16,6 +17,7 @@ from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import Key
 from volstream.base.model.names import Name
 from volstream.base.model.paths import is_utf8, printable
+from volstream.base.model.text import counted
 from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
 from volstream.base.threads import Stop, stop_on_signals
@@ -25,6 +27,9 @@ from volstream.errors import InvalidValueError, NotFoundError
 if TYPE_CHECKING:
     from volstream.api.session import Session
     from volstream.jobs.runs.lease import Observer, Progress
+
+#: Where there is no terminal, a line of progress follows the last one after this long.
+_QUIET_SECONDS = 10.0
 
 # Follows a run: shows its progress on a terminal, and handles the signals that end it.
 
@@ -45,9 +50,20 @@ def watched(
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Observer]:
-    """Shows a progress bar on a terminal: files, bytes, failures, rate, time left. Elsewhere nothing."""
-    if output.as_json or not interactive():
+    """Shows a progress bar on a terminal: files, bytes, failures, rate, time left. Elsewhere a line now and then; as JSON nothing."""
+    if output.as_json:
         yield lambda _: None
+        return
+    if not interactive():
+        shown_at = time.monotonic()
+
+        def tell(progress: Progress) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at > _QUIET_SECONDS and progress.done_files < progress.files:
+                shown_at = time.monotonic()
+                output.message(f"{progress.done_files:,} of {counted(progress.files, 'file')}, {progress.failed:,} failed ...")
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -74,7 +74,7 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ForeignConstruct(r"^(?P<word>EXECUTE (TASK|JOB|PIPELINE))\b", "Write RUN JOB j."),
     ForeignConstruct(
         r"^SELECT [^()]* FROM (?P<word>'')",
-        "Read files of a volume: SELECT * FROM VOLUME v USING csv FILES ('a.csv'). The volume: CREATE VOLUME v LOCATION '/folder'.",
+        "Read files of a volume: SELECT * FROM VOLUME v USING csv FILES ('a.csv'). Make it: CREATE VOLUME v LOCATION '/folder'.",
         "FROM 'file'",
     ),
     ForeignConstruct(
