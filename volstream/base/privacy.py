@@ -34,7 +34,7 @@ def make_directory(path: Path) -> None:
     except FileExistsError:
         raise InvalidValueError(f"{path} is not a folder.", "Name another one.") from None
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOENT):
             raise
         raise InvalidValueError(f"The folder {path} cannot be created: {error.strerror}.", "Name another one.") from None
 

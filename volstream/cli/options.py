@@ -50,7 +50,7 @@ def watched(
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Observer]:
-    """Shows a progress bar on a terminal: files, bytes, failures, rate, time left. Elsewhere a line now and then; as JSON nothing."""
+    """Shows a progress bar on a terminal: files, bytes, failures, rate, time left. Elsewhere it prints a line now and then."""
     if output.as_json:
         yield lambda _: None
         return
@@ -61,7 +61,7 @@ def _progress(output: Output) -> Iterator[Observer]:
             nonlocal shown_at
             if time.monotonic() - shown_at > _QUIET_SECONDS and progress.done_files < progress.files:
                 shown_at = time.monotonic()
-                output.message(f"{progress.done_files:,} of {counted(progress.files, 'file')}, {progress.failed:,} failed ...")
+                output.message(f"{progress.done_files} of {counted(progress.files, 'file')}, {progress.failed} failed ...")
 
         yield tell
         return
