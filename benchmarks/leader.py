@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,8 +31,7 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Batch, Plan
 from volstream.catalog.consumptions import Consumptions
 from volstream.changes.streams.consume import Consumer
-from volstream.functions.outcomes import outcome_schema
-from volstream.functions.schema import of_job
+from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.jobs.batches import attempt, ledger, stager
 from volstream.jobs.batches.attempt import BatchExecutor, LookAhead
 from volstream.jobs.batches.results import ResultTables
@@ -152,12 +150,11 @@ class _Executors:
     def _stage(
         self, services: Any, location: str, target: Any, files: pa.Table, work: Any, job: Any, count: int, **about: str
     ) -> Staged:
-        del services, work, about
+        del services, work, job, about
         with self._clock.step("executors"):
             size = -(-count // _EXECUTORS)
-            schema = outcome_schema(of_job(job))
-            tasks = (_outcomes(files.slice(start, size), schema) for start in range(0, count, size))
-            replies = [reply for task in tasks for reply in replied([task], target)]
+            tasks = (_outcomes(files.slice(start, size)) for start in range(0, count, size))
+            replies = [reply for task in tasks for reply in replied(task, target, 0)]
             self.replies += replies
         return Staged.of(location, target, (pa.Table.from_batches([reply]) for reply in replies))
 
@@ -200,21 +197,11 @@ def _work_of(session: Any, open_plan: Plan, batch: Batch, without: Any = ()) -> 
     return places.dataset(open_plan.location).to_table(filter=within & (pc.field("action") != plan.REMOVE))
 
 
-def _outcomes(files: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Returns what a task makes of files that all have one row."""
-    count = files.num_rows
-    numbers = pa.repeat(pa.scalar(1, pa.int64()), count)
-    known = {
-        "path": files["relative_path"],
-        "file_version": pc.coalesce(files["version_id"], files["etag"]),
-        "commit_version": files["commit_version"],
-        "rows": numbers,
-        "processed_at": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC")), count),
-        "result": pa.StructArray.from_arrays([numbers], fields=list(schema.field("result").type)),
-        "files_per_call": numbers,
-    }
-    columns = [known.get(field.name, pa.nulls(count, field.type)) for field in schema]
-    return pa.table(columns, schema=schema).combine_chunks().to_batches()[0]
+def _outcomes(files: pa.Table) -> Iterator[FileOutcome]:
+    """Yields what a task makes of files that all have one row."""
+    columns = [files[name].to_pylist() for name in (*FileInfo._fields, "commit_version")]
+    for *info, version in zip(*columns, strict=True):
+        yield FileOutcome(FileTask(FileInfo(*info), version), [{"n": 1}])
 
 
 def _fetch(session: Session, replies: list[pa.RecordBatch], file: Path) -> float:

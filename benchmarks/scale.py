@@ -21,7 +21,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,8 +37,7 @@ from volstream.base.definitions import FileJob, QueueType
 from volstream.base.model.names import Name
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.changes.directory import table
-from volstream.functions.outcomes import outcome_schema
-from volstream.functions.schema import of_job
+from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.jobs.batches.results import ResultTables, changes_of
 from volstream.jobs.batches.staged import Staged
 from volstream.jobs.batches.stager import target_of_rows
@@ -102,22 +100,12 @@ class Results:
 
     def _commit(self, numbers: Sequence[int]) -> float:
         self._commits += 1
-        schema = outcome_schema(of_job(self._job))
-        outcomes = [
-            {
-                "path": path_of(number),
-                "file_version": "1",
-                "commit_version": 2,
-                "rows": 1,
-                "processed_at": datetime.now(UTC),
-                "result": {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"},
-            }
-            for number in numbers
-        ]
+        row = {"sha256": f"{self._commits:064}", "words": 1, "first_line": "another line"}
+        outcomes = [FileOutcome(FileTask(info_of(path_of(number), 1), 2), [row]) for number in numbers]
         made, batch = self._planned([path_of(number) for number in numbers])
         location = str(self._scratch / f"staged-{self._commits}")
         target = target_of_rows(self._job, location, batch.id)
-        replies = replied([pa.RecordBatch.from_pylist(outcomes, schema=schema)], target)
+        replies = replied(outcomes, target, 0)
         staged = Staged.of(location, target, (pa.Table.from_batches([reply]) for reply in replies))
         changes, marker = changes_of(self._job, made, batch, staged), Marker("benchmark", self._commits, {})
         return timed(lambda: direct.commit(self._location, marker, changes))

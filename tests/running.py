@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -16,10 +17,11 @@ from volstream.base.model.work import FailureKind
 from volstream.files.storage.base import ObjectStore
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.finding import find
-from volstream.functions.outcomes import outcome_schema
 from volstream.functions.rows import Bounds
-from volstream.functions.schema import from_ddl
+from volstream.functions.schema import PROVENANCE, from_ddl
 from volstream.functions.worker import Work
+from volstream.jobs.batches.staged import Staged
+from volstream.jobs.batches.staging import RECORDS, REPLY, RowsTarget, Task
 
 #: How a function of several files begins.
 BATCH = "from volstream import File\ndef f(files: list[File]):\n"
@@ -82,10 +84,33 @@ def planned(files: Sequence[FileInfo]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({**columns, "commit_version": [7] * len(files), "members": nothing, "held": nothing})
 
 
+def replied(work: Work, plan: pa.RecordBatch) -> pa.Table:
+    """The records of an executor's reply, each with the first of its file's rows as ``result``; records for the other rows follow,
+    without numbers."""
+    assert work.schema is not None
+    made: list[Mapping[str, Any]] = []
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    with TemporaryDirectory() as folder:
+        target = RowsTarget(f"{folder}/rows", pa.schema([*work.schema, *PROVENANCE]), "_file_path", "b")
+        # As it comes to an executor: pickled.
+        batches = list(pickle.loads(pickle.dumps(Task(work, target)))([plan]))
+        staged = Staged.of(folder, target, (pa.Table.from_batches([batch]) for batch in batches))
+        for part in (staged.inline(), *(part for file in staged.files() for part in file.rows())):
+            for row in part.to_pylist():
+                rows.setdefault(row["_file_path"], []).append({name: row[name] for name in work.schema.names})
+    for record in pa.Table.from_batches(batches, schema=REPLY).select(RECORDS.names).to_pylist():
+        if record["path"] is None:
+            made += [record] if record["printed"] is not None else []
+            continue
+        first, *others = rows.get(record["path"], [None])
+        made.append({**record, "result": first})
+        known = {name: record[name] for name in ("path", "file_version", "commit_version")}
+        made += [{**known, "result": row} for row in others]
+    return pa.Table.from_pylist(made, pa.schema([*RECORDS, pa.field("result", pa.struct(list(work.schema)))]))
+
+
 def outcomes(work: Work, files: Sequence[FileInfo]) -> pa.Table:
-    # As it comes to an executor: pickled.
-    batches = list(pickle.loads(pickle.dumps(work))([planned(files)]))
-    return pa.Table.from_batches(batches, schema=outcome_schema(work.schema))
+    return replied(work, planned(files))
 
 
 def results(table: pa.Table) -> list[tuple[str, Mapping[str, Any] | None]]:

@@ -18,7 +18,7 @@ from volstream.functions import processes
 from volstream.functions.call import close_all
 from volstream.functions.child import Ready
 from volstream.functions.concurrency import Calls, explain_memory, is_blocked, memory_limit
-from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.outcomes import FileOutcome, FileTask, make_plain
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.rows import NotRowsError
 from volstream.functions.schema import types_of
@@ -35,7 +35,6 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
         What the function is like; then, for each call, the outcomes and whether fetching ahead is worthwhile. Once asked for
         many calls, also the number of each, before its outcomes.
     """
-    plain = _types if work.schema is None else OutcomeCodec(work.schema).plain
     with work.source.folder(), memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
         caller = work.caller(copy_output_to)
         many = threading.Event()
@@ -50,7 +49,7 @@ def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int |
                 os._exit(1)
             for outcome in outcomes:
                 explain_memory(outcome, work.memory_bytes)
-                plain(outcome)
+                _type(outcome) if work.schema is None else make_plain(outcome, work.schema)
             return outcomes
 
         yield Ready(caller.batch_size or 1, caller.returns, caller.concurrency)
@@ -98,7 +97,7 @@ def _many(calls: Calls, fetcher: Fetcher, requests: Iterator[tuple[str, Any]]) -
         calls.start(group)
 
 
-def _types(outcome: FileOutcome) -> None:
+def _type(outcome: FileOutcome) -> None:
     """Finds the types of the columns; a value without a column type is a failure."""
     if not len(outcome.rows):
         return
@@ -109,7 +108,7 @@ def _types(outcome: FileOutcome) -> None:
     except (InvalidValueError, NotRowsError) as error:
         outcome.kind, outcome.message, outcome.rows = FailureKind.WRONG_RESULT, str(error), ()
     else:
-        OutcomeCodec(columns).plain(outcome)
+        make_plain(outcome, columns)
 
 
 def _serve(read: int, write: int) -> None:

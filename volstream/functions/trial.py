@@ -17,7 +17,7 @@ from volstream.files.storage.local import LocalStore
 from volstream.functions.call import Caller, call_each
 from volstream.functions.child import ChildWorker
 from volstream.functions.declared import declared_by
-from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.outcomes import FileOutcome, FileTask, check
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.pickled import function_attributes, resolved
 from volstream.functions.printing import ImmediateOutput
@@ -80,7 +80,7 @@ def try_function(
         outcomes = [outcome for group in groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     if schema is not None:
         for outcome in outcomes:
-            OutcomeCodec(schema).check(outcome)
+            check(outcome, schema)
         return _shown(Trial(outcomes))
     return _shown(_inferred(outcomes))
 
@@ -93,7 +93,7 @@ def _shown(trial: Trial) -> Trial:
     if trial.inferred is not None:
         _show_outputs(trial.outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
         for outcome in trial.outcomes:
-            OutcomeCodec(trial.inferred.columns).check(outcome)
+            check(outcome, trial.inferred.columns)
     return trial
 
 

@@ -1,4 +1,4 @@
-"""The work on executors: one pass over a partition of a plan, which processes each file and stages its outcome.
+"""The work on executors: one pass over a partition of a plan, which processes each file.
 
 The function is called by ``call`` (in this process) and ``child`` (in a child process); the results are in ``outcomes``.
 """
@@ -27,15 +27,11 @@ from volstream.functions.call import Caller, call_each, call_if_due, failed
 from volstream.functions.child import ChildWorker, ManyCallsWorker
 from volstream.functions.concurrency import Calls, Gpus, is_blocked, memory_limit
 from volstream.functions.file import Fetched, File, FileSet
-from volstream.functions.outcomes import FileOutcome, FileTask, OutcomeCodec
+from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.output import OutputTarget
-from volstream.functions.printing import Capture, TruncatedLog
-from volstream.functions.rows import ArrowRows, Bounds, RowRequirements
+from volstream.functions.printing import Capture
+from volstream.functions.rows import Bounds, RowRequirements
 from volstream.functions.source import FunctionSource
-
-#: Outcomes are passed on at this many rows or bytes; larger ones, such as those of a file with large rows, in several pieces,
-#: because Spark holds several copies of a piece at once.
-_FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
 #: Maximum number of files fetched ahead of the function, however small.
 _AHEAD_FILES = 256
@@ -84,25 +80,15 @@ class Work:
     outputs: OutputTarget | None = None
     gpus: Gpus | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Processes a partition of a plan; yields outcomes in the format of :meth:`OutcomeCodec.encode`."""
-        codec = OutcomeCodec(self.schema)
-        printed = TruncatedLog(self.bounds.log_batch_bytes)
-        pending = _Pending(codec)
+    def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FileOutcome]:
+        """Yields the outcome of each file in a partition of a plan, as calls end."""
         with ExitStack() as resources:
             if self.gpus is not None:
                 resources.enter_context(self.gpus.taken())
             if not self.apart:
                 resources.enter_context(memory_limit(self.memory_bytes))
             worker = resources.enter_context(closing(self.worker()))
-            for outcome in confirmed(self.store, self._outcomes(worker, tasks_of(batches))):
-                for entry in outcome.printed:
-                    failed = outcome.kind is not None
-                    printed.add(entry.encoded(failed=failed), failed=failed)
-                yield from pending.add(outcome)
-            yield from pending.flush()
-            if entries := printed.encoded():
-                yield codec.encode_printed(entries)
+            yield from confirmed(self.store, self._outcomes(worker, tasks_of(batches)))
 
     def worker(self) -> Worker:
         """Returns the worker that calls the function, here or in a child process."""
@@ -311,55 +297,6 @@ def retire() -> None:
         sys.exit(-1)
 
     pyspark.write_int = write_int  # type: ignore[attr-defined]  # for this process
-
-
-class _Pending:
-    """Outcomes that wait until there are enough for Spark."""
-
-    def __init__(self, codec: OutcomeCodec) -> None:
-        self._codec = codec
-        self._outcomes: list[FileOutcome] = []
-        self._encoded: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-
-    def add(self, outcome: FileOutcome) -> Iterator[pa.RecordBatch]:
-        """Adds an outcome; yields batches once there is enough for one."""
-        if isinstance(outcome.rows, ArrowRows):
-            self._encode()
-            for batch in self._codec.encode_arrow(outcome, outcome.rows):
-                self._encoded.append(batch)
-                yield from self._counted(batch.num_rows, batch.nbytes)
-        else:
-            self._outcomes.append(outcome)
-            yield from self._counted(max(1, len(outcome.rows)), outcome.bytes)
-
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yields everything that waits."""
-        self._encode()
-        if self._encoded:
-            yield from _pieces(pa.concat_batches(self._encoded))
-        self._encoded, self._rows, self._bytes = [], 0, 0
-
-    def _counted(self, rows: int, size: int) -> Iterator[pa.RecordBatch]:
-        self._rows += rows
-        self._bytes += size
-        if self._rows >= _FLUSH_ROWS or self._bytes >= _FLUSH_BYTES:
-            yield from self.flush()
-
-    def _encode(self) -> None:
-        if self._outcomes:
-            self._encoded.append(self._codec.encode(self._outcomes))
-            self._outcomes = []
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yields a batch in pieces within the size limit, except single rows that exceed it."""
-    if batch.nbytes <= _FLUSH_BYTES or batch.num_rows == 1:
-        yield batch
-        return
-    half = batch.num_rows // 2
-    yield from _pieces(batch.slice(0, half))
-    yield from _pieces(batch.slice(half))
 
 
 def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.running import EVERYWHERE, Runner, failed, planned, results
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.rows import Bounds, size_of
+from volstream.functions.schema import PROVENANCE, from_ddl
+from volstream.jobs.batches.staging import RowsTarget, Task
 
 MIB = 1 << 20
 SMALL = Bounds(row_bytes=1000, file_bytes=5000)
@@ -68,14 +72,18 @@ def f(file):
     assert "result_file_bytes" in message
 
 
-def test_large_rows_are_passed_on_one_by_one_and_small_ones_together(run: Runner, store: MemoryStore) -> None:
+@pytest.mark.parametrize("returned", ["[{'s': 'x' * (12 << 20)}] * 3", "pa.table({'s': ['x' * (12 << 20)] * 3})"])
+def test_large_rows_are_written_in_pieces(run: Runner, store: MemoryStore, tmp_path: Path, returned: str) -> None:
     files = [store.put(f"{number}", b"") for number in range(4)]
-    work = run.work("def f(file): return [{'s': 'x' * (12 << 20)}] * 3", "s STRING")
-    pieces = [(batch.num_rows, batch.nbytes) for batch in work([planned(files)])]
-    assert sum(rows for rows, _ in pieces) == 12
-    assert max(size for _, size in pieces) < 25 * MIB
-    small = run.work("def f(file): return {'s': 'x'}", "s STRING")
-    assert [batch.num_rows for batch in small([planned(files)])] == [4]
+    work = run.work(f"import pyarrow as pa\ndef f(file): return {returned}", "s STRING")
+    target = RowsTarget(str(tmp_path / "rows"), pa.schema([*from_ddl("s STRING"), *PROVENANCE]), "_file_path", "b")
+    list(Task(work, target)([planned(files)]))
+    groups = []
+    for file in (tmp_path / "rows").iterdir():
+        read = pq.ParquetFile(file)
+        groups += [read.metadata.row_group(number).num_rows for number in range(read.num_row_groups)]
+    assert sum(groups) == 12
+    assert max(groups) == 1
 
 
 def test_the_pieces_passed_on_add_up_to_the_whole(run: Runner, store: MemoryStore) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from tests.running import Runner, failed, planned, results
+from tests.running import Runner, failed, planned, replied, results
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
@@ -131,7 +131,7 @@ def f(files: list[File]): return {"s": "".join(one.read_text() for one in files 
     plan = planned([FileInfo(f"set {number}", 9, files[0].last_modified_time, "e") for number in range(3)])
     members = pa.array([[one._asdict() for one in members] for members in sets])
     work = run.work(code, "s STRING", store=bucket, sets=True)
-    [found] = work([plan.set_column(plan.schema.get_field_index("members"), "members", members)])
+    found = replied(work, plan.set_column(plan.schema.get_field_index("members"), "members", members))
     assert found["result"].to_pylist() == [{"s": "first"}, {"s": "0123456789"}, {"s": ""}]
     assert sorted(bucket.heads) == ["a", "c", "d"]
 

@@ -20,6 +20,8 @@ from volstream.errors import StorageDeniedError, StorageError, StorageThrottledE
 from volstream.files.storage.local import LocalStore
 from volstream.files.storage.memory import MemoryStore
 from volstream.functions.file import File
+from volstream.functions.schema import PROVENANCE, from_ddl
+from volstream.jobs.batches.staging import RowsTarget, Task
 
 
 @pytest.mark.parametrize(
@@ -243,16 +245,17 @@ def test_an_unreadable_file_says_whether_the_error_is_transient(
     assert failed(table) == {"a": (kind, str(error))}
 
 
-def test_rows_are_passed_on_before_the_partition_ends(run: Runner, store: MemoryStore) -> None:
+def test_records_are_passed_on_before_the_partition_ends(run: Runner, store: MemoryStore, tmp_path: Path) -> None:
     files = [store.put(f"{number:04}", b"") for number in range(6)]
     work = run.work("def f(file): return [{'n': n} for n in range(900)]")
-    sizes = [batch.num_rows for batch in work([planned(files)])]
-    # Files are never split: three files pass the limit of 2,000 rows together.
-    assert sizes == [2700, 2700]
+    target = RowsTarget(str(tmp_path), pa.schema([*from_ddl("n BIGINT"), *PROVENANCE]), "_file_path", "b")
+    replies = [batch["rows"].drop_null().to_pylist() for batch in Task(work, target)([planned(files)])]
+    # Files are never split: three files pass the limit of 2,000 together.
+    assert replies == [[900] * 3, [900] * 3, []]
 
 
 def test_a_partition_without_files_yields_nothing(run: Runner) -> None:
-    assert list(run.work("def f(file): pass")([])) == []
+    assert list(run.work("def f(file): pass").outcomes([])) == []
 
 
 @pytest.mark.parametrize(

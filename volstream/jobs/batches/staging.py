@@ -6,15 +6,18 @@ table, so that they pass through no other process. Only files named in a reply c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from json import dumps  # functions may replace it in its module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from volstream.functions.outcomes import outcome_schema
+from volstream.functions.outcomes import FileOutcome, converted
+from volstream.functions.printing import TruncatedLog
+from volstream.functions.rows import ArrowRows
+from volstream.functions.schema import PROVENANCE
 from volstream.functions.worker import Work
 from volstream.tables.delta.warehouse import register_options
 
@@ -30,10 +33,32 @@ _GROUP_ROWS, _GROUP_BYTES, _FILE_BYTES = 10_000, 8 << 20, 256 << 20
 #: Rows that are larger than this on average are large: some may be larger than a row group.
 _LARGE_BYTES = 1 << 20
 
-#: What a reply says of each file: its outcome except for its rows.
-RECORDS = pa.schema([field for field in outcome_schema(pa.schema([])) if field.name != "result"])
+#: Outcomes wait for each other up to this many, or up to this many rows or bytes. Rows are held and written in pieces of at most
+#: these bytes, except single rows that exceed them.
+_FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
-#: A reply's columns. Either those of a record are set; or ``rows``, with Arrow's stream format; or ``written``, with JSON.
+#: What a reply says of each file: its outcome except for its rows. Records with ``printed`` alone are of no file.
+RECORDS = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("file_version", pa.string()),
+        pa.field("commit_version", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("error_kind", pa.string()),
+        pa.field("error_message", pa.string()),
+        pa.field("error_traceback", pa.string()),
+        pa.field("printed", pa.string()),
+        pa.field("new_columns", pa.string()),
+        pa.field("retry_after", pa.float64()),
+        pa.field("counted", pa.string()),
+        pa.field("files_per_call", pa.int64()),
+        pa.field("seconds", pa.float64()),
+        pa.field("memory", pa.int64()),
+        pa.field("outputs", pa.string()),
+    ]
+)
+
+#: A reply's columns. Either those of a record are set; or ``inline``, with Arrow's stream format; or ``written``, with JSON.
 REPLY = pa.schema([*RECORDS, pa.field("inline", pa.binary()), pa.field("written", pa.string())])
 
 
@@ -81,18 +106,32 @@ class Task:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes files; yields rows of :data:`REPLY`."""
-        yield from replied(self.work(batches), self.target)
+        yield from replied(self.work.outcomes(batches), self.target, self.work.bounds.log_batch_bytes)
 
 
-def replied(outcomes: Iterable[pa.RecordBatch], target: RowsTarget) -> Iterator[pa.RecordBatch]:
-    """Yields a task's reply, as rows of :data:`REPLY`, from what its :class:`Work` yields."""
-    rows = _Rows(target)
+def replied(outcomes: Iterable[FileOutcome], target: RowsTarget, log_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yields a task's reply, as rows of :data:`REPLY`, with up to ``log_bytes`` of the function's output."""
+    rows, printed = _Rows(target), TruncatedLog(log_bytes)
+    waiting: list[FileOutcome] = []
+    count = size = 0
     try:
-        for batch in outcomes:
-            rows.add(batch)
-            records = batch.filter(pc.or_(pc.is_valid(batch["rows"]), pc.is_valid(batch["printed"])))
-            if records.num_rows:
-                yield _reply(**{field.name: records[field.name] for field in RECORDS})
+        for outcome in outcomes:
+            failed = outcome.kind is not None
+            for entry in outcome.printed:
+                printed.add(entry.encoded(failed=failed), failed=failed)
+            waiting.append(outcome)
+            if isinstance(outcome.rows, ArrowRows):
+                rows.add_arrow(outcome, outcome.rows)
+            else:
+                count += len(outcome.rows)
+                size += outcome.bytes
+            if max(count, len(waiting)) >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
+                yield rows.add(waiting)
+                waiting, count, size = [], 0, 0
+        if waiting:
+            yield rows.add(waiting)
+        if entries := printed.encoded():
+            yield _reply([{"printed": entry} for entry in entries])
         yield from rows.end()
     except BaseException:  # Spark also closes this generator early, when it cancels the task
         rows.drop()
@@ -104,20 +143,45 @@ class _Rows:
 
     def __init__(self, target: RowsTarget) -> None:
         self._target = target
+        self._columns = pa.schema([*target.schema][: -len(PROVENANCE)])
         self._held: list[pa.Table] = []
         self._held_rows = self._held_bytes = 0
         self._file: NewFile | None = None
         self._large = False
         self._written: list[WrittenFile] = []
 
-    def add(self, outcomes: pa.RecordBatch) -> None:
-        """Adds the rows in outcomes; writes a file if they become too many for a reply."""
-        succeeded = outcomes.filter(pc.is_valid(outcomes["result"]))
-        if not succeeded.num_rows:
+    def add(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
+        """Adds the rows of outcomes, except Arrow's; returns the records, because rows that do not fit fail their file."""
+        columns = converted(outcomes, self._columns)
+        counts = [0 if isinstance(outcome.rows, ArrowRows) else len(outcome.rows) for outcome in outcomes]
+        self._add(outcomes, counts, columns)
+        return _reply([_record(outcome) for outcome in outcomes])
+
+    def add_arrow(self, outcome: FileOutcome, rows: ArrowRows) -> None:
+        """Adds the Arrow rows of an outcome."""
+        for batch in rows.batches():
+            self._add([outcome], [batch.num_rows], batch.columns)
+
+    def _add(self, outcomes: Sequence[FileOutcome], counts: Sequence[int], columns: Sequence[pa.Array]) -> None:
+        """Adds rows: the first ``counts[0]`` are of the first outcome, and so on."""
+        if not any(counts):
             return
-        columns = [*succeeded["result"].flatten(), *map(succeeded.column, ("path", "file_version", "commit_version"))]
-        columns += [pa.repeat(self._target.batch_id, len(succeeded)), succeeded["processed_at"]]
-        rows = pa.table(columns, schema=self._target.schema)
+        provenance = pa.RecordBatch.from_pylist([self._provenance(outcome) for outcome in outcomes], schema=PROVENANCE)
+        origins = provenance.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        self._hold(pa.table([*columns, *origins.columns], schema=self._target.schema))
+
+    def _provenance(self, outcome: FileOutcome) -> Mapping[str, Any]:
+        task = outcome.task
+        values = (task.info.relative_path, task.info.version, task.commit_version, self._target.batch_id, outcome.processed_at)
+        return dict(zip(PROVENANCE.names, values, strict=True))
+
+    def _hold(self, rows: pa.Table) -> None:
+        """Holds rows; writes a file if they become too many for a reply."""
+        if rows.nbytes > _FLUSH_BYTES and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            self._hold(rows.slice(0, half))
+            self._hold(rows.slice(half))
+            return
         self._large = self._large or rows.nbytes > _LARGE_BYTES * rows.num_rows
         self._held.append(rows)
         self._held_rows += rows.num_rows
@@ -129,13 +193,13 @@ class _Rows:
     def end(self) -> Iterator[pa.RecordBatch]:
         """Yields the reply's end: the rows, or the files with them."""
         if self._held and not self._in_files:
-            yield _reply(inline=pa.array([encoded(pa.concat_tables(self._held))], pa.binary()))
+            yield _reply([{"inline": encoded(self._combined())}])
             return
         if self._held:
             self._write()
         self._close()
         if self._written:
-            yield _reply(written=pa.array([dumps(asdict(file)) for file in self._written], pa.string()))
+            yield _reply([{"written": dumps(asdict(file))} for file in self._written])
 
     def drop(self) -> None:
         """Forgets the rows. Complete files stay, and go with their folder."""
@@ -147,6 +211,9 @@ class _Rows:
         """True once the rows are too many for a reply."""
         return self._file is not None or bool(self._written)
 
+    def _combined(self) -> pa.Table:
+        return pa.concat_tables(self._held).combine_chunks()
+
     def _write(self) -> None:
         from volstream.tables.delta import datafile  # takes as long as a short task
         from volstream.tables.delta.places import make_folder
@@ -157,7 +224,7 @@ class _Rows:
                 register_options(folder, dict(self._target.options))
             make_folder(folder)
             self._file = datafile.of_rows(folder, self._target.schema, self._target.key)
-        rows = pa.concat_tables(self._held)
+        rows = self._combined()
         self._file.write(rows if rows.num_rows == 1 else rows.sort_by(self._target.key))
         self._held, self._held_rows, self._held_bytes = [], 0, 0
         if self._file.bytes >= _FILE_BYTES:
@@ -170,11 +237,35 @@ class _Rows:
             self._file = None
 
 
-def _reply(**columns: pa.Array) -> pa.RecordBatch:
+def _record(outcome: FileOutcome) -> Mapping[str, Any]:
+    """Returns what a reply says of a file."""
+    failed = outcome.kind is not None
+    return {
+        "path": outcome.task.info.relative_path,
+        "file_version": outcome.task.info.version,
+        "commit_version": outcome.task.commit_version,
+        "rows": len(outcome.rows),
+        "error_kind": outcome.kind,
+        "error_message": _text(outcome.message) if failed else None,
+        "error_traceback": outcome.traceback and _text(outcome.traceback),
+        "new_columns": outcome.new_columns,
+        "retry_after": outcome.retry_after,
+        "counted": dumps(outcome.counted) if outcome.counted else None,
+        "files_per_call": outcome.files_per_call,
+        "seconds": outcome.seconds,
+        "memory": outcome.memory,
+        "outputs": dumps(outcome.outputs) if outcome.outputs and not failed else None,
+    }
+
+
+def _text(text: str) -> str:
+    """Escapes characters that UTF-8 cannot encode, such as the surrogates of undecodable file names."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _reply(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     """Returns a part of a reply; columns that are not given are NULL."""
-    count = len(next(iter(columns.values())))
-    arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in REPLY]
-    return pa.RecordBatch.from_arrays(arrays, schema=REPLY)
+    return pa.RecordBatch.from_pylist(rows, schema=REPLY)
 
 
 def encoded(rows: pa.Table | pa.RecordBatch) -> bytes:
