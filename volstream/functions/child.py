@@ -1,7 +1,7 @@
 """Calls the function in a child process that may crash, be killed on time-out, or exit, without harm to the batch.
 
 The child is a plain Python process, of this interpreter or of the function's environment, that reads calls and writes outcomes
-over two pipes, separate from the function's output. It is reused for many files, and replaced when it dies.
+over a socket that it inherits, separate from the function's output. It is reused for many files, and replaced when it dies.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import socket
+import struct
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import IO, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -25,7 +28,7 @@ from volstream.errors import FunctionLoadError
 from volstream.files.storage.base import HasLocalPaths, ObjectStore
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, Line
-from volstream.functions.processes import end_of, last_line, receive, send, starting
+from volstream.functions.processes import end_of, last_line, starting
 from volstream.functions.proxied_store import lend
 from volstream.functions.schema import check_declared, of_declaration
 from volstream.functions.source import FunctionSource
@@ -60,7 +63,8 @@ class Ready(NamedTuple):
     """What a child says once it has imported the function.
 
     Attributes:
-        returns, concurrency: see :class:`~volstream.functions.call.Caller`.
+        returns: see :class:`~volstream.functions.call.Caller`.
+        concurrency: of the calls that it makes.
     """
 
     batch_size: int
@@ -74,17 +78,17 @@ class ChildWorker:
     Attributes:
         batch_size, fetch_ahead: as reported by the child, because this process does not import the function.
         concurrency: one call at a time, so that a dead child identifies its file.
-        wanted: calls at a time that the function wants.
     """
 
-    concurrency = 1
+    #: Calls at a time that are asked for; None: as many as the function wants.
+    _wanted: int | None = 1
 
     def __init__(self, work: Served) -> None:
-        self.batch_size = self.wanted = 1
+        self.batch_size = self.concurrency = 1
         self.fetch_ahead = False
         self._work = work
         self._child: subprocess.Popen[bytes] | None = None
-        self._requests = self._answers = -1
+        self._connection: Connection
         self._errors: IO[bytes] | None = None
         # Temporary files, including copies of objects, which a killed child cannot remove itself.
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -96,8 +100,8 @@ class ChildWorker:
         """Makes the child fetch the contents of an upcoming group."""
         if self._child is not None:
             try:
-                send(self._requests, ("fetch", group))
-            except BrokenPipeError:  # the next call will notice and report why
+                self._connection.send(("fetch", group))
+            except OSError:  # the next call will notice and report why
                 self.fetch_ahead = False
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
@@ -122,13 +126,12 @@ class ChildWorker:
         """Ends the child; a later call starts another."""
         self._served = False
         if self._child is not None:
-            os.close(self._requests)  # by which it ends, unless it is in a call
+            self._connection.close()  # by which it ends, unless it is in a call
             if not self._calling:
                 with suppress(subprocess.TimeoutExpired):
                     self._child.wait(_CLOSE_SECONDS)
             self._child.kill()
             self._child.wait()
-            os.close(self._answers)
             self._child = None
         self._calling = False
         if self._errors is not None:
@@ -145,18 +148,19 @@ class ChildWorker:
         if self._broken is not None:
             return self._broken
         limit = None if self._work.timeout_seconds is None else self._work.timeout_seconds * len(group)
-        deadline = None if limit is None else time.monotonic() + limit + _GRACE_SECONDS
         try:
             self._calling = True
-            send(self._requests, ("call", group))
-            outcomes, self.fetch_ahead = receive(self._answers, deadline)
+            if limit is not None:
+                _limit_silence(self._connection, limit + _GRACE_SECONDS)
+            self._connection.send(("call", (0, group)))
+            _, outcomes, self.fetch_ahead = self._connection.recv()
             self._calling, self._served = False, True
-        except TimeoutError:
+        except BlockingIOError:
             words = self._last_words()
             self.close()
             message = f"The function ran longer than {format_duration(limit or 0)} and was killed."
             return FailureKind.TIMED_OUT, message, words
-        except (EOFError, BrokenPipeError):
+        except (EOFError, OSError):
             return FailureKind.WORKER_DIED, *self._cause()
         return outcomes, "", None
 
@@ -166,18 +170,18 @@ class ChildWorker:
         if environment is not None and environment.missing is not None:
             self._broken = FailureKind.SET_UP, environment.missing, None
             return
-        child_reads, self._requests = os.pipe()
-        self._answers, child_writes = os.pipe()
+        here, there = socket.socketpair()
+        self._connection = Connection(here.detach())
         self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
         command, variables = starting(environment, "volstream.functions.serving", self._scratch.name)
-        work, inherited = self._work, [child_reads, child_writes]
+        work, inherited = self._work, [there.detach()]
         if environment is not None and not isinstance(work.store, HasLocalPaths):
             lent, control = lend(work.store)
             work = work.with_store(lent)
             inherited.append(control.detach())
         self._child = subprocess.Popen(
-            [*command, str(os.getpid()), str(child_reads), str(child_writes)],
+            [*command, str(os.getpid()), str(inherited[0])],
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -187,12 +191,12 @@ class ChildWorker:
         for descriptor in inherited:
             os.close(descriptor)
         try:
-            send(self._requests, work)
-            ready: Ready = receive(self._answers)
-            self.batch_size, self.wanted = ready.batch_size, ready.concurrency
+            self._connection.send((work, self._wanted))
+            ready: Ready = self._connection.recv()
+            self.batch_size, self.concurrency = ready.batch_size, ready.concurrency
             if ready.returns is not None:
                 check_declared(of_declaration(ready.returns), self._work.schema)
-        except (EOFError, BrokenPipeError):  # every child would die while importing the function
+        except (EOFError, OSError):  # every child would die while importing the function
             self._broken = self._unstarted()
         except FunctionLoadError as error:
             self._broken = FailureKind.SET_UP, str(error), None
@@ -220,6 +224,13 @@ class ChildWorker:
         descriptor = self._errors.fileno()
         start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS)
         return os.pread(descriptor, _LAST_WORDS, start).decode("utf-8", "replace") or None
+
+
+def _limit_silence(connection: Connection, seconds: float) -> None:
+    """Makes reading fail with BlockingIOError once nothing has come for so long."""
+    whole = int(seconds)
+    with socket.socket(fileno=os.dup(connection.fileno())) as reading:
+        reading.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((seconds - whole) * 1e6)))
 
 
 def _lines(words: str) -> Sequence[Line]:
@@ -283,9 +294,9 @@ class ManyCallsWorker(ChildWorker):
     def close(self) -> None:
         """See :class:`ChildWorker`."""
         if self._reader.is_alive():
-            with self._lock, suppress(BrokenPipeError):
+            with self._lock, suppress(OSError):
                 if self._child is not None:
-                    send(self._requests, ("end", ()))
+                    self._connection.send(None)
             self._reader.join(_CLOSE_SECONDS)
             self._kill()
             self._reader.join()
@@ -301,23 +312,21 @@ class ManyCallsWorker(ChildWorker):
                 return answer
             number = next(self._numbers)
             self._waiting[number] = answer
-            with suppress(BrokenPipeError):  # the reader notices
-                send(self._requests, ("call", (number, group)))
+            with suppress(OSError):  # the reader notices
+                self._connection.send(("call", (number, group)))
         return answer
 
     def _start(self) -> None:
         super()._start()
-        self.concurrency = self._wanted or self.wanted
         if self._broken is None and self.concurrency > 1:
-            send(self._requests, ("many", self.concurrency))
-            self._reader = threading.Thread(target=self._read, args=(self._answers,), name="answers", daemon=True)
+            self._reader = threading.Thread(target=self._read, args=(self._connection,), name="answers", daemon=True)
             self._reader.start()
 
-    def _read(self, answers: int) -> None:
+    def _read(self, answers: Connection) -> None:
         """Hands out answers until the child has ended."""
         with suppress(EOFError, OSError):
             while True:
-                number, outcomes, self.fetch_ahead = receive(answers)
+                number, outcomes, self.fetch_ahead = answers.recv()
                 with self._lock:
                     answer = self._waiting.pop(number, None)
                 if answer is not None:

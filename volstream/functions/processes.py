@@ -1,59 +1,19 @@
-"""A process that serves another one: their messages over pipes, and how one ends with the other."""
+"""Python processes of volstream's own: how they start, and how one ends with the other."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
 import os
-import pickle
 import re
-import select
 import signal
-import struct
 import sys
-import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-
-
-def send(descriptor: int, value: Any) -> None:
-    """Writes a value. Raises BrokenPipeError if the other process has ended."""
-    data = pickle.dumps(value)
-    view = memoryview(struct.pack(">Q", len(data)) + data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def receive(descriptor: int, deadline: float | None = None) -> Any:
-    """Returns the next value. Raises EOFError at the end, TimeoutError at the deadline (monotonic)."""
-    (length,) = struct.unpack(">Q", _read(descriptor, 8, deadline))
-    return pickle.loads(_read(descriptor, length, deadline))
-
-
-def _read(descriptor: int, length: int, deadline: float | None) -> bytes:
-    data = bytearray()
-    while len(data) < length:
-        if deadline is not None and not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimeoutError
-        chunk = os.read(descriptor, min(1 << 20, length - len(data)))
-        if not chunk:
-            raise EOFError
-        data += chunk
-    return bytes(data)
-
-
-def requests(descriptor: int) -> Iterator[Any]:
-    """Yields the parent's requests until it closes its end."""
-    while True:
-        try:
-            yield receive(descriptor)
-        except EOFError:
-            return
 
 
 def end_of(code: int) -> str:

@@ -10,12 +10,12 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageError, reason_of
 from volstream.files.storage.base import Details, ObjectStore
-from volstream.functions.processes import receive, send
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -35,28 +35,28 @@ def _lend(control: socket.socket, store: ObjectStore) -> None:
     """Answers on each channel that the child sends, until it has ended."""
     with control:
         while channels := socket.recv_fds(control, 1, 1)[1]:
-            threading.Thread(target=_answer, args=(channels[0], store), name="lent store", daemon=True).start()
+            threading.Thread(target=_answer, args=(Connection(channels[0]), store), name="lent store", daemon=True).start()
 
 
-def _answer(channel: int, target: Any) -> None:
+def _answer(channel: Connection, target: Any) -> None:
     """Calls methods of the store; after one that opens a file, of that file."""
     try:
         while True:
-            method, arguments = receive(channel)
+            method, arguments = channel.recv()
             try:
                 value = getattr(target, method)(*arguments)
             except Exception as error:  # noqa: BLE001  # the child raises it
-                send(channel, (False, _portable(error)))
+                channel.send((False, _portable(error)))
                 continue
             if method == "open":
                 target, value = value, None
-            send(channel, (True, value))
+            channel.send((True, value))
     except (EOFError, OSError):  # the child has closed its end
         pass
     finally:
         if isinstance(target, io.IOBase):
             target.close()
-        os.close(channel)
+        channel.close()
 
 
 def _portable(error: Exception) -> Exception:
@@ -126,24 +126,24 @@ class ProxiedStore:
             channel = self._own.channel = _LentFile(self._channel())
         return channel.ask(method, *arguments)
 
-    def _channel(self) -> int:
+    def _channel(self) -> Connection:
         here, there = socket.socketpair()
         with there, socket.socket(fileno=os.dup(self._control)) as control:
             socket.send_fds(control, [b"\0"], [there.fileno()])
-        return here.detach()
+        return Connection(here.detach())
 
 
 class _LentFile(io.RawIOBase):
     """A channel, and the file that was opened on it."""
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel: Connection) -> None:
         self._channel = channel
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Returns the answer of the parent, or raises it."""
         try:
-            send(self._channel, (method, arguments))
-            well, value = receive(self._channel)
+            self._channel.send((method, arguments))
+            well, value = self._channel.recv()
         except BaseException:  # the function's time limit: the answer to come would be taken for that to the next question
             self.close()
             raise
@@ -173,6 +173,5 @@ class _LentFile(io.RawIOBase):
         return bytes(self.ask("read"))
 
     def close(self) -> None:
-        if not self.closed:
-            os.close(self._channel)
+        self._channel.close()
         super().close()

@@ -6,95 +6,109 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
-from volstream.functions import processes
 from volstream.functions.call import close_all
 from volstream.functions.child import Ready
 from volstream.functions.concurrency import Calls, explain_memory, is_blocked, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, make_plain
 from volstream.functions.output import OutputTarget, OutputWriter
+from volstream.functions.processes import end_with
 from volstream.functions.rows import NotRowsError
 from volstream.functions.schema import types_of
 from volstream.functions.worker import Fetcher, Work
 
+#: What a child is asked to do, with what; None: to end.
+_Request: TypeAlias = tuple[str, Any] | None
 
-def serve(work: Work, requests: Iterator[tuple[str, Any]], copy_output_to: int | None = None) -> Iterator[object]:
+
+def serve(work: Work, wanted: int | None, connection: Connection, copy_output_to: int | None = None) -> None:
     """Serves a :class:`~volstream.functions.child.ChildWorker`: reports the set-up, then answers each call.
 
     Args:
+        wanted: calls at once; None: as many as the function wants.
         copy_output_to: see :meth:`Work.caller`.
-
-    Yields:
-        What the function is like; then, for each call, the outcomes and whether fetching ahead is worthwhile. Once asked for
-        many calls, also the number of each, before its outcomes.
     """
-    with work.source.folder(), memory_limit(work.memory_bytes), closing(Fetcher(work.store)) as fetcher:
+    with ExitStack() as resources:
+        resources.enter_context(work.source.folder())
+        resources.enter_context(memory_limit(work.memory_bytes))
+        fetcher = resources.enter_context(closing(Fetcher(work.store)))
         caller = work.caller(copy_output_to)
-        many = threading.Event()
+        concurrency = wanted or caller.concurrency
 
         def call(group: Sequence[FileTask]) -> list[FileOutcome]:
             files = fetcher.files(group)
             outcomes = caller(list(zip(group, files, strict=True)))
             fetcher.learn(files, outcomes)
             if any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes) and is_blocked():
-                # Its parent kills it: for a single call as for one that cannot be interrupted, among many now.
-                many.wait()
+                if concurrency == 1:
+                    threading.Event().wait()  # the parent kills it, as for a call that cannot be interrupted
                 os._exit(1)
             for outcome in outcomes:
                 explain_memory(outcome, work.memory_bytes)
                 _type(outcome) if work.schema is None else make_plain(outcome, work.schema)
             return outcomes
 
-        yield Ready(caller.batch_size or 1, caller.returns, caller.concurrency)
-        for what, asked in requests:
-            match what:
-                case "fetch":
-                    fetcher.fetch(asked)
-                case "call":
-                    yield call(asked), fetcher.useful
-                case "many":
-                    many.set()
-                    with caller.capturing(), closing(Calls(call, asked)) as calls:
-                        for number, outcomes in _many(calls, fetcher, requests):
-                            yield number, outcomes, fetcher.useful
-                    return
+        connection.send(Ready(caller.batch_size or 1, caller.returns, concurrency))
+        if concurrency > 1:
+            resources.enter_context(caller.capturing())
+        calls = resources.enter_context(closing(Calls(call, concurrency)))
+        _answer(connection, calls, fetcher, _reader(connection, calls) if concurrency > 1 else partial(_read, connection))
 
 
-def _many(calls: Calls, fetcher: Fetcher, requests: Iterator[tuple[str, Any]]) -> Iterator[tuple[int, list[FileOutcome]]]:
-    """Makes calls as they are asked for; yields their numbers and outcomes as they end."""
-    asked: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-
-    def read() -> None:
-        for request in requests:
-            asked.put(request)
-            calls.wake()
-        asked.put(("end", ()))
-        calls.wake()
-
-    threading.Thread(target=read, name="requests", daemon=True).start()
+def _answer(connection: Connection, calls: Calls, fetcher: Fetcher, asked: Callable[..., _Request]) -> None:
+    """Makes calls as they are asked for; answers with their numbers and outcomes as they end."""
     numbers: dict[int, int] = {}  # by the first of a call's tasks
     while True:
         try:
-            what, said = asked.get(block=not calls.running)
+            request = asked(block=not calls.running)
         except queue.Empty:
             if outcomes := calls.next():
-                yield numbers.pop(id(outcomes[0].task)), outcomes
+                connection.send((numbers.pop(id(outcomes[0].task)), outcomes, fetcher.useful))
             continue
-        if what == "end":
+        if request is None:
             return
+        what, given = request
         if what == "fetch":
-            fetcher.fetch(said)
+            fetcher.fetch(given)
             continue
-        number, group = said
+        number, group = given
         numbers[id(group[0])] = number
         calls.start(group)
+
+
+def _read(connection: Connection, *, block: bool = True) -> _Request:
+    """Returns the next request. Raises queue.Empty if it is not to wait for one."""
+    if not block:
+        raise queue.Empty
+    try:
+        request: _Request = connection.recv()
+    except EOFError:
+        return None
+    return request
+
+
+def _reader(connection: Connection, calls: Calls) -> Callable[..., _Request]:
+    """Reads requests in a thread, because calls end meanwhile; returns what returns them."""
+    requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+
+    def read() -> None:
+        request: _Request = ("", ())
+        while request is not None:
+            request = _read(connection)
+            requests.put(request)
+            calls.wake()
+
+    threading.Thread(target=read, name="requests", daemon=True).start()
+    return requests.get
 
 
 def _type(outcome: FileOutcome) -> None:
@@ -111,18 +125,13 @@ def _type(outcome: FileOutcome) -> None:
         make_plain(outcome, columns)
 
 
-def _serve(read: int, write: int) -> None:
-    work: Work = processes.receive(read)
-    errors = os.dup(2)  # the function may close stderr, and its number may be reused
-    for answer in serve(work, processes.requests(read), copy_output_to=errors):
-        processes.send(write, answer)
-
-
 if __name__ == "__main__":
     import faulthandler
 
     faulthandler.enable()  # reports the Python stack of a crash
-    processes.end_with(int(sys.argv[1]))
-    _serve(int(sys.argv[2]), int(sys.argv[3]))
+    end_with(int(sys.argv[1]))
+    parent = Connection(int(sys.argv[2]))
+    work, wanted = parent.recv()
+    serve(work, wanted, parent, copy_output_to=os.dup(2))  # the function may close stderr, and its number may be reused
     close_all()
     os._exit(0)  # threads of the function would keep the process alive
