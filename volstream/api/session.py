@@ -15,7 +15,7 @@ from volstream.api.objects.collections import Tables
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.definitions import NO_SCHEDULE, FileJobSpec
-from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS, name_of_load
 from volstream.base.definitions.options import to_create
 from volstream.base.model.arguments import brief, checked, takes
 from volstream.base.model.names import Name, quote
@@ -332,9 +332,7 @@ class Session(Closeable):
         Raises:
             As :meth:`~volstream.api.objects.jobs.Jobs.load` and :meth:`~volstream.api.objects.jobs.Jobs.run`.
         """
-        from volstream.jobs.rules.load import default_name
-
-        job = default_name(name)
+        job = name_of_load(name)
         self.jobs.load(job, volume, name, **({"on_change": True} | options if not {*NO_SCHEDULE} & options.keys() else options))
         self.jobs.run(job)
         return self.table(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volstream.base.definitions import FileJob
-from volstream.base.definitions.job import LOAD_OPTIONS
+from volstream.base.definitions.job import LOAD_OPTIONS, name_of_load
 from volstream.cli.job import created
 from volstream.cli.options import Made, common, described, existing, names_of
 from volstream.cli.output import Output
@@ -27,10 +27,9 @@ def load_command(
     session: Session, output: Output, volume: str, into: str, name: str | None, given: dict[str, Any], **existing: Any
 ) -> None:
     """Load the files of VOLUME, csv, json, parquet, avro or orc, as rows of a table, and keep the table up to date."""
-    from volstream.jobs.rules.load import default_name  # late: reads schemas with Arrow
     from volstream.ops.inspection import details
 
-    name = name or default_name(into)
+    name = name or name_of_load(into)
     made = Made(session, "job", name)
     job = session.jobs.load(name, volume, into, **existing, **given)
     assert isinstance(job, FileJob), "a job that loads is one of files"

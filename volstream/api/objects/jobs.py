@@ -21,7 +21,7 @@ from volstream.base.definitions import (
     Volume,
 )
 from volstream.base.definitions.forms import as_text
-from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS
+from volstream.base.definitions.job import JOB_ARGUMENTS, LOAD_OPTIONS, LOADER
 from volstream.base.definitions.options import keys, read, to_alter, to_create
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name, folded
@@ -209,7 +209,7 @@ class Jobs(Collection[Job]):
             As :meth:`create`.
         """
         from volstream.functions.loading.columns import with_rescued
-        from volstream.functions.loading.options import INFERRED, LOADED, LOADER, LoadOptions
+        from volstream.functions.loading.options import INFERRED, LOADED, LoadOptions
         from volstream.jobs.rules.columns import first_columns
         from volstream.tables.delta.places import reached
 
@@ -266,13 +266,12 @@ class Jobs(Collection[Job]):
 
     def _put_back(self, current: Job, changes: Mapping[str, Any]) -> Job:
         from volstream.jobs.rules.definitions import alter_job
-        from volstream.jobs.rules.load import loads
 
         values = dict(changes)
         folder = values.pop("search_path", getattr(current, "search_path", None))
         if "function" in values:
             values.setdefault("pickled", None)
-        if "arguments" in values and isinstance(current, FileJob) and loads(current):
+        if "arguments" in values and isinstance(current, FileJob) and current.loads:
             values["arguments"] = {**dict.fromkeys(current.arguments, ""), **values["arguments"]}
         return alter_job(self._home, current.name, directory=None if folder is None else Path(folder), **values)
 

@@ -127,12 +127,11 @@ def _job(job: Job, stream: Stream | None) -> dict[str, Any]:
 
 
 def _file_job(job: FileJob, stream: Stream | None) -> dict[str, Any]:
-    from volstream.jobs.rules.load import loads
 
     source: dict[str, Any] = {}
     if stream is not None:
         source = {"volume": stream.source_name} if job.owns_stream else {"stream": stream.name}
-    if loads(job):
+    if job.loads:
         return {**source, "load": _load(job), "function": None, "returns": None, "arguments": {}, CODE: None}
     return {**source, "returns": None if job.declared else job.returns, CODE: job.fingerprint}
 

@@ -443,6 +443,16 @@ class FileJobSpec(FunctionOptions, SetOptions, FileJobOptions, JobSpec):
 JOB_ARGUMENTS = ("function", "into", "stream", "volume")
 
 
+#: The name under which a job has the function that loads files.
+LOADER = "volstream.functions.loading.loader:Loader"
+
+
+def name_of_load(into: str) -> str:
+    """Returns the default name of a job that loads a table. Raises InvalidValueError."""
+    table = Name.parse(into)
+    return str(Name(table.schema, f"load_{table.name}"))
+
+
 #: Options of a job that loads files.
 LOAD_OPTIONS = {**to_create(LoadKeys), **to_create(FileJobOptions)}
 
@@ -602,6 +612,16 @@ class FileJob(SetOptions, FileJobOptions, Job):
     failed_batches: int = 0
     verified_version: int | None = None
     verified_on: datetime | None = None
+
+    @property
+    def loads(self) -> bool:
+        """True if it loads files as rows, rather than running a user's function."""
+        return self.function == LOADER
+
+    @property
+    def function_arguments(self) -> Mapping[str, str]:
+        """The arguments of its function; for a job that loads, including the table's columns."""
+        return {**self.arguments, "columns": self.returns} if self.loads else self.arguments
 
     @property
     def takes_files(self) -> bool:

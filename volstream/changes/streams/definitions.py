@@ -19,9 +19,6 @@ from volstream.tables.delta.opened import OpenTable, schema_at
 from volstream.tables.delta.places import is_table
 from volstream.tables.delta.schema import Schema
 
-#: Columns that a stream adds to its source's.
-CHANGE_COLUMNS = ("__change_type", "__commit_version", "__commit_timestamp")
-
 
 def create_stream(
     catalog: Catalog, warehouse: str, spec: StreamSpec, *, or_replace: bool = False, if_not_exists: bool = False

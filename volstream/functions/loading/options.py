@@ -14,9 +14,6 @@ from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import to_create
 from volstream.base.plugins import Group
 
-#: The name under which a job has the function that loads files.
-LOADER = "volstream.functions.loading.loader:Loader"
-
 #: The column for what fits no other, as JSON.
 RESCUED = "_rescued_data"
 

@@ -21,7 +21,6 @@ from volstream.jobs.batches.ledger import STORES
 from volstream.jobs.batches.staged import Staged
 from volstream.jobs.plans.plan import Moved, moved, removed_paths
 from volstream.jobs.rules import code
-from volstream.jobs.rules.load import loads
 from volstream.jobs.rules.targets import check_target, missing_columns
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import relation
@@ -109,7 +108,7 @@ class ResultTables:
             if job.write is Write.UPSERT and table.properties.get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job), verified_version=None)
         table.check_plain(job.into)  # a log; or another job created the table first and owns it
-        if not loads(job):
+        if not job.loads:
             check_target(self._catalog, job.into, location, of_job(job).names)
         owner = table.properties.get(OWNER)
         taken = job.write is Write.UPSERT and owner != job.id

@@ -45,7 +45,6 @@ from volstream.jobs.batches.staging import RowsTarget
 from volstream.jobs.plans import plan
 from volstream.jobs.plans.sizing import result_bounds
 from volstream.jobs.rules.definitions import FUNCTION_BROKEN, ship
-from volstream.jobs.rules.load import arguments_of
 from volstream.jobs.runs.services import JobServices
 from volstream.spark.frames import relation
 from volstream.spark.tasks import idle_slots, tagged
@@ -336,7 +335,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
     """Returns what executors need to call a job's function on files of a store. Its outputs are measured, not written."""
     return Work(
         source,
-        arguments_of(job),
+        job.function_arguments,
         store,
         of_job(job),
         job.timeout,

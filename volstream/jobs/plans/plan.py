@@ -23,6 +23,8 @@ from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.changes.streams.net_files import FEW
 from volstream.changes.streams.read import Range
+from volstream.functions.schema import to_ddl
+from volstream.functions.types.kinds import name_of
 from volstream.jobs.plans.sizing import Limits
 from volstream.spark.errors import map_spark_errors
 from volstream.spark.frames import computing, relation
@@ -46,18 +48,10 @@ _OF_SETS = (("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileI
 _SCHEMA = pa.schema(
     [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version")), *_OF_SETS]
 )
-_MEMBERS = (
-    "ARRAY<STRUCT<relative_path:STRING,size:BIGINT,last_modified_time:TIMESTAMP,etag:STRING,version_id:STRING,"
-    "content_type:STRING>>"
-)
-_DDL = (
-    "relative_path STRING, url STRING, size BIGINT, last_modified_time TIMESTAMP, etag STRING, version_id STRING, "
-    f"content_type STRING, commit_version BIGINT, action STRING, old_path STRING, old_version STRING, members {_MEMBERS}, "
-    "held DOUBLE"
-)
+_DDL = to_ddl(_SCHEMA)
 
 #: A single file's columns of a set.
-_NO_SET = (f"CAST(array() AS {_MEMBERS}) AS members", "CAST(NULL AS DOUBLE) AS held")
+_NO_SET = (f"CAST(array() AS {name_of(_OF_SETS[0][1])}) AS members", "CAST(NULL AS DOUBLE) AS held")
 
 #: Rows of up to this many files are part of the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
@@ -185,12 +179,8 @@ def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int
 def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str, location: str) -> DataFrame:
     """Returns removals of files that have rows in a result table, but at this refresh are not in the directory or do not meet
     ``where``."""
-    empty = {"relative_path": "_file_path", "size": "CAST(0 AS BIGINT)", "commit_version": f"CAST({now} AS BIGINT)"}
-    values = [
-        f"{empty.get(field.name) or literal(REMOVE) if field.name in (*empty, 'action') else f'CAST(NULL AS {kind})'} "
-        f"AS {field.name}"
-        for field, kind in zip(_SCHEMA, (column.split()[1] for column in _DDL.split(", ")), strict=True)
-    ]
+    given = {"relative_path": "_file_path", "size": "0L", "commit_version": f"{now}L", "action": literal(REMOVE)}
+    values = [f"{given.get(field.name, f'CAST(NULL AS {name_of(field.type)})')} AS {field.name}" for field in _SCHEMA]
     present = session.sql(snapshot.at_query(now)).where(computing(session, where))
     recorded = session.sql(f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL")
     strays = recorded.join(present, recorded["_file_path"] == present["relative_path"], "left_anti")

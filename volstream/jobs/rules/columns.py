@@ -39,7 +39,6 @@ from volstream.functions.worker import Work, tasks_of
 from volstream.home import Home
 from volstream.jobs.plans import sets
 from volstream.jobs.plans.sizing import result_bounds
-from volstream.jobs.rules.load import loads
 from volstream.jobs.runs.services import JobServices
 from volstream.spark.frames import relation
 from volstream.tables.delta import direct, places
@@ -278,7 +277,7 @@ def first_columns(services: JobServices, volume: Volume, into: Name, options: Lo
 def _loading(services: JobServices, into: Name) -> Iterable[FileJob]:
     """Yields the jobs that load a table, a replaced job included."""
     jobs = services.catalog.jobs.list(into_schema=into.schema, into_name=into.name)
-    return (job for job in jobs if isinstance(job, FileJob) and loads(job))
+    return (job for job in jobs if isinstance(job, FileJob) and job.loads)
 
 
 def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
@@ -293,7 +292,7 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
     Raises:
         InvalidValueError: the table has such a column with a type that a result cannot have.
     """
-    if not loads(job) or LoadOptions.of(job.arguments).new_columns is not NewColumns.ADD:
+    if not job.loads or LoadOptions.of(job.arguments).new_columns is not NewColumns.ADD:
         return None
     found: dict[str, pa.Field] = {}
     for field in (column for ddl in ddls for column in from_ddl(ddl)):

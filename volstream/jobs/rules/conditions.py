@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from volstream.base.definitions import OnMove
-from volstream.base.definitions.job import FileJob, FileJobSpec
+from volstream.base.definitions.job import LOADER, FileJob, FileJobSpec
 from volstream.base.model.paths import expression
 from volstream.changes.directory.table import COLUMNS
 from volstream.errors import InvalidValueError, SqlError
-from volstream.functions.loading.options import LOADER
 from volstream.functions.schema import reason_of
 from volstream.jobs.plans.sets import SHORTHANDS
 from volstream.sql.text import MAX_NAMED, literal, one_of, tree_of

@@ -34,6 +34,7 @@ from volstream.base.definitions import (
     StreamSpec,
     Write,
 )
+from volstream.base.definitions.job import LOADER
 from volstream.base.definitions.options import keys
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.base.model.work import FAILING, PERMANENT, FailureKind, FailureState
@@ -51,14 +52,13 @@ from volstream.errors import (
 from volstream.functions.declared import declared_apart, declared_by
 from volstream.functions.environments import EnvironmentStore
 from volstream.functions.loading.columns import with_rescued
-from volstream.functions.loading.options import INFERRED, LOADER, LoadOptions
+from volstream.functions.loading.options import INFERRED, LoadOptions
 from volstream.functions.pickled import code_of, resolved
 from volstream.functions.schema import as_declared, check_names, from_ddl, of_job, of_table, with_known
 from volstream.functions.source import FunctionSource
 from volstream.home import Home
 from volstream.jobs.rules.columns import Infer
 from volstream.jobs.rules.conditions import check_expectations, check_sets, check_where
-from volstream.jobs.rules.load import loads
 from volstream.jobs.rules.targets import check_after_load, check_outputs, check_target, missing_columns
 from volstream.jobs.runs.schedule import check_cron
 from volstream.tables.delta import places
@@ -244,7 +244,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     others = {key: value for key, value in changes.items() if key not in ("function", "pickled", "returns")}
     _check_options(dataclasses.replace(job, **others))
     arguments = changes.get("arguments", job.arguments)
-    if loads(job):
+    if job.loads:
         changes = _load_changes(job, changes)
         arguments = changes.get("arguments", job.arguments)
     if "environment" in changes:
@@ -268,7 +268,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     if changes.keys() & {"returns", "environment"}:
         columns = from_ddl(changes.get("returns", job.returns))
         check_outputs(catalog, dataclasses.replace(job, environment=environment), columns, stream)
-    renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (loads(job) and "arguments" in changes)
+    renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (job.loads and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
     _check_expected(dataclasses.replace(job, **changes))
@@ -367,7 +367,7 @@ def with_function(
     Args:
         given: ``function`` and ``pickled``.
     """
-    if loads(job):
+    if job.loads:
         _load_changes(job, given)
     chosen = job.arguments if arguments is None else arguments
     in_environment = partial(with_environment, path=job.environment, folder=environments)

@@ -25,7 +25,6 @@ from volstream.functions.output import STAGING, has_files
 from volstream.functions.schema import of_table, to_ddl, type_named
 from volstream.functions.types.widen import fields_added
 from volstream.jobs.batches.staged import Staged
-from volstream.jobs.rules.load import loads
 from volstream.sql.text import type_of
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.ownership import INCIDENTAL, OWNER, WRITERS, is_open
@@ -294,7 +293,7 @@ def loaded(job: FileJob, volume: Volume, intent: Intent, staged: Staged) -> Iter
     check_volume(job, volume)
     files = staged.loaded()
     for path, version in zip(files["path"].to_pylist(), files["file_version"].to_pylist(), strict=True):
-        if loads(job) and is_marker(path):  # it was not read
+        if job.loads and is_marker(path):  # it was not read
             continue
         yield Output(
             table=str(job.into),

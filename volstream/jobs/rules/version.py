@@ -16,7 +16,6 @@ from volstream.functions.environments import EnvironmentStore
 from volstream.functions.loading.options import INFERRED
 from volstream.functions.pickled import PickledSource, code_of
 from volstream.functions.source import FunctionSource
-from volstream.jobs.rules.load import loads
 
 #: Longer sources are not kept.
 _MAX_SOURCE = 1 << 20
@@ -37,7 +36,7 @@ def version_of(settings: Settings, job: FileJob, source: FunctionSource | None =
         store = EnvironmentStore(settings.environments_directory)
         environment = store.id_of(job.environment) or job.environment
     arguments = {name: str(value) for name, value in job.arguments.items() if name != INFERRED}
-    returns = "" if loads(job) else job.returns  # a loader's columns come from its files
+    returns = "" if job.loads else job.returns  # a loader's columns come from its files
     parts = [source.behaviour, source.attribute, arguments, returns, environment]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
     return CodeVersion(

@@ -22,7 +22,6 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.files.providers.base import provider_of
 from volstream.functions.pickled import source_of
 from volstream.home import Home
-from volstream.jobs.rules.load import loads
 from volstream.tables.delta import places
 from volstream.tables.delta.log import DeltaLog
 from volstream.tables.delta.opened import schema_at
@@ -210,7 +209,7 @@ def _job_facets(job: definitions.Job) -> dict[str, Any]:
         facets["documentation"] = facet_v2.documentation_job.DocumentationJobFacet(description=job.comment)
     match job:
         case FileJob():
-            kind = "LOAD" if loads(job) else "FUNCTION"
+            kind = "LOAD" if job.loads else "FUNCTION"
             if kind == "FUNCTION":
                 if job.pickled is None:
                     facets["sourceCodeLocation"] = _code(job)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tests.loading import Files
+from volstream.base.definitions.job import LOADER
 from volstream.base.model.names import RESERVED_COLUMNS
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
 from volstream.functions.finding import find
 from volstream.functions.loading.loader import Loader
-from volstream.functions.loading.options import LOADER
 from volstream.functions.rejection import FileRejectedError
 
 
