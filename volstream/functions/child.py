@@ -296,7 +296,7 @@ class ManyCallsWorker(ChildWorker):
         if self._reader.is_alive():
             with self._lock, suppress(OSError):
                 if self._child is not None:
-                    self._connection.send(None)
+                    self._connection.send(("end", None))
             self._reader.join(_CLOSE_SECONDS)
             self._kill()
             self._reader.join()

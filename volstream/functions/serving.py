@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
@@ -26,8 +26,8 @@ from volstream.functions.rows import NotRowsError
 from volstream.functions.schema import types_of
 from volstream.functions.worker import Fetcher, Work
 
-#: What a child is asked to do, with what; None: to end.
-_Request: TypeAlias = tuple[str, Any] | None
+#: What a child is asked to do, and with what.
+_Request: TypeAlias = tuple[str, Any]
 
 
 def serve(work: Work, wanted: int | None, connection: Connection, copy_output_to: int | None = None) -> None:
@@ -68,21 +68,22 @@ def _answer(connection: Connection, calls: Calls, fetcher: Fetcher, asked: Calla
     """Makes calls as they are asked for; answers with their numbers and outcomes as they end."""
     numbers: dict[int, int] = {}  # by the first of a call's tasks
     while True:
-        try:
+        request: _Request = "answer", None
+        with suppress(queue.Empty):  # which must not be the context of a function's error
             request = asked(block=not calls.running)
-        except queue.Empty:
-            if outcomes := calls.next():
-                connection.send((numbers.pop(id(outcomes[0].task)), outcomes, fetcher.useful))
-            continue
-        if request is None:
-            return
         what, given = request
-        if what == "fetch":
-            fetcher.fetch(given)
-            continue
-        number, group = given
-        numbers[id(group[0])] = number
-        calls.start(group)
+        match what:
+            case "end":
+                return
+            case "fetch":
+                fetcher.fetch(given)
+            case "call":
+                number, group = given
+                numbers[id(group[0])] = number
+                calls.start(group)
+            case _:
+                if outcomes := calls.next():
+                    connection.send((numbers.pop(id(outcomes[0].task)), outcomes, fetcher.useful))
 
 
 def _read(connection: Connection, *, block: bool = True) -> _Request:
@@ -92,7 +93,7 @@ def _read(connection: Connection, *, block: bool = True) -> _Request:
     try:
         request: _Request = connection.recv()
     except EOFError:
-        return None
+        return "end", None
     return request
 
 
@@ -101,10 +102,10 @@ def _reader(connection: Connection, calls: Calls) -> Callable[..., _Request]:
     requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def read() -> None:
-        request: _Request = ("", ())
-        while request is not None:
-            request = _read(connection)
-            requests.put(request)
+        what = ""
+        while what != "end":
+            what, given = _read(connection)
+            requests.put((what, given))
             calls.wake()
 
     threading.Thread(target=read, name="requests", daemon=True).start()
