@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from volstream.errors import InvalidValueError
 from volstream.sql.text import literal, table_at
@@ -100,6 +100,22 @@ def struct_of(columns: Sequence[str]) -> str:
     return f"struct({', '.join(map(quoted, columns))})"
 
 
+@dataclass(frozen=True)
+class _OfTable:
+    """Changes of the table at ``location``; what most of these have."""
+
+    location: str
+    columns: Sequence[str]
+    compared: Sequence[str]
+
+    contains_carryover_rows = False
+    contains_intermediate_changes = True
+    represents_update_as_delete_and_insert = False
+    stored_id: ClassVar[Sequence[str]] = ()
+    row_version = "__row_version"
+    row_time = NO_TIME
+
+
 # The change feed that Delta stores with a table: its cost depends on the changes, not on the table's size.
 #
 # It has every image, but neither row ids nor the version that wrote an old image. It is therefore sufficient
@@ -121,7 +137,7 @@ class Former:
 
 
 @dataclass(frozen=True)
-class ChangeFeed:
+class ChangeFeed(_OfTable):
     """Changes of the table at ``location``, from its change feed.
 
     Attributes:
@@ -131,21 +147,10 @@ class ChangeFeed:
         former: earlier parts of the range.
     """
 
-    location: str
-    columns: Sequence[str]
-    compared: Sequence[str]
     key: Sequence[str] = ()
     values_before: Mapping[str, str] = field(default_factory=dict)
     left_out: Sequence[int] = ()
     former: Sequence[Former] = ()
-
-    row_version = "__row_version"
-    row_time = NO_TIME
-
-    contains_carryover_rows = False
-    contains_intermediate_changes = True
-    represents_update_as_delete_and_insert = False
-    stored_id = ()
 
     @property
     def row_id(self) -> Sequence[str]:
@@ -190,7 +195,7 @@ class ChangeFeed:
 
 
 @dataclass(frozen=True)
-class TrackedChanges:
+class TrackedChanges(_OfTable):
     """Changes of the table at ``location`` from the files that its commits added and removed, without any processing.
 
     Attributes:
@@ -198,18 +203,12 @@ class TrackedChanges:
         key: columns that identify a row instead of its row id.
     """
 
-    location: str
-    columns: Sequence[str]
-    compared: Sequence[str]
     warehouse: str
     key: Sequence[str] = ()
 
     contains_carryover_rows = True
-    contains_intermediate_changes = True
     represents_update_as_delete_and_insert = True
     stored_id = ("__row_id",)
-    row_version = "__row_version"
-    row_time = NO_TIME
 
     @property
     def row_id(self) -> Sequence[str]:
@@ -227,7 +226,7 @@ class TrackedChanges:
 
 
 @dataclass(frozen=True)
-class SnapshotDifference:
+class SnapshotDifference(_OfTable):
     """Changes of the table at ``location`` between two of its versions.
 
     Attributes:
@@ -235,18 +234,10 @@ class SnapshotDifference:
         key: columns that identify a row instead of its row id.
     """
 
-    location: str
-    columns: Sequence[str]
-    compared: Sequence[str]
     older: Mapping[str, str]
     key: Sequence[str] = ()
 
-    contains_carryover_rows = False
     contains_intermediate_changes = False
-    represents_update_as_delete_and_insert = False
-    stored_id = ()
-    row_version = "__row_version"
-    row_time = NO_TIME
 
     @property
     def row_id(self) -> Sequence[str]:
