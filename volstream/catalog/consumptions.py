@@ -70,6 +70,11 @@ class BatchOutcome:
     files_per_call: int | None = None
     code: int | None = None
 
+    @property
+    def unsuccessful(self) -> int:
+        """Number of files that did not succeed."""
+        return self.failed + self.overtaken + self.later + self.held
+
     def counts(self) -> dict[str, Any]:
         """Returns the counts that the commit stores for recovery."""
         numbers: dict[str, Any] = {"succeeded": self.succeeded, "failed": self.failed, "rows": self.rows}

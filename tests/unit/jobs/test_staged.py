@@ -13,10 +13,11 @@ import pytest
 
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.schema import PROVENANCE, from_ddl
 from volstream.jobs.batches import staged as staged_module
-from volstream.jobs.batches.staged import Staged, Totals
+from volstream.jobs.batches.staged import Staged
 from volstream.jobs.batches.staging import RowsTarget, replied
 
 RESULT = from_ddl("n BIGINT")
@@ -44,7 +45,7 @@ def test_each_file_counts_once_however_many_rows_it_gave(tmp_path: Path) -> None
         [],
         [("d", [1], None), ("e", [], FailureKind.DENIED)],
     )
-    assert staged.totals() == Totals(succeeded=3, failed=2, rows=3, files_per_call=1)
+    assert staged.outcome() == BatchOutcome(succeeded=3, failed=2, rows=3, files_per_call=1)
     assert [(failure["path"], failure["error_kind"], failure["error_message"]) for failure in staged.failures()] == [
         ("c", "raised", "raised!"),
         ("e", "denied", "denied!"),
@@ -53,7 +54,7 @@ def test_each_file_counts_once_however_many_rows_it_gave(tmp_path: Path) -> None
 
 def test_nothing_staged_is_nothing_counted(tmp_path: Path) -> None:
     staged = stage(tmp_path / "empty", [])
-    assert staged.totals() == Totals(0, 0, 0)
+    assert staged.outcome() == BatchOutcome(0, 0, 0)
     assert list(staged.failures()) == []
 
 
@@ -88,7 +89,7 @@ def test_few_rows_travel_in_the_reply_and_many_in_data_files_each_part_by_path(t
     for part in file.rows():
         assert part["_file_path"].to_pylist() == sorted(part["_file_path"].to_pylist())
     for staged, made in ((few, MANY[:2000]), (many, MANY)):
-        assert staged.totals() == Totals(len(made), 0, len(made), files_per_call=1)
+        assert staged.outcome() == BatchOutcome(len(made), 0, len(made), files_per_call=1)
         found = {row["_file_path"]: (row["n"], row["m"], row["t"], row["_batch_id"]) for row in contents(staged)}
         assert found == {row["path"]: (row["n"], row["m"], row["t"], "b") for row in made}
     assert not many.has_large_rows()
@@ -106,7 +107,7 @@ def test_rows_of_files_that_fail_afterwards_go(tmp_path: Path, count: int) -> No
     staged = produced(tmp_path, MANY[:count], COLUMNS)
     failing = {MANY[0]["path"]: "no", MANY[99]["path"]: "neither"}
     checked = staged.with_failed(failing)
-    assert checked.totals() == Totals(count - 2, 2, count - 2, files_per_call=1)
+    assert checked.outcome() == BatchOutcome(count - 2, 2, count - 2, files_per_call=1)
     assert {row["_file_path"] for row in contents(checked)} == {row["path"] for row in MANY[:count]} - failing.keys()
     assert {(row["path"], row["error_message"]) for row in checked.failures()} == {*failing.items()}
     assert len(contents(staged)) == count
@@ -129,6 +130,6 @@ def test_records_too_large_for_memory_are_read_from_a_file(tmp_path: Path, monke
     monkeypatch.setattr(staged_module, "_RECORD_BYTES", 1000)
     staged = stage(tmp_path, [(f"{number}", [], FailureKind.RAISED) for number in range(100)], [("z", [5], None)])
     assert [*(tmp_path / "records").iterdir()]
-    assert staged.totals() == Totals(succeeded=1, failed=100, rows=1, files_per_call=1)
+    assert staged.outcome() == BatchOutcome(succeeded=1, failed=100, rows=1, files_per_call=1)
     assert sum(1 for _ in staged.failures()) == 100
-    assert staged.with_failed({"z": "no"}).totals() == Totals(succeeded=0, failed=101, rows=0, files_per_call=1)
+    assert staged.with_failed({"z": "no"}).outcome() == BatchOutcome(succeeded=0, failed=101, rows=0, files_per_call=1)

@@ -352,6 +352,15 @@ PERMANENT = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE, 
 #: but may also return unchanged.
 SUPERSEDED = (FailureKind.VANISHED, FailureKind.CHANGED)
 
+
+def count_unsuccessful(kinds: Mapping[str, int]) -> dict[str, Any]:
+    """Returns how many files failed, and how many wait and why, from the number of files without rows by kind."""
+    overtaken = sum(kinds.get(kind, 0) for kind in SUPERSEDED)
+    later, held = (kinds.get(kind, 0) for kind in (FailureKind.RETRY_LATER, FailureKind.HELD))
+    failed = sum(kinds.values()) - overtaken - later - held
+    return {"failed": failed, "overtaken": overtaken, "later": later, "held": held}
+
+
 #: Files that neither succeeded nor failed, and are processed later.
 WAITING = (*SUPERSEDED, FailureKind.RETRY_LATER, FailureKind.HELD)
 

@@ -354,14 +354,14 @@ class BatchExecutor:
         look = partial(self._look, intent)
         done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
         # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
-        while done.totals.new_columns and self._adopts(done.staged.new_columns()):
+        while (columns := done.staged.new_columns()) and self._adopts(columns):
             self.ahead.forget()
             done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
         done = self._judged(done)
         if self._outputs is not None:
             faults.point("outputs.written")
             checked = self._outputs.checked(open_plan, batch, done.staged)
-            done = done if checked is done.staged else replace(done, staged=checked, totals=checked.totals())
+            done = done if checked is done.staged else replace(done, staged=checked, outcome=checked.outcome())
         earlier = earlier_failures(self._services, self.job, open_plan, batch)
         outcome = self._note(open_plan, batch, intent, done, earlier)
         if self._outputs is not None:
@@ -465,29 +465,23 @@ class BatchExecutor:
             return done
         with self._services.session() as session:
             staged, warned = judged(session, self.job, done.staged)
-        totals = staged.totals()
-        return replace(done, staged=staged, totals=replace(totals, counted={**totals.counted, **warned}))
+        outcome = staged.outcome()
+        return replace(done, staged=staged, outcome=replace(outcome, counted={**outcome.counted, **warned}))
 
     def _note(
         self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, earlier: Mapping[str, Failure]
     ) -> BatchOutcome:
         """Returns the outcome of an attempt, and records its failures as pending."""
-        totals = done.totals
-        kept = batch.files - totals.succeeded - totals.failed if batch.moves else 0
+        counts = done.outcome
+        kept = batch.files - counts.succeeded - counts.unsuccessful if batch.moves else 0
         given_up = 0
-        if totals.failed:
+        if counts.unsuccessful:
             given_up = note_failures(self._services, self.job, self._volume, done.staged, (open_plan, batch), intent, earlier)
-        later = totals.later - given_up
-        failed = totals.failed - totals.overtaken - later - totals.held
-        return BatchOutcome(
-            totals.succeeded + kept,
-            failed,
-            totals.rows,
-            list(earlier),
-            overtaken=totals.overtaken,
-            later=later,
-            held=totals.held,
-            counted=totals.counted,
-            files_per_call=totals.files_per_call,
+        return replace(
+            counts,
+            succeeded=counts.succeeded + kept,
+            failed=counts.failed + given_up,
+            later=counts.later - given_up,
+            superseded=list(earlier),
             code=self._code,
         )

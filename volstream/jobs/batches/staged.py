@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 
 from volstream.base.definitions import FileJob
 from volstream.base.model.text import counted
-from volstream.base.model.work import SUPERSEDED, FailureKind, add_counts
+from volstream.base.model.work import FailureKind, add_counts, count_unsuccessful
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.functions.output import StagedOutput
 from volstream.functions.schema import key_column, to_ddl
 from volstream.jobs.batches.staging import RECORDS, REPLY, RowsTarget, Task, WrittenFile
@@ -116,32 +118,6 @@ def task(work: Work, target: RowsTarget) -> Task:
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Numbers of an attempt's succeeded and failed files, and of the rows of the succeeded ones.
-
-    Attributes:
-        overtaken: failed files that were removed or changed before their turn; not real failures.
-        later: failed files whose function asked to be called later; not real failures either.
-        held: sets of files that are held back; not real failures either.
-        printed: entries of the function's output.
-        new_columns: failed files with columns that the result lacks.
-        counted: what the function counted, including in failed files.
-        files_per_call: number of files that the function takes; None: it was not called.
-    """
-
-    succeeded: int
-    failed: int
-    rows: int
-    overtaken: int = 0
-    later: int = 0
-    held: int = 0
-    printed: int = 0
-    new_columns: int = 0
-    counted: Mapping[str, float] = field(default_factory=dict)
-    files_per_call: int | None = None
-
-
-@dataclass(frozen=True)
 class Staged:
     """The staged outcomes of one attempt.
 
@@ -175,28 +151,21 @@ class Staged:
                 records.add(reply.filter(of_files).select(RECORDS.names))
         return cls(location, target, records.dataset(), inline, written)
 
-    def totals(self) -> Totals:
+    def outcome(self) -> BatchOutcome:
         """Counts the staged outcomes."""
-        succeeded = failed = rows = overtaken = later = held = printed = new_columns = 0
-        counted: dict[str, float] = {}
+        kinds: Counter[Any] = Counter()
+        rows = 0
+        numbers: dict[str, float] = {}
         files_per_call: int | None = None
-        for batch in self._records.to_batches(
-            columns=["rows", "error_kind", "printed", "new_columns", "counted", "files_per_call"]
-        ):
-            bad = len(batch) - batch["error_kind"].null_count
-            failed += bad
-            kinds = batch["error_kind"]
-            overtaken += pc.sum(pc.is_in(kinds, value_set=pa.array(SUPERSEDED, pa.string()))).as_py() or 0
-            later += pc.sum(pc.equal(kinds, FailureKind.RETRY_LATER.value)).as_py() or 0
-            held += pc.sum(pc.equal(kinds, FailureKind.HELD.value)).as_py() or 0
-            succeeded += len(batch) - batch["rows"].null_count - bad
+        columns = ["rows", "error_kind", "counted", "files_per_call"]
+        for batch in self._records.to_batches(columns=columns, filter=pc.field("rows").is_valid()):
+            kinds.update({found["values"]: found["counts"] for found in batch["error_kind"].value_counts().to_pylist()})
             rows += pc.sum(batch["rows"]).as_py() or 0
-            printed += len(batch) - batch["printed"].null_count
-            new_columns += len(batch) - batch["new_columns"].null_count
             for text in batch["counted"].drop_null().to_pylist():
-                add_counts(counted, json.loads(text))
+                add_counts(numbers, json.loads(text))
             files_per_call = pc.max(batch["files_per_call"]).as_py() or files_per_call
-        return Totals(succeeded, failed, rows, overtaken, later, held, printed, new_columns, counted, files_per_call)
+        succeeded = kinds.pop(None, 0)
+        return BatchOutcome(succeeded, rows=rows, counted=numbers, files_per_call=files_per_call, **count_unsuccessful(kinds))
 
     def new_columns(self) -> Sequence[str]:
         """Returns the columns that files have and the result lacks, as DDL, without duplicates."""

@@ -15,6 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import psutil
@@ -27,6 +28,7 @@ from volstream.base.model.units import format_size, parse_rate
 from volstream.base.model.work import Batch, Plan
 from volstream.base.processes import new_owner
 from volstream.base.tracing import span
+from volstream.catalog.consumptions import BatchOutcome
 from volstream.errors import FunctionLoadError, InvalidStateError, VolstreamError
 from volstream.files.storage.base import HasBirths, ObjectStore
 from volstream.files.volumes.access import store_of
@@ -40,7 +42,7 @@ from volstream.jobs.batches.ledger import LOGS
 from volstream.jobs.batches.outputs import JobOutputs, target_of
 from volstream.jobs.batches.residents import ResidentDiedError, Residents
 from volstream.jobs.batches.results import followed
-from volstream.jobs.batches.staged import Staged, Totals, task
+from volstream.jobs.batches.staged import Staged, task
 from volstream.jobs.batches.staging import RowsTarget
 from volstream.jobs.plans import plan
 from volstream.jobs.plans.sizing import result_bounds
@@ -129,7 +131,7 @@ class StagedBatch:
 
     batch_id: str
     staged: Staged
-    totals: Totals
+    outcome: BatchOutcome
     seconds: float
     followed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -233,7 +235,7 @@ class Stager:
                 stack.enter_context(tagged(session, batch.id))
                 stack.enter_context(idle_slots(session, self._services.slots(), idle))
             done = self._stage_now(open_plan, batch, attempt, session)
-            current.set(rows=done.totals.rows, failed=done.totals.failed)
+            current.set(rows=done.outcome.rows, failed=done.outcome.unsuccessful)
             return done
 
     def _stage_now(self, open_plan: Plan, batch: Batch, attempt: str, session: SparkSession | None) -> StagedBatch:
@@ -254,17 +256,17 @@ class Stager:
             self._called = time.monotonic()
         else:
             followed, staged = {}, Staged.of(location, target, iter(()))
-        totals = staged.totals()
-        if totals.printed:
-            self._keep_printed(batch, staged)
-        if totals.failed and (broken := staged.broken()) is not None:
+        self._keep_printed(batch, staged)
+        outcome = staged.outcome()
+        if outcome.failed and (broken := staged.broken()) is not None:
             raise self._give_up(broken["error_message"], broken["error_traceback"])
-        if totals.succeeded + totals.failed + len(followed) != batch.files:
+        outcomes = outcome.succeeded + outcome.unsuccessful
+        if outcomes + len(followed) != batch.files:
             raise VolstreamError(
-                f"Batch {batch.id} has {batch.files} files, but {totals.succeeded + totals.failed} outcomes were staged.",
+                f"Batch {batch.id} has {batch.files} files, but {outcomes} outcomes were staged.",
                 "Nothing of it was committed; the next run repeats it.",
             )
-        return StagedBatch(batch.id, staged, totals, time.monotonic() - began, followed)
+        return StagedBatch(batch.id, staged, outcome, time.monotonic() - began, followed)
 
     def _at_once(
         self, session: SparkSession, location: str, target: RowsTarget, open_plan: Plan, batch: Batch, work: Work
@@ -307,8 +309,11 @@ class Stager:
 
     def _keep_printed(self, batch: Batch, staged: Staged) -> None:
         """Keeps the function's output, whatever the attempt's result."""
+        printed = staged.printed()
+        if (first := next(printed, None)) is None:
+            return
         location = LOGS.of(self._services.warehouse, self.job.id)
-        logs.write(location, batch.id, staged.printed(), self._services.settings.log_batch_bytes)
+        logs.write(location, batch.id, chain([first], printed), self._services.settings.log_batch_bytes)
         logs.trim(location, self._services.settings.log_bytes, self._services.settings.history_begins())
 
     def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:

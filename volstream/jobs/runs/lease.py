@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from volstream.base.definitions import FileJob, Job, JobState
 from volstream.base.model.names import Name
-from volstream.base.model.work import SUPERSEDED, FailureKind
+from volstream.base.model.work import FailureKind, count_unsuccessful
 from volstream.base.processes import host_of, new_owner
 from volstream.base.threads import Stop
 from volstream.catalog import Catalog, leases
@@ -76,14 +77,8 @@ class Progress:
 
     def take_back(self, kinds: Sequence[FailureKind]) -> None:
         """Subtracts files that did not succeed earlier in the run and were retried, so that each counts once."""
-        overtaken, later = sum(kind in SUPERSEDED for kind in kinds), kinds.count(FailureKind.RETRY_LATER)
-        held = kinds.count(FailureKind.HELD)
-        self.files -= len(kinds)
-        self.done_files -= len(kinds)
-        self.overtaken -= overtaken
-        self.later -= later
-        self.held -= held
-        self.failed -= len(kinds) - overtaken - later - held
+        gone = {"files": len(kinds), "done_files": len(kinds), **count_unsuccessful(Counter(kinds))}
+        self.add(**{name: -number for name, number in gone.items()})
 
 
 #: Receives a run's progress.
