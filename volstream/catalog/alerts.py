@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
 from sqlalchemy import Connection as Transaction
 
-from volstream.base.model.work import FailureState, groups
+from volstream.base.model.work import groups
 from volstream.catalog.database import MAX_BOUND, Database
-from volstream.catalog.tables import alert_causes, alerts, conditions, failures, job_totals, jobs, sources, volumes
+from volstream.catalog.tables import alert_causes, alerts, conditions, jobs, sources, volumes
 
 # Current problems that are known only where they occur: recorded there, and cleared by the next success.
 #
@@ -109,7 +109,7 @@ class AlertCause:
         key: its identity.
         since: when it was first seen.
         alerted_on: when an alert was last sent for it; None: not yet.
-        count: occurrences that no alert has reported yet.
+        count: failed files that alerts have reported.
         note: data that its alert needs.
     """
 
@@ -215,30 +215,6 @@ class Alerts:
             count, since = (1, row.created_on) if first is None else (first.count + 1, first.since)
             undelivered[row.receiver] = UndeliveredAlerts(row.receiver, count, since, row.error)
         return list(undelivered.values())
-
-    def failed_files(self) -> Mapping[str, int]:
-        """Returns how often files of each job have ever failed, by the job's id."""
-        return {row.job_id: int(row.failed) for row in self._database.rows(select(job_totals))}
-
-    def newest_failures(self) -> Mapping[str, int]:
-        """Returns the largest id of each job's failures, by the job's id; ignores those of an open attempt."""
-        ended = failures.c.state != FailureState.PENDING
-        query = select(failures.c.job_id, func.max(failures.c.id)).where(ended).group_by(failures.c.job_id)
-        return {job_id: int(newest) for job_id, newest in self._database.rows(query)}
-
-    def failures_after(self, job_id: str, after: int, limit: int) -> Sequence[Any]:
-        """Returns the oldest of a job's failures with ids above ``after``: ``id``, ``state``, ``kind``, ``message``, ``path``.
-
-        A job has one open attempt at a time, so a later attempt's failures have larger ids. Omits those of an open attempt.
-        """
-        columns = [failures.c[name] for name in ("id", "state", "kind", "message", "path")]
-        query = (
-            select(*columns)
-            .where(failures.c.job_id == job_id, failures.c.id > after, failures.c.state != FailureState.PENDING)
-            .order_by(failures.c.id)
-            .limit(limit)
-        )
-        return self._database.rows(query)
 
 
 def _among(those: Sequence[WaitingAlert]) -> ColumnElement[bool]:

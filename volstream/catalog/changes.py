@@ -14,12 +14,11 @@ from volstream.base.model.work import BatchState, PlanState, groups
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.database import MAX_BOUND, Database, Version
 from volstream.catalog.definitions import DefinitionCache, Definitions
-from volstream.catalog.failures import earliest_try, times
+from volstream.catalog.failures import MARKS, earliest_try, times
 from volstream.catalog.tables import (
     audit,
     batches,
     conditions,
-    failures,
     job_totals,
     jobs,
     plans,
@@ -72,10 +71,7 @@ def _marks(transaction: Connection) -> dict[str, object]:
         .where(batches.c.job_id.in_([row.id for row in of_jobs]), batches.c.state.in_(waiting))
         .group_by(batches.c.job_id, batches.c.state)
     )
-    failed = select(failures.c.job_id, failures.c.state, func.count(), func.max(failures.c.id)).group_by(
-        failures.c.job_id, failures.c.state
-    )
-    work = [_by_first(rows(query)) for query in (opened, failed.order_by(failures.c.state), select(job_totals))]
+    work = [_by_first(rows(query)) for query in (opened, MARKS, select(job_totals))]
     wrong = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
     wrong_with = _by_first(wrong)
     elsewhere = [row for row in wrong if row.about in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)]

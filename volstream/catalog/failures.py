@@ -28,6 +28,13 @@ _COUNTS = (
     .group_by(failures.c.job_id, failures.c.state, failures.c.kind)
 )
 
+#: What changes with the failures of a job, by state.
+MARKS = (
+    select(failures.c.job_id, failures.c.state, func.count(), func.max(failures.c.id))
+    .group_by(failures.c.job_id, failures.c.state)
+    .order_by(failures.c.job_id, failures.c.state)
+)
+
 #: Minimum and maximum delay until a waiting failure is checked again.
 _SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
 
@@ -119,6 +126,10 @@ class Failures:
         if before is not None:
             query = query.where(failures.c.id < before)
         return [BriefFailure(*row) for row in self._database.rows(query)]
+
+    def marks(self) -> Sequence[Any]:
+        """Returns what changes if any failure does."""
+        return self._database.rows(MARKS)
 
     def by_id(self, ids: Sequence[int]) -> Sequence[Failure]:
         """Returns a few failures, by id, newest first."""

@@ -19,6 +19,7 @@ from volstream.base.model.work import FailureState
 from volstream.catalog import Catalog
 from volstream.catalog.alerts import AlertCause
 from volstream.catalog.database import Version
+from volstream.catalog.failures import BriefFailure
 from volstream.home import Home
 from volstream.ops.inspection.details import group_id
 from volstream.ops.inspection.status import Problem, ProblemCause, health, problems
@@ -73,6 +74,7 @@ class Condition:
         do: a command or a sentence.
         passing: it may be transient, so it is an alert only once it has lasted a while.
         lasting: it is sent again if it lasts.
+        files: the failed files that it is about, the newest last; it is sent again if there are more.
     """
 
     key: str
@@ -83,6 +85,7 @@ class Condition:
     do: str
     passing: bool = False
     lasting: bool = True
+    files: Sequence[BriefFailure] = ()
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ def without_markup(text: str) -> str:
 
 # The alerts that the state of a home calls for, whichever process or host caused it. No Spark.
 
-#: What alerts about a problem are called. Failed files are not a state: each is sent when it fails.
+#: What alerts about a problem are called. Failed files are conditions of their own, one for each cause.
 _EVENTS = {
     ProblemCause.RUN: AlertEvent.FAILURE,
     ProblemCause.PAUSE: AlertEvent.PAUSE,
@@ -228,11 +231,34 @@ def _subject_of_stream(stream: Stream, jobs: Iterable[Job]) -> Subject:
     return Subject("stream", str(stream.name), None if own is None else tuple(own))
 
 
+def failed_files(jobs: Iterable[Job], failures: Sequence[BriefFailure]) -> Iterator[Condition]:
+    """Yields a condition for each cause of a job's quarantined files; the causes beyond the first 50 are one.
+
+    Args:
+        failures: newest first.
+    """
+    by_job: dict[str, dict[str, list[BriefFailure]]] = {}
+    for failure in reversed(failures):
+        if failure.state == FailureState.QUARANTINED:  # otherwise it will be tried again
+            causes = by_job.setdefault(failure.job_id, {})
+            of = group_id(failure.kind, failure.message, failure.path)
+            causes.setdefault(of if of in causes or len(causes) < _MAX_CAUSES else _OTHERS, []).append(failure)
+    for job in jobs:
+        for of, files in by_job.get(job.id, {}).items():
+            why, do = first_line(files[-1].message)[:_MAX_WHY], f"volstream list failures --job {job.name}"
+            yield Condition(
+                f"{FAILED}{job.id}:{of}", AlertEvent.FAILURE, subject_of(job), True, why, do, passing=True, files=files
+            )
+
+
 # When a problem becomes an alert: once it has lasted, not again for a while, and when it is over. Pure.
 
-#: Prefixes of keys: a cause of files' failures, with job and group; up to where a job's failures were seen, with the job; an
-#: alert that was sent for an object and is not resolved, with its key; and the time at which all began.
-FAILED, SEEN, OPEN, BEGAN = "failed:", "seen:", "open:", "began"
+#: Prefixes of keys: a cause of files' failures, with job and group; an alert that was sent for an object and is not resolved,
+#: with its key; and the time at which all began.
+FAILED, OPEN, BEGAN = "failed:", "open:", "began"
+
+#: A prefix of keys that earlier releases stored, which knew failed files as events and not as conditions.
+_SEEN = "seen:"
 
 #: Causes of one job; the others are one. Causes that an alert names; characters of each.
 _MAX_CAUSES, _MAX_NAMED, _MAX_WHY = 50, 5, 300
@@ -242,7 +268,7 @@ _MAX_KEY = 200
 
 _OTHERS = "others"
 
-#: So many failures since an alert, and as many as alerts have reported, are news before the alert would be repeated.
+#: So many failures since an alert, and as many as it reported, are news before the alert would be repeated.
 _GROWN = 5
 
 
@@ -251,7 +277,7 @@ class Pace:
     """How soon and how often alerts are sent.
 
     Attributes:
-        after: how long a transient problem must last, and failures are gathered.
+        after: how long a transient problem must last, and failed files are gathered.
         repeat: how long after an alert the same problem is another one.
     """
 
@@ -292,26 +318,35 @@ def judge(
         unclear: prefixes of the keys of conditions that cannot be judged now; their alerts stay as they are.
     """
     skipped = tuple(unclear)
-    vanished = {key for key in known if not key.startswith((FAILED, SEEN, OPEN, BEGAN)) and not key.startswith(skipped)}
+    vanished = {key for key in known if not key.startswith((OPEN, BEGAN, *skipped))}
     opened = {key: cause for key, cause in known.items() if key.startswith(OPEN)}
+    together: dict[str, list[tuple[Condition, AlertCause, datetime]]] = {}
     for condition in conditions:
         vanished.discard(condition.key)
-        alert = Alert.of(condition)
-        opened.pop(_open_key(alert), None)
+        opened.pop(_open_key(Alert.of(condition)), None)
         cause = known.get(condition.key) or AlertCause(condition.key, now)
         alerted = cause.alerted_on and min(cause.alerted_on, now)
-        cause = replace(cause, since=min(cause.since, now), alerted_on=alerted)  # the clock may have been ahead
-        when = _when(cause, pace, passing=condition.passing)
-        if cause.alerted_on is not None and not condition.lasting:
-            continue
-        if when <= now:
-            decision.alerts.append(alert)
-            decision.changed[_open_key(alert)] = _opened(condition, alert, now)
-            cause = replace(cause, alerted_on=now)
-            when = now + pace.repeat
-        decision.wait_until(when)
+        reported = min(_reported(cause), len(condition.files))
+        cause = replace(cause, since=min(cause.since, now), alerted_on=alerted, count=reported, note="")  # clocks may be ahead
         if cause != known.get(condition.key):
             decision.changed[condition.key] = cause
+        more = len(condition.files) - reported
+        if more if condition.files else cause.alerted_on is None or condition.lasting:
+            # A job's alerts about files stay few: all that waits is sent with the first.
+            of = condition.subject.name if condition.files else condition.key
+            together.setdefault(of, []).append((condition, cause, _when(cause, pace, condition, more)))
+    for waiting in together.values():
+        until = now + pace.after if min(when for *_, when in waiting) <= now else datetime.min.replace(tzinfo=UTC)
+        due = [(condition, cause) for condition, cause, when in waiting if when <= until]
+        if due:
+            alert = _failure(due) if due[0][0].files else Alert.of(due[0][0])
+            decision.alerts.append(alert)
+            decision.changed[_open_key(alert)] = _opened(due[0][0], alert, now)
+        for condition, cause, when in waiting:
+            if when <= until:
+                decision.changed[condition.key] = replace(cause, alerted_on=now, count=len(condition.files))
+                when = now + pace.repeat
+            decision.wait_until(when)
     for key, cause in opened.items():
         alerted = json.loads(cause.note)
         if not alerted["condition"].startswith(skipped):
@@ -337,95 +372,37 @@ def _resolved(alerted: Mapping[str, Any]) -> Alert:
     return Alert(AlertEvent(alerted["event"]), subject, alerted["severe"], why, "No action is needed.", resolved=True)
 
 
-def _when(cause: AlertCause, pace: Pace, *, passing: bool) -> datetime:
-    """Returns when a cause is due for an alert, first or again."""
-    if cause.alerted_on is not None:
-        return cause.alerted_on + pace.repeat
-    return cause.since + pace.after if passing else cause.since
+def _when(cause: AlertCause, pace: Pace, condition: Condition, more: int) -> datetime:
+    """Returns when a condition is due for an alert, first or again: after a while, or once twice as many files failed."""
+    if cause.alerted_on is None or more >= max(_GROWN, cause.count):
+        return cause.since + pace.after if condition.passing else cause.since
+    return cause.alerted_on + pace.repeat
 
 
-def gather(job_id: str, failures: Sequence[Any], known: Mapping[str, AlertCause], now: datetime) -> dict[str, AlertCause]:
-    """Returns the causes of a job's quarantined files, with new failures added to them.
-
-    Args:
-        failures: with ``state``, ``kind``, ``message`` and ``path``.
-        known: of earlier failures.
-    """
-    prefix = f"{FAILED}{job_id}:"
-    mine = {key: cause for key, cause in known.items() if key.startswith(prefix)}
-    changed = dict[str, AlertCause]()
-    for failure in failures:
-        if failure.state != FailureState.QUARANTINED:  # it will be tried again
-            continue
-        key = f"{prefix}{group_id(failure.kind, failure.message, failure.path)}"
-        if key not in mine and len(mine) >= _MAX_CAUSES:
-            key = f"{prefix}{_OTHERS}"
-        before = mine.get(key) or AlertCause(key, now)
-        said = {"kind": failure.kind, "why": first_line(failure.message)[:_MAX_WHY], "example": failure.path}
-        note = json.dumps({**said, "sent": _sent(before)})
-        begins = before if before.count else replace(before, since=now)
-        mine[key] = changed[key] = replace(begins, count=before.count + 1, note=note)
-    return changed
+def _reported(cause: AlertCause) -> int:
+    """Returns how many failed files alerts have reported. Earlier releases stored it in the note."""
+    return int(json.loads(cause.note)["sent"]) if cause.note else cause.count
 
 
-def judge_failures(decision: Decision, subject: Subject, causes: Sequence[AlertCause], now: datetime, pace: Pace) -> None:
-    """Decides about the causes of a job's failures, which are one alert: adds to ``decision``."""
-    decision.gone |= {
-        cause.key  # it has not come again
-        for cause in causes
-        if not cause.count and cause.alerted_on is not None and cause.alerted_on + pace.repeat <= now
-    }
-    due = {cause.key: _failure_due(cause, pace) for cause in causes if cause.count}
-    if not due:
-        return
-    first = min(due.values())
-    if first > now:
-        decision.wait_until(first)
-        return
-    # All that waits is sent with it, so that a job's alerts stay few.
-    due_causes = [cause for cause in causes if cause.key in due and due[cause.key] <= now + pace.after]
-    decision.changed |= {cause.key: _alerted(cause, now) for cause in due_causes}
-    decision.alerts.append(_failure(subject, due_causes))
-    later = [moment for key, moment in due.items() if moment > now + pace.after]
-    if later:
-        decision.wait_until(min(later))
-
-
-def _failure_due(cause: AlertCause, pace: Pace) -> datetime:
-    """Returns when failures of a cause are due for an alert: again after a while, or once they are twice as many."""
-    grown = cause.count >= max(_GROWN, _sent(cause))
-    return cause.since + pace.after if cause.alerted_on is None or grown else cause.alerted_on + pace.repeat
-
-
-def _sent(cause: AlertCause) -> int:
-    """Returns how many failures of a cause alerts have reported."""
-    return int(json.loads(cause.note or "{}").get("sent", 0))
-
-
-def _alerted(cause: AlertCause, now: datetime) -> AlertCause:
-    note = {**json.loads(cause.note), "sent": _sent(cause) + cause.count}
-    return replace(cause, alerted_on=now, count=0, note=json.dumps(note))
-
-
-def _failure(subject: Subject, due_causes: Sequence[AlertCause]) -> Alert:
-    most_first = sorted(due_causes, key=lambda cause: -cause.count)
-    files = sum(cause.count for cause in due_causes)
+def _failure(due: Sequence[tuple[Condition, AlertCause]]) -> Alert:
+    """Returns the alert about a job's failed files, from their causes and what was reported of these."""
+    sent = sum(cause.count for _, cause in due)
+    most_first = sorted(((len(one.files) - cause.count, one) for one, cause in due), key=lambda pair: -pair[0])
+    files, subject, do = sum(more for more, _ in most_first), due[0][0].subject, due[0][0].do
     examples = [
-        {**{key: value for key, value in json.loads(cause.note).items() if key != "sent"}, "files": cause.count}
-        for cause in most_first[:_MAX_NAMED]
+        {"kind": one.files[-1].kind, "why": one.why, "example": one.files[-1].path, "files": more}
+        for more, one in most_first[:_MAX_NAMED]
     ]
-    sent = sum(map(_sent, due_causes))
     said = (
         f"{counted(files, 'more file')} quarantined, {sent + files:,} in all" if sent else f"{counted(files, 'file')} quarantined"
     )
-    if len(due_causes) == 1:
+    left = len(due) - len(examples)
+    if len(due) == 1:
         why = f"{said}, such as {examples[0]['example']}: {examples[0]['why']}"
     else:
         causes = "; ".join(f"{example['files']} x {example['why']}" for example in examples)
-        more = len(due_causes) - len(examples)
-        why = f"{said}, for {len(due_causes)} causes: {causes}" + (f"; and {counted(more, 'other cause')}" if more else "")
-    do = f"volstream list failures --job {subject.name}"
-    details = {"files": files, "files_in_all": sent + files, "causes": examples, "more_causes": len(due_causes) - len(examples)}
+        why = f"{said}, for {len(due)} causes: {causes}" + (f"; and {counted(left, 'other cause')}" if left else "")
+    details = {"files": files, "files_in_all": sent + files, "causes": examples, "more_causes": left}
     return Alert(AlertEvent.FAILURE, subject, True, why, do, details)
 
 
@@ -435,7 +412,7 @@ def _failure(subject: Subject, due_causes: Sequence[AlertCause]) -> Alert:
 #: Interval of looks at streams, which read the logs of tables.
 _STREAM_SECONDS = 60.0
 
-#: Failures read at once.
+#: Failures that are read, the newest.
 _FAILURES = 5000
 
 #: Returns who gets an alert, and as what payload.
@@ -466,7 +443,8 @@ class AlertEvaluator:
         self._streams_looked = -math.inf  # monotonic
         self._due: datetime | None = None
         self._engine_reason: object = None
-        self._counts: Mapping[str, int] = {}  # of failures by job's id, at the last look
+        self._failures: Sequence[BriefFailure] = ()
+        self._marks: Sequence[Any] = ()  # of the failures
 
     def look(self) -> bool:
         """Looks if something may have changed, which it knows within microseconds; returns True if alerts were recorded.
@@ -491,62 +469,38 @@ class AlertEvaluator:
         known, jobs = catalog.alerts.causes(), catalog.jobs.list()
         wrong = problems(health(self._home, streams=streams), {"engine": self._engine()})
         present, unclear = conditions(catalog, wrong)
+        present += failed_files(jobs, self._newest_failures())
+        unclear += {f"{FAILED}{failure.job_id}:" for failure in self._failures if failure.state == FailureState.RETRYING}
+        if len(self._failures) == _FAILURES:  # of older ones nothing is known
+            unclear.append(FAILED)
         if not streams:
-            unclear = [*unclear, "stale:", "problem:stream:"]
-        wanted = [condition for condition in present if recipients(self._settings, condition.event, condition.subject)]
+            unclear += ["stale:", "problem:stream:"]
+        # Failed files are old news for receivers that are named later.
+        wanted = [one for one in present if one.files or recipients(self._settings, one.event, one.subject)]
         decision = Decision()
-        if BEGAN not in known:
-            self._begin(decision, wanted, now)
+        if BEGAN not in known or any(key.startswith(_SEEN) for key in known):
+            self._begin(decision, wanted, known, now)
         judge(decision, wanted, {**known, **decision.changed}, unclear, now, self._pace)
-        self._failures(decision, jobs, {**known, **decision.changed}, now)
-        decision.gone |= _orphans(known, jobs)
-        new = [pair for alert in decision.alerts for pair in self._address(alert)]
+        sent = [alert for alert in decision.alerts if recipients(self._settings, alert.event, alert.subject)]
+        new = [pair for alert in sent for pair in self._address(alert)]
         if decision.changed or decision.gone or new:
             changed = [cause for key, cause in decision.changed.items() if key not in decision.gone]
             catalog.alerts.record(changed=changed, gone=sorted(decision.gone), made=new)
         self._due = decision.due
         return bool(new)
 
-    def _begin(self, decision: Decision, present: Sequence[Condition], now: datetime) -> None:
-        """Counts what happened before alerts were configured as sent; what is wrong now is sent."""
-        happened = [condition for condition in present if condition.event in (AlertEvent.PAUSE, AlertEvent.FAILURE)]
-        decision.changed = {condition.key: AlertCause(condition.key, now, alerted_on=now) for condition in happened}
-        decision.changed[BEGAN] = AlertCause(BEGAN, now)
-        for job_id, newest in self._home.catalog.alerts.newest_failures().items():
-            decision.changed[f"{SEEN}{job_id}"] = AlertCause(f"{SEEN}{job_id}", now, count=newest)
+    def _begin(self, decision: Decision, present: Sequence[Condition], known: Mapping[str, AlertCause], now: datetime) -> None:
+        """Counts what happened before alerts were configured, or before an upgrade, as sent; what is wrong now is sent."""
+        for condition in present:
+            if condition.files and condition.key not in known:
+                decision.changed[condition.key] = AlertCause(condition.key, now, count=len(condition.files))
+            elif condition.event in (AlertEvent.PAUSE, AlertEvent.FAILURE) and BEGAN not in known:
+                decision.changed[condition.key] = AlertCause(condition.key, now, alerted_on=now)
+        decision.changed[BEGAN] = known.get(BEGAN) or AlertCause(BEGAN, now)
 
-    def _failures(self, decision: Decision, jobs: Sequence[Job], known: Mapping[str, AlertCause], now: datetime) -> None:
-        """Decides about files that were quarantined since the last look, and about earlier ones that were not sent yet."""
-        counts = self._home.catalog.alerts.failed_files()
-        for job in jobs:
-            causes = {key: cause for key, cause in known.items() if key.startswith(f"{FAILED}{job.id}:")}
-            if counts.get(job.id, 0) != self._counts.get(job.id, 0):
-                new = self._new_failures(decision, job, known, now)
-                decision.changed |= new
-                causes |= new
-            subject = subject_of(job)
-            if recipients(self._settings, AlertEvent.FAILURE, subject):
-                judge_failures(decision, subject, list(causes.values()), now, self._pace)
-            else:
-                decision.gone |= causes.keys()
-        self._counts = counts
-
-    def _new_failures(
-        self, decision: Decision, job: Job, known: Mapping[str, AlertCause], now: datetime
-    ) -> dict[str, AlertCause]:
-        key = f"{SEEN}{job.id}"
-        seen = known.get(key) or AlertCause(key, now)
-        changed = dict[str, AlertCause]()
-        after = seen.count
-        while failures := self._home.catalog.alerts.failures_after(job.id, after, _FAILURES):
-            changed |= gather(job.id, failures, {**known, **changed}, now)
-            after = failures[-1].id
-        if after != seen.count:
-            decision.changed[key] = AlertCause(key, seen.since, count=after)
-        return changed
-
-
-def _orphans(known: Mapping[str, AlertCause], jobs: Sequence[Job]) -> set[str]:
-    """Returns the keys of what is known of jobs that were dropped."""
-    ids = {job.id for job in jobs}
-    return {key for key in known if key.startswith((FAILED, SEEN)) and key.split(":")[1] not in ids}
+    def _newest_failures(self) -> Sequence[BriefFailure]:
+        """Returns the failures of all jobs, newest first; reads them again only if one has changed."""
+        failures = self._home.catalog.failures
+        if (marks := failures.marks()) != self._marks:
+            self._failures, self._marks = failures.briefly(None, limit=_FAILURES), marks
+        return self._failures

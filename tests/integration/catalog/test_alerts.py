@@ -58,11 +58,9 @@ def test_failures_of_an_open_attempt_are_not_seen_and_not_lost(catalog: Catalog,
     _, (first, _) = objects.store_plan(catalog, job, 2)
     intent = catalog.consumptions.begin(first, owner="me", target=Target("/t", "table", 0))
     catalog.failures.add_pending([objects.failure(job, "a", intent.attempt, next_try=None)])
-    assert catalog.alerts.failures_after(job.id, 0, 10) == []
-    assert catalog.alerts.failed_files() == catalog.alerts.newest_failures() == {}
+    assert catalog.failures.briefly(None, limit=10) == []
+    before = catalog.failures.marks()
     catalog.consumptions.commit(intent, BatchOutcome(1, 1, 1))
-    assert catalog.alerts.failed_files() == {job.id: 1}
-    (seen,) = catalog.alerts.failures_after(job.id, 0, 10)
+    assert catalog.failures.marks() != before
+    (seen,) = catalog.failures.briefly(None, limit=10)
     assert (seen.path, seen.state) == ("a", "quarantined")
-    assert catalog.alerts.newest_failures() == {job.id: seen.id}
-    assert catalog.alerts.failures_after(job.id, seen.id, 10) == []

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
+from tests import objects
 from volstream.base.model.work import FailureState
 from volstream.catalog.alerts import AlertCause
-from volstream.ops.alerts import FAILED, AlertEvent, Condition, Decision, Pace, Subject, gather, judge, judge_failures
+from volstream.catalog.failures import BriefFailure
+from volstream.ops.alerts import FAILED, AlertEvent, Condition, Decision, Pace, Subject, failed_files, judge
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PACE = Pace(after=timedelta(seconds=30), repeat=timedelta(hours=1))
 JOB = Subject("job", "sizes")
+SIZES = objects.job(objects.stream(), name="sizes")
 GONE = Condition("problem:volume:v", AlertEvent.PROBLEM, Subject("volume", "v"), True, "It is gone.", "Mount it.", passing=True)
 PAUSED = Condition("pause:1", AlertEvent.PAUSE, JOB, False, "It was paused manually.", "volstream resume sizes", lasting=False)
 
@@ -25,6 +27,7 @@ class Teller:
         self.known: dict[str, AlertCause] = {}
         self.due: datetime | None = None
         self.resolved: list[str] = []
+        self.failed: list[BriefFailure] = []
 
     def remember(self, decision: Decision) -> list[Any]:
         self.known = {key: one for key, one in (self.known | decision.changed).items() if key not in decision.gone}
@@ -37,15 +40,13 @@ class Teller:
         judge(decision, present, self.known, unclear, NOW + timedelta(seconds=seconds), PACE)
         return self.remember(decision)
 
-    def failing(self, seconds: float, *failures: Any) -> list[Any]:
-        now, decision = NOW + timedelta(seconds=seconds), Decision()
-        decision.changed = gather("1", failures, self.known, now)
-        judge_failures(decision, JOB, list((self.known | decision.changed).values()), now, PACE)
-        return self.remember(decision)
+    def failing(self, seconds: float, *more: BriefFailure) -> list[Any]:
+        self.failed = [*reversed(more), *self.failed]
+        return self.at(seconds, *failed_files([SIZES], self.failed))
 
 
-def failure(path: str, message: str, state: str = FailureState.QUARANTINED) -> Any:
-    return SimpleNamespace(kind="raised", message=message, path=path, state=state)
+def failure(path: str, message: str, state: str = FailureState.QUARANTINED) -> BriefFailure:
+    return BriefFailure(1, path, state, "raised", message, NOW, SIZES.id)
 
 
 def test_what_passes_by_itself_is_not_told() -> None:
@@ -127,6 +128,8 @@ def test_failures_that_have_doubled_are_told_before_the_alert_would_be_repeated(
     assert teller.failing(75) == [], "7 more are not as many again"
     assert teller.failing(80, *failed[15:53]) == ["45 more files quarantined, 53 in all, such as f52: no good"]
     assert teller.failing(200, failure("last", "no good")) == []
+    assert teller.failing(300, *(failure(f"g{number}", "no good") for number in range(50))) == [], "not as many as were reported"
+    teller.failed = teller.failed[50:]
     assert teller.failing(80 + 3601) == ["1 more file quarantined, 54 in all, such as last: no good"]
 
 
@@ -158,18 +161,35 @@ def test_files_that_each_fail_in_their_own_way_make_few_alerts_and_few_causes() 
     assert sum(key.startswith(FAILED) for key in teller.known) <= 51
 
 
-def test_a_cause_that_does_not_come_again_is_forgotten() -> None:
+def test_files_of_a_cause_that_is_over_are_resolved_and_told_again_when_they_come_back() -> None:
     teller = Teller()
-    teller.failing(0, failure("a", "no EXIF"))
+    teller.failing(0, failure("a", "no EXIF"), failure("b", "disk is full"))
     teller.failing(31)
-    assert teller.known
-    teller.failing(31 + 3601)
+    teller.failed = teller.failed[:1]
+    assert teller.failing(40) == teller.resolved == [], "the other cause lasts"
+    teller.failed = []
+    assert teller.at(50, unclear=(f"{FAILED}{SIZES.id}:",)) == teller.resolved == [], "its files are tried again"
+    teller.failing(60)
+    assert teller.resolved == ["Resolved: 2 files quarantined, for 2 causes: 1 x no EXIF; 1 x disk is full"]
     assert teller.known == {}
+    assert teller.failing(70, failure("a", "no EXIF")) == []
+    assert teller.failing(101) == ["1 file quarantined, such as a: no EXIF"]
 
 
-def test_the_cause_of_another_job_is_not_touched() -> None:
+def test_files_that_no_longer_fail_do_not_hide_new_ones() -> None:
     teller = Teller()
-    other = AlertCause(f"{FAILED}2:x", NOW, count=1)
-    teller.known = {other.key: replace(other)}
-    teller.at(50)
-    assert teller.known == {other.key: other}
+    teller.failing(0, *(failure(f"f{number}", "no good") for number in range(40)))
+    teller.failing(31)
+    teller.failed = teller.failed[:10]
+    assert teller.failing(40) == []
+    assert teller.failing(50, *(failure(f"g{number}", "no good") for number in range(10))) == [
+        "10 more files quarantined, 20 in all, such as g9: no good"
+    ]
+
+
+def test_what_an_earlier_release_has_reported_is_known() -> None:
+    teller = Teller()
+    (condition,) = failed_files([SIZES], [failure("a", "no EXIF")] * 8)
+    teller.known = {condition.key: AlertCause(condition.key, NOW, NOW, 0, '{"kind": "raised", "sent": 8}')}
+    assert teller.failing(100, *[failure("a", "no EXIF")] * 8) == []
+    assert teller.failing(101, *[failure("b", "no EXIF")] * 8) == ["8 more files quarantined, 16 in all, such as b: no EXIF"]
