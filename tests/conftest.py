@@ -8,11 +8,15 @@ from typing import Any
 import hypothesis
 
 from volstream.base import log
+from volstream.files import queues, storage
 
 # All that collecting makes stays until the end, and looking through it again and again takes half of the time of collecting.
 gc.disable()
 
 log.configure("debug")
+
+queues._BACKENDS["memory"] = "tests.memory:MemoryQueue"
+storage._BACKENDS["memory"] = "tests.memory:MemoryStore"
 
 # Children and Spark's workers unpickle stores of these tests, and have neither the current folder nor pytest's path.
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])

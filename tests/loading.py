@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from volstream.files.storage.memory import MemoryStore
+from tests.memory import MemoryStore
 from volstream.functions.file import File
 from volstream.functions.loading.loader import Loader, columns_of
 from volstream.functions.loading.options import LoadOptions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from tests.memory import MemoryStore
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageError
-from volstream.files.storage.memory import MemoryStore
 
 #: When each object was last modified.
 TIME = datetime(2024, 1, 1, tzinfo=UTC)

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.base import ObjectStore
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.finding import find
 from volstream.functions.rows import Bounds
 from volstream.functions.schema import PROVENANCE, from_ddl

@@ -13,12 +13,12 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.loading import Files
+from tests.memory import MemoryStore
 from tests.plugins import SAMPLE, pretend_installed
 from tests.running import store
 from volstream.base import plugins
 from volstream.base.definitions import FileFormat
 from volstream.errors import InvalidValueError
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.loading.options import LoadOptions
 from volstream.functions.rejection import FileRejectedError
 

@@ -50,7 +50,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     pretend_installed(tmp_path, "acme-broken", {group: {"broken": "broken_plugin:Queue"} for group in groups})
     (tmp_path / "late_plugin.py").write_text(_LATE)
     pretend_installed(tmp_path, "acme-late", {"volstream.queues": {"late": "late_plugin:Queue"}})
-    own = {"none": "raising_plugin:Odd", "memory": "raising_plugin:Odd", "raising": "raising_plugin:Odd"}
+    own = {"none": "raising_plugin:Odd", "file": "raising_plugin:Odd", "raising": "raising_plugin:Odd"}
     pretend_installed(tmp_path, "acme-raising", dict.fromkeys(groups, own))
     monkeypatch.syspath_prepend(tmp_path)
     plugins._point.cache_clear()
@@ -81,7 +81,7 @@ def test_a_plug_in_that_fails_later_is_named_as_well(installed: Path) -> None:
 
 def test_a_plug_in_does_not_replace_what_volstream_has(installed: Path) -> None:
     assert isinstance(open_queue("none", QueueSpec("/")), SilentQueue)
-    assert scheme_of(open_store("memory://x").url("a")) == "memory"
+    assert scheme_of(open_store("file:///x").url("a")) == "file"
 
 
 def test_what_no_package_has_is_refused() -> None:

@@ -16,6 +16,7 @@ from azure.storage.queue import QueueClient
 from tests.bodies import azure_body, gcs_body, oss_body, s3_body
 from tests.broker import Broker
 from tests.clouds import Cloud, PubSub, azure_queue, unused_name
+from tests.memory import MemoryQueue
 from tests.servers import AZURE_ACCOUNT, AZURE_KEY, each
 from volstream.base.definitions import QueueType
 from volstream.base.model.hints import KeyHint
@@ -24,7 +25,6 @@ from volstream.files.providers.access import Access
 from volstream.files.providers.aws import credentials
 from volstream.files.queues import open_queue
 from volstream.files.queues.base import AnnouncedQueue, EventQueue, QueueSettings, QueueSpec
-from volstream.files.queues.in_process import MemoryQueue
 from volstream.testing import OpenBench, QueueBench, QueueContract
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.clouds import Cloud
+from tests.memory import MemoryStore
 from tests.servers import each
 from volstream.errors import InvalidValueError
 from volstream.files.storage import open_store
 from volstream.files.storage.base import HasDetails, TakesOutputs
 from volstream.files.storage.buckets import PartedStore
-from volstream.files.storage.memory import MemoryStore
 from volstream.testing import Place, StoreContract
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import EVERYWHERE, IN_FLIGHT, Runner, failed, results
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.rejection import RetryLater
 from volstream.functions.signature import function
 

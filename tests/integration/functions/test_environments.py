@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.environments import environment
+from tests.memory import MemoryStore
 from tests.running import BATCH, IN_FLIGHT, Runner, failed, outcomes, results
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.declared import declared_by
 from volstream.functions.finding import find
 from volstream.functions.pickled import archive_of, source_of

@@ -11,11 +11,11 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import BATCH, Frozen, Runner, failed, results
 from tests.waiting import eventually
 from volstream.base.model.work import FailureKind
 from volstream.base.processes import is_alive, name_of_start
-from volstream.files.storage.memory import MemoryStore
 
 MIB = 1 << 20
 

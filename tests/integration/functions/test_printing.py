@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import BATCH, Runner, failed, results
 from volstream.base.model.work import FailureKind
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.printing import PRINTED_LAST, Capture, TruncatedLog
 from volstream.functions.rows import Bounds
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pydantic
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import EVERYWHERE, Runner, failed, results
 from volstream.base.model.work import FailureKind
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.returned import rows_of as returned_rows
 from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
 from volstream.functions.schema import Inference, from_ddl, to_ddl

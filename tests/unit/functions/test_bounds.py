@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import EVERYWHERE, Runner, failed, planned, results
 from volstream.base.model.work import FailureKind
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.rows import Bounds, size_of
 from volstream.functions.schema import PROVENANCE, from_ddl
 from volstream.jobs.batches.staging import RowsTarget, Task

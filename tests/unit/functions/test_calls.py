@@ -17,12 +17,12 @@ from typing import BinaryIO
 import psutil
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import BATCH, EVERYWHERE, Frozen, Runner, failed, results
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.base.processes import new_owner
 from volstream.errors import InvalidValueError
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.signature import function
 from volstream.functions.worker import CallSchedule, Pace
 

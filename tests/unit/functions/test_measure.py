@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import BATCH, Runner, run, store
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.call import measured
 
 __all__ = ["run", "store"]

@@ -13,12 +13,12 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import Runner, failed, planned, replied, results
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageError
 from volstream.files.storage.buckets import Content, Ranged
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions import worker
 
 READING = "def f(file): return {'s': file.read_text()}"

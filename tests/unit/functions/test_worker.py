@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from tests.running import Frozen, Runner, failed, outcomes, planned, results
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.storage.local import LocalStore
-from volstream.files.storage.memory import MemoryStore
 from volstream.functions.file import File
 from volstream.functions.schema import PROVENANCE, from_ddl
 from volstream.jobs.batches.staging import RowsTarget, Task

@@ -103,7 +103,6 @@ class QueueType(OpenWords):
     # One of each provider, such as SQS.
     vars().update({words.queue_type.upper(): words.queue_type for words in PROVIDERS.values()})
     KAFKA = "kafka"
-    MEMORY = "memory"
     WEBHOOK = "webhook"
     NONE = "none"
 

@@ -255,7 +255,7 @@ def _outermost(roots: Iterable[str]) -> list[str]:
 _ALIASES = {alias: scheme for scheme, words in PROVIDERS.items() for alias in words.aliases}
 
 #: Schemes without a provider, for which no plug-in is looked for.
-_NONE = ("file", "memory", "hdfs", "viewfs")
+_NONE = ("file", "hdfs", "viewfs")
 
 
 def provider_of(location: str) -> Provider | None:

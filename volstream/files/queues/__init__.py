@@ -23,7 +23,6 @@ __all__ = ["open_queue"]
 _BACKENDS = {
     "local": "volstream.files.queues.local:LocalQueue",
     "poll": "volstream.files.queues.in_process:PollQueue",
-    "memory": "volstream.files.queues.in_process:MemoryQueue",
     "kafka": "volstream.files.queues.kafka:KafkaQueue",
     "webhook": "volstream.files.queues.in_process:SilentQueue",
     "none": "volstream.files.queues.in_process:SilentQueue",

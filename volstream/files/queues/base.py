@@ -46,7 +46,7 @@ class QueueSettings:
         debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is reported.
         check_seconds: local: interval of checks that the watch still works, and so how long a failure may go unnoticed.
         poll_seconds: poll: interval of listings of the whole volume.
-        visibility_seconds: local, poll, memory: an unacknowledged message is redelivered after this time; at a provider: this
+        visibility_seconds: local, poll: an unacknowledged message is redelivered after this time; at a provider: this
             long after this process ends.
         pollers: at a provider: requests that wait at once for messages.
         wait_seconds: at a provider: how long one request waits for a message; providers have limits, such as 20.

@@ -1,4 +1,4 @@
-"""Queues without a service: in memory, polled, silent; and the messages that are in flight."""
+"""Queues without a service: polled, silent; and the messages that are in flight."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from volstream.files.queues.base import Message, QueueSpec
 
 # Queues that live in this process, and their delivered but unacknowledged messages.
 #
-# What does not belong here: messages waiting for their first delivery (``memory``, ``poll``, ``local``).
+# What does not belong here: messages waiting for their first delivery (``poll``, ``local``).
 
 #: With this many unacknowledged messages, no new ones are delivered: a consumer that never acknowledges must not fill memory.
 CAPACITY = 100_000
@@ -142,42 +141,6 @@ class InProcessQueue(ABC):
     @abstractmethod
     def _new(self, now: float, limit: int) -> list[Message]:
         """Returns messages that are delivered for the first time."""
-
-
-# A queue in this process's memory, for tests and trials: messages are redelivered until acknowledged.
-#
-# What does not belong here: anything that outlives the process.
-
-
-class MemoryQueue(InProcessQueue):
-    """Delivers the hints passed to :meth:`send`, in order, at least once.
-
-    Like a provider's queue, and unlike a watcher, it keeps messages sent before ``start``.
-    """
-
-    def __init__(self, spec: QueueSpec) -> None:
-        super().__init__(spec.settings.visibility_seconds)
-        self._waiting: deque[Hint] = deque()
-
-    def send(self, hint: Hint) -> None:
-        """Adds a message."""
-        with self._changed:
-            self._waiting.append(hint)
-            self._changed.notify_all()
-        self._ready(time.monotonic())
-
-    def depth(self) -> int:
-        """See :meth:`EventQueue.depth`."""
-        with self._changed:
-            return len(self._waiting)
-
-    @property
-    def _next_due(self) -> float | None:
-        return float("-inf") if self._waiting and self._in_flight.room else None
-
-    def _new(self, now: float, limit: int) -> list[Message]:
-        room = min(limit, self._in_flight.room, len(self._waiting))
-        return [self._in_flight.deliver(self._waiting.popleft(), now) for _ in range(room)]
 
 
 # A queue for locations without change notifications (network mounts, containers): it requests a full listing

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["normalise_location", "open_store", "place_of_reports"]
 
-_BACKENDS = {"file": "volstream.files.storage.local:LocalStore", "memory": "volstream.files.storage.memory:MemoryStore"}
+_BACKENDS = {"file": "volstream.files.storage.local:LocalStore"}
 
 
 def open_store(location: str, access: Access | None = None) -> ObjectStore:

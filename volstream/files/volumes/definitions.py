@@ -178,8 +178,8 @@ def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
     """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
     scheme = scheme_of(location)
     provider = provider_of(location)
-    usual = {"file": QueueType.LOCAL, "memory": QueueType.MEMORY}
-    own = usual.get(scheme, QueueType.POLL) if provider is None else QueueType(provider.queue_type)
+    unnamed = QueueType.LOCAL if scheme == "file" else QueueType.POLL
+    own = unnamed if provider is None else QueueType(provider.queue_type)
     suitable = dict.fromkeys((own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE))
     named = provider is None or spec.queue_name
     chosen = spec.queue_type or (own if named else QueueType.POLL)

@@ -130,8 +130,6 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
             f"A function in an environment cannot write to {volume.location}.",
             "Let outputs_to name a volume of local files, or leave out environment.",
         )
-    if scheme_of(volume.location) == "memory":
-        raise InvalidValueError(f"The volume {volume.name} is in memory, and cannot take outputs.", "Name another one.")
     if volume.selection.may_contain(STAGING):
         raise InvalidValueError(f"The volume {volume.name} would list unfinished outputs.", f"Let it ignore '{STAGING}'.")
     place = place_of(volume.location, job.outputs_prefix)

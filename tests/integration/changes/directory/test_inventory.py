@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.inventories import Reported, report
+from tests.memory import MemoryStore
 from volstream.base import config
 from volstream.base.definitions import QueueType, Volume, VolumeSpec
 from volstream.base.model.hints import HintSet, KeyHint
@@ -28,7 +29,6 @@ from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import compare_files
 from volstream.errors import InterruptedByUserError, InvalidStateError, InvalidValueError, NotFoundError, StorageError
 from volstream.files.storage.inventory import Manifest
-from volstream.files.storage.memory import MemoryStore
 from volstream.files.volumes.definitions import create_volume
 
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.memory import MemoryStore
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.changes.directory import listing as listings
 from volstream.changes.directory import table
 from volstream.changes.directory.listing import _pairs, list_to, listed_in
 from volstream.errors import FencedError, StorageError
 from volstream.files.storage import open_store
-from volstream.files.storage.memory import MemoryStore
 
 ALL = Selection(ignores=())
 OLD = datetime(2024, 1, 1, tzinfo=UTC)

@@ -14,6 +14,7 @@ from sqlalchemy import update
 
 from tests.disks import mounted
 from tests.keeping import keeping
+from tests.memory import MemoryQueue
 from tests.waiting import eventually
 from volstream.api.session import Session
 from volstream.base import config
@@ -24,7 +25,6 @@ from volstream.catalog.leases import of_volume
 from volstream.changes.directory.keeper import DirectoryKeeper
 from volstream.errors import CatalogError, InvalidValueError, QueueError, WatchLimitError
 from volstream.files.queues.base import EventQueue, Message, QueueSpec
-from volstream.files.queues.in_process import MemoryQueue
 from volstream.files.volumes.access import access_of
 from volstream.files.volumes.routing import Routing
 from volstream.server.daemon.sharing import Receivers, Share

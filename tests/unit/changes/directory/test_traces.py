@@ -15,6 +15,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 import pytest
 
+from tests.memory import MemoryStore
 from tests.objects import NOW
 from volstream.base.definitions import QueueType, Volume
 from volstream.base.model.hints import HintSet, Rejection
@@ -25,7 +26,6 @@ from volstream.changes.directory.reconcile import Confirm, Observations
 from volstream.changes.directory.table import compare_files
 from volstream.files.providers.alibaba import events as oss_events
 from volstream.files.providers.aws import events as s3_events
-from volstream.files.storage.memory import MemoryStore
 from volstream.files.volumes.routing import Router
 
 _ODD = ["a", "b c", "b+c", "b%20c", "%", "d/e", "/lead", "d//e", "q'\"&=", "new\nline", "日/ü"]

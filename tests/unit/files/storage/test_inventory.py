@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.inventories import COLUMNS, WRITERS, Reported, report
+from tests.memory import MemoryStore
 from volstream.errors import InvalidValueError, StorageError
 from volstream.files.storage.inventory import MAX_MANIFEST, Manifest, ReportedObject, ReportFile, download, objects
-from volstream.files.storage.memory import MemoryStore
 
 TAKEN = datetime(2026, 3, 1, 1, 30, tzinfo=UTC)
 BEFORE = datetime(2026, 2, 1, 12, 0, 1, tzinfo=UTC)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.memory import MemoryStore
 from volstream.base.model.paths import did_you_mean, file_uri, local_path, quote_path, without_secrets
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers.alibaba.store import OssStore
 from volstream.files.providers.aws.store import S3Store
 from volstream.files.storage import normalise_location, open_store, place_of_reports
 from volstream.files.storage.local import LocalStore
-from volstream.files.storage.memory import MemoryStore
 
 NAMES = st.binary(min_size=1).map(os.fsdecode).filter(lambda name: "\0" not in name)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.memory import MemoryStore
 from tests.objects import connection_options
 from volstream.base import config
 from volstream.base.definitions import QueueType, VolumeSpec
 from volstream.base.model.names import Name
 from volstream.catalog import Catalog
 from volstream.errors import AlreadyExistsError, InvalidValueError, NotFoundError, ObjectInUseError, StorageError
-from volstream.files.storage.memory import MemoryStore
 from volstream.files.volumes.definitions import alter_volume, create_connection, create_volume, drop_connection, drop_volume
 
 V = Name.parse("v")

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.loading import Files
+from tests.memory import MemoryStore
 from tests.running import store
-from volstream.files.storage.memory import MemoryStore
 
 __all__ = ["store"]
 

@@ -1,7 +1,4 @@
-"""An object store in this process's memory, for tests and trials.
-
-What does not belong here: anything that outlives the process.
-"""
+"""A store and a queue in this process's memory. ``memory`` is the scheme of the one and the type of the other in all tests."""
 
 from __future__ import annotations
 
@@ -9,14 +6,19 @@ import io
 import itertools
 import mimetypes
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
+from volstream.base.model.hints import Hint
 from volstream.base.model.paths import FileInfo, Finding, Selection, is_utf8, quote_path
 from volstream.errors import InvalidValueError, StorageError
+from volstream.files.queues.base import Message, QueueSpec
+from volstream.files.queues.in_process import InProcessQueue
 from volstream.files.storage.base import Details
 
 _etags = itertools.count(1)
@@ -114,7 +116,7 @@ class MemoryStore:
         """See :meth:`HasDetails.read_range`."""
         return self.open(path).read()[start : start + length]
 
-    def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
+    def presigned_url(self, path: str, seconds: int) -> str:  # of the protocol
         """See :meth:`HasDetails.presigned_url`. Always raises."""
         raise InvalidValueError(f"{path} is in memory, so it has no presigned URL.")
 
@@ -130,3 +132,34 @@ class MemoryStore:
             if objects is None:
                 raise StorageError(f"{self._location} does not exist in this process.", "Create it or put an object.")
             yield objects
+
+
+class MemoryQueue(InProcessQueue):
+    """Delivers the hints passed to :meth:`send`, in order, at least once.
+
+    Like a provider's queue, and unlike a watcher, it keeps messages sent before ``start``.
+    """
+
+    def __init__(self, spec: QueueSpec) -> None:
+        super().__init__(spec.settings.visibility_seconds)
+        self._waiting: deque[Hint] = deque()
+
+    def send(self, hint: Hint) -> None:
+        """Adds a message."""
+        with self._changed:
+            self._waiting.append(hint)
+            self._changed.notify_all()
+        self._ready(time.monotonic())
+
+    def depth(self) -> int:
+        """See :meth:`EventQueue.depth`."""
+        with self._changed:
+            return len(self._waiting)
+
+    @property
+    def _next_due(self) -> float | None:
+        return float("-inf") if self._waiting and self._in_flight.room else None
+
+    def _new(self, now: float, limit: int) -> list[Message]:
+        room = min(limit, self._in_flight.room, len(self._waiting))
+        return [self._in_flight.deliver(self._waiting.popleft(), now) for _ in range(room)]
