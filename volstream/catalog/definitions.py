@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -172,6 +172,20 @@ class Definitions(Generic[T]):
         self._save_first(transaction, value)
         if not replaced:
             self._save(transaction, value, None)
+
+    def drop(self, name: Name, *, if_exists: bool, check: Callable[[T], object] = lambda _: None) -> bool:
+        """Deletes an object; returns False if it does not exist and ``if_exists`` is set. Raises NotFoundError.
+
+        Args:
+            check: raises if the object is in use.
+        """
+        value = self.find(name) if if_exists else self.get(name)
+        if value is None:
+            return False
+        check(value)
+        with self._database.transaction() as transaction:
+            self.remove(transaction, value)
+        return True
 
     def _taken(self, name: Name) -> AlreadyExistsError:
         options = "OR REPLACE or IF NOT EXISTS (--or-replace, --if-not-exists)" if self._replaceable else "IF NOT EXISTS"

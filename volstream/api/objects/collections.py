@@ -341,12 +341,7 @@ class Functions(Collection[Function]):
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
         """Drops a function; its file stays. Returns False if it does not exist and ``if_exists`` is set."""
-        existing = self._definitions.find(Name.parse(name)) if if_exists else self.get(name)
-        if existing is None:
-            return False
-        with self._home.catalog.database.transaction() as transaction:
-            self._definitions.remove(transaction, existing)
-        return True
+        return self._definitions.drop(Name.parse(name), if_exists=if_exists)
 
 
 # Environments of functions: lists them with the jobs that use them, and removes them.

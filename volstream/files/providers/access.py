@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from volstream.errors import StorageError
+from volstream.errors import StorageDeniedError, StorageError
 
 T = TypeVar("T")
 
@@ -131,3 +131,12 @@ class Access:
     credentials: str = "env"
     keys: Keys | None = None
     days: DayKeys | None = None
+
+    @property
+    def static_keys(self) -> Keys:
+        """The keys of ``static``. Raises StorageDeniedError if the settings have none."""
+        if self.keys is None:
+            raise StorageDeniedError(
+                "The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml."
+            )
+        return self.keys

@@ -139,18 +139,15 @@ def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> boo
     Raises:
         ObjectInUseError: a job processes the volume's files, or writes its outputs there.
     """
-    volume = catalog.volumes.find(name) if if_exists else catalog.volumes.get(name)
-    if volume is None:
-        return False
-    users = sorted(str(job.name) for job in jobs_using(catalog, volume))
-    if users:
-        raise ObjectInUseError(
-            f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
-            "Drop what uses it first, or all at once: volstream drop volume NAME --cascade.",
-        )
-    with catalog.database.transaction() as transaction:
-        catalog.volumes.remove(transaction, volume)
-    return True
+
+    def check(volume: Volume) -> None:
+        if users := sorted(str(job.name) for job in jobs_using(catalog, volume)):
+            raise ObjectInUseError(
+                f"The volume {name} is used by {'job' if len(users) == 1 else 'jobs'} {', '.join(users)}.",
+                "Drop what uses it first, or all at once: volstream drop volume NAME --cascade.",
+            )
+
+    return catalog.volumes.drop(name, if_exists=if_exists, check=check)
 
 
 def streams_on(catalog: Catalog, volume: Volume) -> Sequence[Stream]:
@@ -334,15 +331,12 @@ def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection
 
 def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
     """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
-    connection = catalog.connections.find(name) if if_exists else catalog.connections.get(name)
-    if connection is None:
-        return False
-    users = catalog.volumes.list(connection_id=connection.id)
-    if users:
-        raise ObjectInUseError(f"Volume {users[0].name} uses the connection {name}.", "Drop the volume first.")
-    with catalog.database.transaction() as transaction:
-        catalog.connections.remove(transaction, connection)
-    return True
+
+    def check(connection: Connection) -> None:
+        if users := catalog.volumes.list(connection_id=connection.id):
+            raise ObjectInUseError(f"Volume {users[0].name} uses the connection {name}.", "Drop the volume first.")
+
+    return catalog.connections.drop(name, if_exists=if_exists, check=check)
 
 
 def _check_connection(connection: Connection) -> None:

@@ -102,11 +102,7 @@ def is_denied(status: int, code: str) -> bool:
 def _source_keys(access: Access) -> Keys:
     """Returns the keys of the connection's credentials, before any role is assumed."""
     if access.credentials == "static":
-        if access.keys is None:
-            raise StorageDeniedError(
-                "The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml."
-            )
-        return access.keys
+        return access.static_keys
     profile = access.credentials.partition(":")[2]
     if not profile:
         id_ = config.environment("ALIBABA_CLOUD_ACCESS_KEY_ID", "OSS_ACCESS_KEY_ID")

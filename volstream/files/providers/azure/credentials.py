@@ -236,11 +236,7 @@ def errors(
 def _keys(access: Access) -> Keys | None:
     """Returns the keys of an access, or of the environment; None: an identity signs."""
     if access.credentials == "static":
-        if access.keys is None:
-            raise StorageDeniedError(
-                "The connection's keys are not in the settings.", "See [credentials.NAME] in volstream.toml."
-            )
-        return access.keys
+        return access.static_keys
     name, key, sas = config.environment(*_ACCOUNT), config.environment(_KEY), config.environment(_SAS)
     if access.role_arn is not None or name is None or not (key or sas):
         return None
