@@ -365,6 +365,27 @@ def test_any_page_becomes_any_other_in_place(site: Site, browser: Browser, count
             assert became == wanted
 
 
+def test_what_the_reader_has_written_and_chosen_stays(site: Site, browser: Browser) -> None:
+    with opened(site, browser) as page:
+        visit(page, site.path("/sql"))
+        became = page.evaluate("""async () => {
+            const { morph } = await import("/static/morph.js");
+            const parts = (search, hidden, rows) =>
+                `<input type="search" value="${search}"><input type="hidden" value="${hidden}">` +
+                `<select><option selected>a</option><option>b</option>${rows}</select><textarea>${search}</textarea>`;
+            const parsed = (...given) =>
+                new DOMParser().parseFromString(`<main>${parts(...given)}</main>`, "text/html").querySelector("main");
+            const main = document.importNode(parsed("", "1", ""), true);
+            document.querySelector("main").replaceWith(main);
+            main.querySelector("[type=search]").value = main.querySelector("textarea").value = "typed";
+            main.querySelector("select").value = "b";
+            morph(main, parsed("", "2", "<option>c</option>"));
+            return [...main.querySelectorAll("input, select, textarea")].map((one) => one.value)
+                .concat(main.querySelectorAll("option").length);
+        }""")
+    assert became == ["typed", "2", "b", "typed", 3]
+
+
 def test_failures_are_retried_and_skipped_from_the_page(site: Site, browser: Browser) -> None:
     with opened(site, browser) as page:
         visit(page, site.path("/jobs/sizes/failures"))

@@ -1,97 +1,37 @@
-// Makes one element like another with as few changes as possible: focus, selection, scrolling and open details stay.
+// Makes one element like another with as few changes as possible, by idiomorph: focus, selection, scrolling and open details stay.
 
 import { showTime } from "./times.js";
 
-// Parts of a page have names, so that one that appears is not taken for the one that stood there.
-function keyOf(node) {
-  return node.dataset?.key ?? (node.id || node.getAttribute?.("aria-labelledby")) ?? null;
-}
-
-function sameKind(one, other) {
-  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
-}
-
-function attributes(from, to) {
-  for (const { name } of [...from.attributes]) {
-    if (!to.hasAttribute(name) && !(name === "open" && from.nodeName === "DETAILS")) {
-      from.removeAttribute(name);
-    }
-  }
-  for (const { name, value } of to.attributes) {
-    if (from.getAttribute(name) !== value && !(name === "open" && from.nodeName === "DETAILS")) {
-      from.setAttribute(name, value);
-    }
+// Idiomorph tells elements apart by their ids.
+function identify(root) {
+  for (const node of root.querySelectorAll("[data-key]")) {
+    node.id ||= `${node.closest("section")?.getAttribute("aria-labelledby")} ${node.dataset.key}`;
   }
 }
 
-function add(from, wanted, before) {
-  const added = document.importNode(wanted, true);
-  from.insertBefore(added, before);
-  if (added.nodeName === "TIME") {
-    showTime(added);
-  }
-  added.querySelectorAll?.("time[datetime]").forEach(showTime);
-}
-
-function children(from, to) {
-  const named = new Map([...from.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
-  const stay = new Set([...to.childNodes].map(keyOf).filter(Boolean));
-  let current = from.firstChild;
-  const drop = () => {
-    const gone = current;
-    current = current.nextSibling;
-    gone.remove();
-  };
-  for (const wanted of [...to.childNodes]) {
-    const key = keyOf(wanted);
-    let match = key ? named.get(key) : current;
-    while (!key && match && keyOf(match)) {
-      match = match.nextSibling;
+const callbacks = {
+  beforeNodeMorphed(from, to) {
+    if (from.nodeName === "TIME") {
+      from.dateTime = to.dateTime;
+      showTime(from);
+      return false;
     }
-    if (!match || !sameKind(match, wanted)) {
-      add(from, wanted, current);
-      continue;
+    if (from.dataset?.chart !== undefined) {
+      [...to.attributes].forEach(({ name, value }) => from.setAttribute(name, value)); // what is inside was drawn here
+      return false;
     }
-    // What is before it goes, so that it need not move itself: that would take the focus from what is in it.
-    while (key && current !== match && current && !stay.has(keyOf(current))) {
-      drop();
-    }
-    if (current === match) {
-      current = match.nextSibling;
-    } else {
-      from.insertBefore(match, current);
-    }
-    morph(match, wanted);
-  }
-  while (current) {
-    drop();
-  }
-}
+    // What the reader has written stays.
+    return from !== document.activeElement && !from.matches?.("textarea, input:not([type=hidden])");
+  },
+  afterNodeAdded(node) {
+    [node, ...(node.querySelectorAll?.("time") ?? [])].filter((one) => one.nodeName === "TIME").forEach(showTime);
+  },
+  // The reader has opened details, and chosen options.
+  beforeAttributeUpdated: (name, node) => name !== "selected" && (name !== "open" || node.nodeName !== "DETAILS"),
+};
 
 export function morph(from, to) {
-  if (from.nodeType === Node.TEXT_NODE) {
-    if (from.data !== to.data) {
-      from.data = to.data;
-    }
-    return;
-  }
-  if (from.nodeType !== Node.ELEMENT_NODE) {
-    return;
-  }
-  if (from.nodeName === "TIME") {
-    if (from.dateTime !== to.dateTime) {
-      from.dateTime = to.dateTime;
-    }
-    showTime(from);
-    return;
-  }
-  if (from.hasAttribute("data-chart")) {
-    attributes(from, to); // what is inside was drawn here
-    return;
-  }
-  if (from.nodeName === "TEXTAREA" || from === document.activeElement) {
-    return;
-  }
-  attributes(from, to);
-  children(from, to);
+  identify(from);
+  identify(to);
+  Idiomorph.morph(from, to, { callbacks });
 }
