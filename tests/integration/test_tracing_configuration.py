@@ -97,3 +97,9 @@ def test_a_protocol_that_is_not_there_is_said_and_nothing_else_happens() -> None
 def test_a_variable_with_an_impossible_value_is_said_and_nothing_else_happens(variable: str) -> None:
     done = run(SPANS, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", **{variable: "-1"})
     assert "correct the OTEL_* variables" in done.stderr
+
+
+def test_packages_that_are_missing_are_said_with_what_to_install() -> None:
+    missing = "import sys\nsys.modules['opentelemetry'] = None\n"
+    done = run(missing + SPANS, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
+    assert "pip install 'volstream[otel]'" in done.stderr

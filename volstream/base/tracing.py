@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from volstream.base.config import environment
@@ -71,16 +70,16 @@ def configure() -> None:
     disabled = (environment("OTEL_SDK_DISABLED") or "").lower() == "true" or exporter == "none"
     if _provider is not None or disabled or not (exporter or endpoint):
         return
-    if not _installed():
-        _log.warning("tracing_unavailable", do="run: pip install 'volstream[otel]'")
-        return
-    from opentelemetry import trace
-
-    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return  # opentelemetry-instrument has set it up
     try:
+        from opentelemetry import trace
+
+        if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            return  # opentelemetry-instrument has set it up
         sender = _exporter(exporter or "otlp")
         provider = None if sender is None else _provided(sender)
+    except ImportError:
+        _log.warning("tracing_unavailable", do="run: pip install 'volstream[otel]'")
+        return
     except ValueError as error:
         _log.warning("tracing_unavailable", why=str(error), do="correct the OTEL_* variables")
         return
@@ -101,13 +100,6 @@ def _provided(exporter: SpanExporter) -> TracerProvider:
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # it would repeat itself while a collector is away
     provider.add_span_processor(BatchSpanProcessor(_reporting(exporter)))
     return provider
-
-
-def _installed() -> bool:
-    try:
-        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None and find_spec("opentelemetry.sdk") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _exporter(name: str) -> SpanExporter | None:
