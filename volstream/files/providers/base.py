@@ -29,6 +29,7 @@ from volstream.base.model.paths import (
     scheme_of,
     without_secrets,
 )
+from volstream.base.model.work import Check, CheckState
 from volstream.base.plugins import Group
 from volstream.errors import DependencyError, InvalidValueError
 from volstream.files.providers.access import Access
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from volstream.base.definitions import Connection
     from volstream.base.model.hints import ObjectHint, Rejection
-    from volstream.base.model.work import Check
     from volstream.files.queues.base import EventQueue, QueueSpec
     from volstream.files.storage.base import ObjectStore
 
@@ -137,6 +137,7 @@ class Provider:
         writes_reports: whether it writes inventory reports in the form of S3's and OSS's.
         unaskable: found in keys that cannot be asked for, such as those with a part ``.`` or ``..``, which packages resolve like
             paths: no file has one. None: there are none.
+        unwired: why it cannot be asked where its buckets' notifications go, and what to do instead; None: ``wiring`` asks.
     """
 
     folder: str
@@ -149,6 +150,7 @@ class Provider:
     writes_reports: bool = True
     unaskable: Pattern[str] | None = None
     keeps_tables: bool = False
+    unwired: tuple[str, str] | None = None
 
     @property
     def tables(self) -> TableStore | None:
@@ -192,6 +194,8 @@ class Provider:
 
     def check_wiring(self, access: Access, place: BucketPlace, queue: str) -> Check:
         """``wiring``: checks that a bucket reports changes of all keys at a place to a queue, given by name or URL."""
+        if self.unwired is not None:
+            return Check("wiring", CheckState.SKIPPED, *self.unwired)
         return cast("Check", self._part("wiring").check_wiring(access, place, queue))
 
     def _part(self, name: str) -> Any:

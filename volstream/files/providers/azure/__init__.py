@@ -24,6 +24,10 @@ PROVIDER = Provider(
     role="00000000-0000-0000-0000-000000000000",
     sources=("env", "static"),
     writes_reports=False,
+    unwired=(
+        "A storage account does not report its event subscriptions.",
+        "Look at the storage account's event subscriptions in the portal, or use --canary.",
+    ),
     # Azure takes a backslash for a slash, and would find another blob.
     unaskable=re.compile(rf"{DOTS}|[\\\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"),
 )
