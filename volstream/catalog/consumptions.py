@@ -445,27 +445,18 @@ class Consumptions:
 
     def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome, job: Row[Any] | None = None) -> None:
         """Records a batch's outcome; ``job``: which it may pause."""
+        done = {"succeeded": outcome.succeeded, "failed": outcome.failed, "rows": outcome.rows}
         ended = {
             "state": BatchState.COMMITTED,
             "committed_on": datetime.now(UTC),
-            "succeeded": outcome.succeeded,
-            "failed": outcome.failed,
-            "rows": outcome.rows,
             "seconds": outcome.seconds,
             "counted": outcome.counted or None,
             "files_per_call": outcome.files_per_call,
             "code": outcome.code,
         }
-        transaction.execute(_CHANGE_BATCH, {"this": batch.id, **ended})
+        transaction.execute(_CHANGE_BATCH, {"this": batch.id, **done, **ended})
         if batch.job_id is not None:
-            sums = {
-                "job_id": batch.job_id,
-                "batches": 1,
-                "succeeded": outcome.succeeded,
-                "failed": outcome.failed,
-                "rows": outcome.rows,
-                "bytes": batch.bytes,
-            }
+            sums = {"job_id": batch.job_id, "batches": 1, **done, "bytes": batch.bytes}
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=TOTALS)
             self._count(transaction, batch.job_id, outcome.counted)
         plan = from_row(Plan, transaction.execute(_PLAN_BY_ID, {"plan": batch.plan_id}).one()._mapping)

@@ -301,13 +301,13 @@ class Ddl:
     def _of_files(self, statement: Statement) -> dict[str, Any]:
         """Returns the options of a job on files, whatever it does with them."""
         options = statement.options
-        return {
-            "where": options.get("where"),
-            "comment": options.get("comment"),
-            **_schedule(options),
-            **self._existing(statement),
-            **_properties("job", FileJobSpec, options.get("properties", {})),
-        }
+        properties = _properties("job", FileJobSpec, options.get("properties", {}))
+        return {"where": options.get("where"), **self._of_all(statement), **properties}
+
+    def _of_all(self, statement: Statement) -> dict[str, Any]:
+        """Returns the options of everything that has a schedule."""
+        options = statement.options
+        return {"comment": options.get("comment"), **_schedule(options), **self._existing(statement)}
 
     def _create_job_of_statement(self, statement: Statement) -> Any:
         options = statement.options
@@ -316,12 +316,7 @@ class Ddl:
             clause = useless[0].upper().replace("_", " ")
             raise SqlError(f"A job of a statement has no {clause}.", "CREATE JOB j EVERY '1m' AS INSERT INTO t SELECT ...")
         return self._objects.jobs.create(
-            statement.target,
-            statement=options["as_statement"].text,
-            stream=options.get("on_stream"),
-            comment=options.get("comment"),
-            **_schedule(options),
-            **self._existing(statement),
+            statement.target, statement=options["as_statement"].text, stream=options.get("on_stream"), **self._of_all(statement)
         )
 
     def _create_function(self, statement: Statement) -> Any:
@@ -335,14 +330,8 @@ class Ddl:
         )
 
     def _create_dynamic(self, statement: Statement) -> Any:
-        options = statement.options
-        return self._objects.dynamic_tables.create(
-            statement.target,
-            options["as_statement"].text,
-            comment=options.get("comment"),
-            **_schedule(options),
-            **self._existing(statement),
-        )
+        query = statement.options["as_statement"].text
+        return self._objects.dynamic_tables.create(statement.target, query, **self._of_all(statement))
 
     def _create_external(self, statement: Statement) -> Any:
         """Creates a table that a topic fills, by the options of Spark's Kafka source."""

@@ -15,7 +15,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -94,12 +94,10 @@ def setting_descriptions() -> Mapping[str, str]:
 
 
 def _pairs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for statement, following in zip(tree.body, tree.body[1:], strict=False):
-        named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-        if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            assert isinstance(statement, ast.AnnAssign), "see above"
-            assert isinstance(statement.target, ast.Name), "see above"
-            yield statement.target.id, " ".join(str(following.value.value).split()).replace("``", "`")
+    for pair in pairwise(tree.body):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
+                yield name, " ".join(str(text).split()).replace("``", "`")
 
 
 def _masked(value: Any, *, hidden: bool) -> Any:

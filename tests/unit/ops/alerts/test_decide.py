@@ -161,7 +161,7 @@ def test_files_that_each_fail_in_their_own_way_make_few_alerts_and_few_causes() 
     assert sum(key.startswith(FAILED) for key in teller.known) <= 51
 
 
-def test_files_of_a_cause_that_is_over_are_resolved_and_told_again_when_they_come_back() -> None:
+def test_files_of_a_cause_that_is_over_are_resolved_and_alerted_again_when_they_fail_again() -> None:
     teller = Teller()
     teller.failing(0, failure("a", "no EXIF"), failure("b", "disk is full"))
     teller.failing(31)
