@@ -223,7 +223,7 @@ def test_all_values_come_back_by_every_way_out(ways: Ways, filled: str) -> None:
     ]
     assert corpus.differences(found, wanted) == []
     with zone("America/New_York"):
-        columns, rows = sql_rows(ways.session.objects, filled)
+        columns, rows = sql_rows(ways.session, filled)
         text = f"[{', '.join(map(to_json, rows))}]"
         assert columns == names
     assert corpus.differences(parsed(text), documents()) == []
@@ -305,7 +305,7 @@ def test_a_table_for_people_has_all_digits(ways: Ways) -> None:
         "TIMESTAMP_NTZ'2026-03-29 02:30:00' AS c, 0.1D + 0.2D AS d, 123456789.125D AS e, CAST('-0.0' AS DOUBLE) AS f, 1e23D AS g"
     )
     with zone("Europe/Berlin"):
-        (row,) = sql_rows(ways.session.objects, query)[1]
+        (row,) = sql_rows(ways.session, query)[1]
         text = [shown(one, exact=True) for one in row.values()]
     assert text[1:] == [
         "2026-10-25 02:30:00.000001",
@@ -332,7 +332,7 @@ def test_every_text_is_an_event(ways: Ways) -> None:
 
 
 def test_no_two_columns_of_a_result_are_taken_for_one(ways: Ways) -> None:
-    columns, rows = sql_rows(ways.session.objects, "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS A")
+    columns, rows = sql_rows(ways.session, "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS A")
     assert columns == ["a", "a_3", "a_2", "A"]
     assert [*rows] == [{"a": 1, "a_3": 2, "a_2": 3, "A": 4}]
 

@@ -171,7 +171,7 @@ class _OpenHome:
         from volstream.api.objects.sql import run_statement
         from volstream.spark.frames import batches
 
-        frame = run_statement(self.session.objects, in_schema(statement, schema), read_only=self._read_only)
+        frame = run_statement(self.session, in_schema(statement, schema), read_only=self._read_only)
         return _Answer(frame.schema, lambda: batches(frame))
 
     def receiver(self, name: Name) -> FlushReceiver:

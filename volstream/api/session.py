@@ -100,14 +100,13 @@ class _BuilderAttribute:
 
 
 @checked
-class Session(Closeable):
+class Session(Objects, Closeable):
     """A home, opened for Python. Spark starts at its first use; the catalog and the logs work without it.
 
     Thread-safe. A context manager: it closes its connections; the engine keeps running.
 
     Attributes:
         home: settings, catalog and connection to Spark.
-        objects: the collections below, by kind.
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
         environments: packages of functions' own, as they were made for jobs.
         tables: the home's tables, for reading.
@@ -140,20 +139,9 @@ class Session(Closeable):
         loaded = settings if isinstance(settings, Settings) else config.load(settings)
         if not (create or settings is None or isinstance(settings, Settings) or loaded.is_made):
             raise no_home(loaded)
-        self.home = Home(loaded, connect)
-        self.objects = Objects(self.home)
-        self.connections = self.objects.connections
-        self.volumes = self.objects.volumes
-        self.streams = self.objects.streams
-        self.jobs = self.objects.jobs
-        self.functions = self.objects.functions
-        self.environments = self.objects.environments
-        self.dynamic_tables = self.objects.dynamic_tables
-        self.batches = self.objects.batches
-        self.source = self.objects.source
-        self.connector = self.objects.connector
+        super().__init__(Home(loaded, connect))
         self.tables = Tables(self.home, self.sql)
-        for collection in self.objects.by_kind.values():
+        for collection in self.by_kind.values():
             collection.query = self.sql
         self._lineage = emitter.start(self.home)
         with Session._lock:
@@ -189,7 +177,7 @@ class Session(Closeable):
         from volstream.api.objects.sql import run_statement
         from volstream.sql.adapt import with_parameters
 
-        return run_statement(self.objects, statement if args is None else with_parameters(statement, args))
+        return run_statement(self, statement if args is None else with_parameters(statement, args))
 
     @property
     def spark(self) -> SparkSession:
@@ -314,7 +302,7 @@ class Session(Closeable):
         from volstream.spark.frames import show_in_notebooks
 
         said = options if schema is None else {**options, "returns": schema}
-        job = run(self.objects, function, files, into, said, _tell, pattern, replace)
+        job = run(self, function, files, into, said, _tell, pattern, replace)
         show_in_notebooks(self.spark)
         return self.table(into).select(key_column(job), *map(quote, of_job(job).names))
 
@@ -372,7 +360,7 @@ class Session(Closeable):
 
         from volstream.api.pipelines.apply import apply
 
-        return apply(self.objects, Path(path), profile, prune=prune)
+        return apply(self, Path(path), profile, prune=prune)
 
     def close(self) -> None:
         """Closes the connections. The engine keeps running, and ends after being idle for a while."""

@@ -190,7 +190,7 @@ def drop_command(
     batch = _left_open(session, name) if force else None
     given = {"cascade": cascade, "force": force, "remove_outputs": remove_outputs}
     options = {"if_exists": if_exists, **{option: True for option, is_given in given.items() if is_given}}
-    dropped = session.objects.by_kind[kind].drop(name, **options)
+    dropped = session.by_kind[kind].drop(name, **options)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     if batch is not None:
         text += f" Batch {batch} was open: its rows may or may not be in the table; they have _batch_id = '{batch}'."
@@ -223,7 +223,7 @@ def _rows(session: Session, kind: str, job: str | None, volume: str | None, limi
             rejected = session.home.catalog.refreshes.rejected(volume_id, limit)
             return [{**details.values(message), "volume": volume_names.get(message.volume_id)} for message in rejected]
         case _:
-            return details.shown(session.home, session.objects.by_kind[kind.removesuffix("s")].list())
+            return details.shown(session.home, session.by_kind[kind.removesuffix("s")].list())
 
 
 def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _described(session: Session, kind: str, name: str) -> dict[str, Any]:
 
     if kind == "batch":
         return details.described_batch(session.home, session.batches.get(name), session.batches.failures(name))
-    stored = session.objects.by_kind[kind].get(name)
+    stored = session.by_kind[kind].get(name)
     described = details.described(session.home, stored)
     if not isinstance(stored, Job):
         return described

@@ -55,8 +55,8 @@ def apply_command(
     from volstream.api.pipelines.apply import carry_out, check_plan, plan_of
     from volstream.api.pipelines.plan import done_line, finished_line, plan_values
 
-    plan = plan_of(session.objects, path, profile, prune=prune)
-    check_plan(session.objects, plan, contact=contact)
+    plan = plan_of(session, path, profile, prune=prune)
+    check_plan(session, plan, contact=contact)
     if dry_run:
         _show(output, plan)
         return
@@ -67,7 +67,7 @@ def apply_command(
         if not output.as_json:
             output.message(line)
 
-    carry_out(session.objects, plan, lambda action: say(done_line(action)) if action.verb is not Verb.KEEP else None)
+    carry_out(session, plan, lambda action: say(done_line(action)) if action.verb is not Verb.KEEP else None)
     output.result(plan_values(plan), finished_line(plan))
 
 
@@ -81,7 +81,7 @@ def diff_command(session: Session, output: Output, path: Path, profile: str | No
     """Show what apply would change. Reads files and catalog only."""
     from volstream.api.pipelines.apply import plan_of
 
-    plan = plan_of(session.objects, path, profile, prune=prune)
+    plan = plan_of(session, path, profile, prune=prune)
     _show(output, plan)
     if exit_code and plan.changes:
         raise click.exceptions.Exit(CHANGES)

@@ -81,7 +81,7 @@ def _write_csv(session: Session, statement: str) -> None:
     terminal, control characters are escaped."""
     from volstream.api.objects.sql import rows
 
-    columns, result = rows(session.objects, statement)
+    columns, result = rows(session, statement)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     exact = visible if sys.stdout.isatty() else str
     writer.writerow(map(exact, columns))
@@ -122,7 +122,7 @@ def _run(session: Session, output: Output, statement: str, before: str | None = 
     """
     from volstream.api.objects.sql import rows
 
-    columns, result = rows(session.objects, statement)
+    columns, result = rows(session, statement)
     if output.as_json:
         sys.stdout.write(before or "")
         separator = "["

@@ -143,7 +143,7 @@ def test_describe_prints_the_external_id_and_policies_to_paste(session: Session,
     assert queue["Resource"] == ["arn:aws:sqs:eu-west-1:123456789012:q"]
     assert json.loads(text.partition("permission_policy:")[2]) == found["permission_policy"]
     assert session.connections.policies("c") == {key: found[key] for key in ("trust_policy", "permission_policy")}
-    _, described = rows_of(session.objects, "DESCRIBE CONNECTION c")
+    _, described = rows_of(session, "DESCRIBE CONNECTION c")
     rows = {row["property"]: row["value"] for row in described}
     assert rows["externalId"] == connection.external_id
     assert json.loads(rows["permissionPolicy"]) == found["permission_policy"]

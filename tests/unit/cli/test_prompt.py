@@ -95,7 +95,7 @@ def converse(session: Session, typed: str) -> None:
     def run(statement: str) -> None:
         if "stop" in statement:
             raise KeyboardInterrupt
-        columns, found = rows(session.objects, statement)
+        columns, found = rows(session, statement)
         output.table(list(found), columns, "No rows.")
 
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):

@@ -83,7 +83,7 @@ class Actions:
             InvalidStateError: too much is queued already.
             VolstreamError: as the operation raises.
         """
-        named = f"{action.kind} {self._session.objects.by_kind[action.kind].get(name).name}"
+        named = f"{action.kind} {self._session.by_kind[action.kind].get(name).name}"
         entry = self._audit.begin(action.verb, named, who)
         try:
             result = action.work(self._session, name, form)

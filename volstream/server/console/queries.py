@@ -119,7 +119,7 @@ class Queries:
         began = time.monotonic()
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
-            frame = run_statement(self._session.objects, statement, read_only=True)
+            frame = run_statement(self._session, statement, read_only=True)
             parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
             names = frame.columns
         cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]

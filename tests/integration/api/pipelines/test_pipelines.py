@@ -489,12 +489,12 @@ def test_any_pipeline_survives_apply_and_export(text: str) -> None:
         (folder / "f.py").write_text("def f(file): ...\n")
         (folder / "pipeline.toml").write_text(text, encoding="utf-8")
         with Session(config.load(folder / "home")) as session, Session(config.load(folder / "other")) as other:
-            apply(session.objects, folder / "pipeline.toml")
-            assert plan_of(session.objects, folder / "pipeline.toml").changes == []
+            apply(session, folder / "pipeline.toml")
+            assert plan_of(session, folder / "pipeline.toml").changes == []
             exported = folder / "exported.toml"
             exported.write_text(to_toml(existing(session.home, None)), encoding="utf-8")
-            assert plan_of(session.objects, exported, prune=True).changes == []
-            apply(other.objects, exported)
+            assert plan_of(session, exported, prune=True).changes == []
+            apply(other, exported)
             assert existing(other.home, None) == existing(session.home, None)
 
 
@@ -504,8 +504,8 @@ def test_a_rehearsal_leaves_the_home_as_it_was(pipeline: Pipeline) -> None:
     before = pipeline.export()
     pipeline.write("")
     with Session(config.load(pipeline.shell.home)) as session:
-        plan = plan_of(session.objects, pipeline.file, prune=True)
-        check_plan(session.objects, plan)
+        plan = plan_of(session, pipeline.file, prune=True)
+        check_plan(session, plan)
         assert plan.count(plan.actions[0].verb) == 8
     assert pipeline.export() == before
 

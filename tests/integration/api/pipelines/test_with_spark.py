@@ -65,7 +65,7 @@ def file(place: Place, schema: str, tmp_path: Path) -> Path:
 @pytest.mark.long
 @pytest.mark.timeout(240)
 def test_tables_and_what_is_on_them_are_made_altered_and_exported(place: Place, schema: str, file: Path) -> None:
-    objects = place.session.objects
+    objects = place.session
     assert {action.verb for action in apply(objects, file).actions} == {Verb.CREATE}
     assert plan_of(objects, file).changes == []
 
@@ -120,9 +120,9 @@ def test_defaults_and_comments_of_columns_are_exported(place: Place, schema: str
     )
     exported = to_toml(existing(place.session.home, None))
     file.write_text(exported)
-    assert plan_of(place.session.objects, file).changes == []
+    assert plan_of(place.session, file).changes == []
     place.session.sql(f"DROP TABLE {schema}.t")
-    apply(place.session.objects, file)
+    apply(place.session, file)
     assert to_toml(existing(place.session.home, None)) == exported
     place.session.sql(f"INSERT INTO {schema}.t (id, at) VALUES (1, DATE'2026-01-01')")
     assert place.rows(f"SELECT state, year FROM {schema}.t") == [{"state": "it's new", "year": 2026}]
@@ -134,7 +134,7 @@ def test_what_only_spark_finds_wrong_says_what_was_done_before(place: Place, fil
     text = file.read_text().replace("sum(", "nonsense(")
     file.write_text(text)
     with pytest.raises(SqlError, match=r"(?s)dynamic table .*nonsense.* were created and remain"):
-        apply(place.session.objects, file)
+        apply(place.session, file)
     file.write_text(text.replace("nonsense(", "sum("))
-    assert Verb.CREATE in {action.verb for action in apply(place.session.objects, file).actions}
-    assert plan_of(place.session.objects, file).changes == []
+    assert Verb.CREATE in {action.verb for action in apply(place.session, file).actions}
+    assert plan_of(place.session, file).changes == []

@@ -106,7 +106,7 @@ def test_no_setting_makes_spark_read_other_names_than_volstream(home: Home, gate
             assert copied.conf.get(key) == "false"
         for read_only in (False, True):
             with pytest.raises(SqlError, match=f"Run RESET {key}"):
-                run_statement(home.session.objects, home.own("SELECT * FROM t$"), read_only=read_only)
+                run_statement(home.session, home.own("SELECT * FROM t$"), read_only=read_only)
         home.sql(f"RESET {key}")
         assert home.rows("SELECT * FROM t$") == []
     home.session.spark.conf.set("spark.sql.variable.substitute", "true")

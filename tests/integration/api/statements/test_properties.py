@@ -18,10 +18,10 @@ def test_a_volume_takes_the_options_that_have_no_clause_as_properties(tmp_path: 
     with Session(config.load(tmp_path / "home")) as session:
         for option, remedy in (("'recursive' = 'true'", "ignores, inventory, expect_every"), ("'ignore' = 'x'", "'ignores'")):
             with pytest.raises(InvalidValueError) as caught:
-                rows_of(session.objects, f"{said}PROPERTIES ({option})")
+                rows_of(session, f"{said}PROPERTIES ({option})")
             assert remedy in caught.value.remedy
-        rows_of(session.objects, f"{said}PROPERTIES ('ignores' = '*.tmp', 'expect_every' = '2h')")
+        rows_of(session, f"{said}PROPERTIES ('ignores' = '*.tmp', 'expect_every' = '2h')")
         volume = session.volumes.get("v")
         assert (volume.ignores, volume.expect_every, volume.max_removals) == (("*.tmp",), 7200.0, "20%")
-        described = {row["property"]: row["value"] for row in rows_of(session.objects, "DESCRIBE VOLUME v")[1]}
+        described = {row["property"]: row["value"] for row in rows_of(session, "DESCRIBE VOLUME v")[1]}
         assert (described["ignores"], described["expect_every"]) == ("*.tmp", "2h")

@@ -206,7 +206,7 @@ def test_a_volume_needs_a_topic_that_is_there_and_doctor_looks_at_it(kept: Kept,
         volumes.create("v", str(files), queue_type="kafka", queue_name="nowhere", queue_properties=brokers)
     topic = broker.topic(1, None, **{"retention.ms": "60000"})
     rows_of(
-        kept.session.objects,
+        kept.session,
         f"CREATE EXTERNAL VOLUME v LOCATION '{files}' NOTIFICATION = "
         f"(QUEUE_TYPE = 'KAFKA', QUEUE_NAME = '{topic}', 'bootstrap.servers' = '{broker.address}')",
     )
