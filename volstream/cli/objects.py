@@ -177,20 +177,17 @@ def drop_command(
     session: Session, output: Output, kind: str, name: str, if_exists: bool, cascade: bool, force: bool, remove_outputs: bool
 ) -> None:
     """Drop an object. Files and result tables stay; a source is dropped with its table, and a table with its rows."""
-    if cascade and kind != "volume":
-        raise click.UsageError("--cascade is for volumes.")
-    if force and kind != "job":
-        raise click.UsageError("--force is for jobs.")
-    if remove_outputs and kind != "job":
-        raise click.UsageError("--remove-outputs is for jobs.")
+    given = {"cascade": cascade, "force": force, "remove_outputs": remove_outputs}
+    chosen = {option: True for option, is_given in given.items() if is_given}
+    for option in chosen:
+        if kind != (of := "volume" if option == "cascade" else "job"):
+            raise click.UsageError(f"--{option.replace('_', '-')} is for {of}s.")
     if kind == "table":
         session.sql(f"DROP TABLE {'IF EXISTS ' if if_exists else ''}{Name.parse(name).qualified}").collect()
         output.result({"kind": kind, "name": name, "dropped": True}, f"The table {name} is dropped.")
         return
     batch = _left_open(session, name) if force else None
-    given = {"cascade": cascade, "force": force, "remove_outputs": remove_outputs}
-    options = {"if_exists": if_exists, **{option: True for option, is_given in given.items() if is_given}}
-    dropped = session.by_kind[kind].drop(name, **options)
+    dropped = session.by_kind[kind].drop(name, if_exists=if_exists, **chosen)
     text = f"The {kind} {name} is dropped." if dropped else f"There is no {kind} {name}."
     if batch is not None:
         text += f" Batch {batch} was open: its rows may or may not be in the table; they have _batch_id = '{batch}'."
