@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleErr
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from volstream.base import faults
+from volstream.base.model.work import groups
 from volstream.base.privacy import make_directory
 from volstream.base.processes import disk_error, is_read_only, read_only_error
 from volstream.catalog.tables import from_row, identity, metadata
@@ -208,6 +209,10 @@ class Database:
                 by_value.setdefault(row.of_value, []).append(row)
             moment.rows[query] = by_value
         return moment.rows[query].get(value, ())
+
+    def rows_in(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> Sequence[Any]:
+        """Returns the rows of a query whose column has one of these values, however many. Raises CatalogError."""
+        return [row for some in groups(sorted({*values}), MAX_BOUND) for row in self.rows(query.where(column.in_(some)))]
 
     def all(self, query: Select[Any], cls: type[T], **values: object) -> list[T]:
         """Returns the rows of one query as objects (:func:`from_row`). Raises CatalogError."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection as Transaction
 
 from volstream.base.model.work import groups
 from volstream.catalog.database import MAX_BOUND, Database
-from volstream.catalog.tables import digest, intents, outputs
+from volstream.catalog.tables import digest, from_row, intents, outputs
 from volstream.errors import FencedError
 
 
@@ -64,19 +64,14 @@ class Outputs:
     def at(self, volume_id: str, paths: Iterable[str]) -> Mapping[str, Output]:
         """Returns the live outputs at these paths of a volume, by path."""
         live = _OUTPUTS.where(outputs.c.volume_id == volume_id, _is(OutputState.LIVE))
-        return {
-            output.path: output
-            for some in groups(sorted({*paths}), MAX_BOUND)
-            for output in self._database.all(live.where(outputs.c.path_digest.in_([*map(digest, some)])), Output)
-        }
+        rows = self._database.rows_in(live, outputs.c.path_digest, map(digest, paths))
+        return {row.path: from_row(Output, row._mapping) for row in rows}
 
     def of_sources(self, table: str, sources: Iterable[str]) -> Sequence[Output]:
         """Returns the live outputs of a table's rows of these files."""
-        return [
-            output
-            for some in groups(sources, MAX_BOUND)
-            for output in self._database.all(_OUTPUTS.where(_of(table, some), _is(OutputState.LIVE)), Output)
-        ]
+        live = _OUTPUTS.where(outputs.c.table_name == table, _is(OutputState.LIVE))
+        rows = self._database.rows_in(live, outputs.c.source_digest, map(digest, sources))
+        return [from_row(Output, row._mapping) for row in rows]
 
     def note(self, table: str, attempt: str, new: Iterable[Output], replaced: Iterable[str]) -> None:
         """Records, before it is committed, what an attempt changes: its outputs, and the files whose rows it replaces.

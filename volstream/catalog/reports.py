@@ -21,6 +21,7 @@ from volstream.catalog.tables import (
     code_versions,
     failures,
     forgotten_batches,
+    from_row,
     intents,
     job_counts,
     job_totals,
@@ -124,11 +125,8 @@ class Reports:
 
     def plans(self, identities: Iterable[str]) -> Mapping[str, Plan]:
         """Returns the plans that exist among these ids, by id."""
-        return {
-            plan.id: plan
-            for some in groups(sorted({*identities}), MAX_BOUND)
-            for plan in self._database.all(select(plans).where(plans.c.id.in_(some)), Plan)
-        }
+        rows = self._database.rows_in(select(plans), plans.c.id, identities)
+        return {row.id: from_row(Plan, row._mapping) for row in rows}
 
     def measured(self, job_id: str, *, plan_id: str | None = None, limit: int = 20) -> Sequence[Batch]:
         """Returns the newest batches with a known duration, of a job or of one of its plans."""
@@ -160,10 +158,9 @@ class Reports:
             .order_by(batches.c.job_id, number)
         )
         found: dict[str, list[Work]] = {}
-        for some in groups(sorted({*job_ids}), MAX_BOUND):
-            for job_id, *times, count, files, failed in self._database.rows(query.where(batches.c.job_id.in_(some))):
-                first, last = (datetime.fromtimestamp(float(time), UTC) for time in times)
-                found.setdefault(job_id, []).append(Work(first, last, int(count), int(files), int(failed)))
+        for job_id, *times, count, files, failed in self._database.rows_in(query, batches.c.job_id, job_ids):
+            first, last = (datetime.fromtimestamp(float(time), UTC) for time in times)
+            found.setdefault(job_id, []).append(Work(first, last, int(count), int(files), int(failed)))
         return found
 
     def batches_of(
@@ -209,10 +206,9 @@ class Reports:
 
     def waited(self, committed: Iterable[Batch]) -> Mapping[str, float]:
         """Returns how many seconds after the oldest change of its plan each batch was committed, by its id."""
-        ids = [batch.id for batch in committed]
         query = _WITH_CHANGES.with_only_columns(batches.c.id, batches.c.committed_on, _OLDEST_CHANGE)
-        found = (self._database.rows(query.where(batches.c.id.in_(some))) for some in groups(ids, MAX_BOUND))
-        return {identity: (ended - began).total_seconds() for rows in found for identity, ended, began in rows}
+        rows = self._database.rows_in(query, batches.c.id, (batch.id for batch in committed))
+        return {identity: (ended - began).total_seconds() for identity, ended, began in rows}
 
     def waited_in(self, job_ids: Iterable[str], since: datetime, slot: timedelta) -> Sequence[tuple[int, int, int]]:
         """Returns how many files waited from which slot of the time since then until which: those of jobs' batches that were
@@ -223,8 +219,8 @@ class Reports:
         )
         sums = [first, last, func.sum(batches.c.files + batches.c.removals)]
         query = _WITH_CHANGES.with_only_columns(*sums).where(batches.c.committed_on >= since).group_by(first, last)
-        found = (self._database.rows(query.where(batches.c.job_id.in_(some))) for some in groups(sorted({*job_ids}), MAX_BOUND))
-        return [(int(begin), int(end), int(files)) for rows in found for begin, end, files in rows]
+        rows = self._database.rows_in(query, batches.c.job_id, job_ids)
+        return [(int(begin), int(end), int(files)) for begin, end, files in rows]
 
 
 def counted_by(job_id: str) -> Select[Any]:
@@ -308,12 +304,11 @@ class Codes:
     def of_batches(self, ids: Iterable[str]) -> Mapping[str, BatchCode]:
         """Returns what batches ran, by their id; without those that are unknown."""
         found: dict[str, BatchCode] = {}
-        for some in groups(sorted({*ids}), MAX_BOUND):
-            for table in (batches, forgotten_batches):
-                rows = self._database.rows(
-                    select(table.c.id, table.c.code, table.c.carried).where(table.c.id.in_(some), table.c.code.is_not(None))
-                )
-                found |= {row.id: BatchCode(int(row.code), row.carried or {}) for row in rows}
+        ids = {*ids}
+        for table in (batches, forgotten_batches):
+            query = select(table.c.id, table.c.code, table.c.carried).where(table.c.code.is_not(None))
+            rows = self._database.rows_in(query, table.c.id, ids)
+            found |= {row.id: BatchCode(int(row.code), row.carried or {}) for row in rows}
         return found
 
     def note_carried(self, batch: Batch, carried: Mapping[str, int | None]) -> None:
