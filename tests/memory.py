@@ -1,4 +1,4 @@
-"""A store and a queue in this process's memory. ``memory`` is the scheme of the one and the type of the other in all tests."""
+"""A store and a queue in this process's memory: the scheme, and the type of queue, ``memory`` of all tests."""
 
 from __future__ import annotations
 

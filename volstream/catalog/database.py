@@ -211,7 +211,7 @@ class Database:
         return moment.rows[query].get(value, ())
 
     def rows_in(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> Sequence[Any]:
-        """Returns the rows of a query whose column has one of these values, however many. Raises CatalogError."""
+        """Returns the rows of a query whose column has one of many values. Raises CatalogError."""
         return [row for some in groups(sorted({*values}), MAX_BOUND) for row in self.rows(query.where(column.in_(some)))]
 
     def all(self, query: Select[Any], cls: type[T], **values: object) -> list[T]:

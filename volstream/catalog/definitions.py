@@ -174,10 +174,13 @@ class Definitions(Generic[T]):
             self._save(transaction, value, None)
 
     def drop(self, name: Name, *, if_exists: bool, check: Callable[[T], object] = lambda _: None) -> bool:
-        """Deletes an object; returns False if it does not exist and ``if_exists`` is set. Raises NotFoundError.
+        """Deletes an object; returns False if it does not exist and ``if_exists`` is set.
 
         Args:
             check: raises if the object is in use.
+
+        Raises:
+            NotFoundError: there is no such object.
         """
         value = self.find(name) if if_exists else self.get(name)
         if value is None:

@@ -253,8 +253,8 @@ def failed_files(jobs: Iterable[Job], failures: Sequence[BriefFailure]) -> Itera
 
 # When a problem becomes an alert: once it has lasted, not again for a while, and when it is over. Pure.
 
-#: Prefixes of keys: a cause of files' failures, with job and group; an alert that was sent for an object and is not resolved,
-#: with its key; and the time at which all began.
+#: Prefixes of keys: a cause of files' failures, with job and group; an alert that was sent for an object and is
+#: not resolved, with its key; and the time at which all began.
 FAILED, OPEN, BEGAN = "failed:", "open:", "began"
 
 #: A prefix of keys that earlier releases stored, which knew failed files as events and not as conditions.
@@ -327,7 +327,8 @@ def judge(
         cause = known.get(condition.key) or AlertCause(condition.key, now)
         alerted = cause.alerted_on and min(cause.alerted_on, now)
         reported = min(_reported(cause), len(condition.files))
-        cause = replace(cause, since=min(cause.since, now), alerted_on=alerted, count=reported, note="")  # clocks may be ahead
+        # The clock may have been ahead.
+        cause = replace(cause, since=min(cause.since, now), alerted_on=alerted, count=reported, note="")
         if cause != known.get(condition.key):
             decision.changed[condition.key] = cause
         more = len(condition.files) - reported
@@ -373,7 +374,7 @@ def _resolved(alerted: Mapping[str, Any]) -> Alert:
 
 
 def _when(cause: AlertCause, pace: Pace, condition: Condition, more: int) -> datetime:
-    """Returns when a condition is due for an alert, first or again: after a while, or once twice as many files failed."""
+    """Returns when a condition is due for an alert: after a while, or once as many files again have failed."""
     if cause.alerted_on is None or more >= max(_GROWN, cause.count):
         return cause.since + pace.after if condition.passing else cause.since
     return cause.alerted_on + pace.repeat
@@ -490,7 +491,7 @@ class AlertEvaluator:
         return bool(new)
 
     def _begin(self, decision: Decision, present: Sequence[Condition], known: Mapping[str, AlertCause], now: datetime) -> None:
-        """Counts what happened before alerts were configured, or before an upgrade, as sent; what is wrong now is sent."""
+        """Counts what happened before alerts were configured, or before an upgrade, as sent."""
         for condition in present:
             if condition.files and condition.key not in known:
                 decision.changed[condition.key] = AlertCause(condition.key, now, count=len(condition.files))
