@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +30,7 @@ from volstream.catalog.definitions import note_begun, note_ended
 from volstream.errors import InvalidValueError
 from volstream.home import Home
 from volstream.jobs.rules.definitions import set_paused
-from volstream.ops.alerts import AlertEvaluator
+from volstream.ops.alerts import Alert, AlertEvaluator
 from volstream.server.daemon.alerts import AlertService, DeliveryWorker
 from volstream.tables.delta import direct
 from volstream.tables.delta.direct import RowChanges
@@ -288,6 +288,26 @@ def test_a_receiver_that_hangs_or_fails_delays_no_other(tmp_path: Path) -> None:
             assert len(hanging.posts) == 1
             hanging.hangs.set()
         world.home.close()
+
+
+def test_what_failed_before_an_upgrade_is_not_alerted_again(world: World) -> None:
+    before = datetime.now(UTC) - timedelta(days=2)
+    kept = [AlertCause("began", before), AlertCause(f"seen:{world.job.id}", before, count=1)]
+    world.catalog.alerts.record(changed=kept, gone=[], made=[])
+    world.fail("old.jpg")
+    sent: list[str] = []
+
+    def noted(alert: Alert) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        sent.append(alert.why)
+        return []
+
+    look = AlertEvaluator(world.home, lambda: world.engine, noted)
+    look.look()
+    world.fail("new.jpg")
+    eventually(lambda: look.look() or sent)
+    assert sent == ["1 more file quarantined, 2 in all, such as new.jpg: no EXIF"]
+    assert {cause.since for cause in world.catalog.alerts.causes().values() if cause.key == "began"} == {before}
+    assert not [key for key in world.catalog.alerts.causes() if key.startswith("seen:")]
 
 
 def test_a_delivery_that_fails_as_nobody_has_thought_of_is_told_and_lets_others_go_first(world: World) -> None:
