@@ -128,7 +128,7 @@ def describe_command(session: Session, output: Output, kind: str, name: str, who
     if past:
         if kind not in _KINDS:
             raise click.UsageError(f"A {kind} has no definition: --history is for {', '.join(_KINDS)}.")
-        changes = session.objects.by_kind[kind].history(name)
+        changes = session.by_kind[kind].history(name)
         rows = [{**vars(change), "text": change.text} for change in changes]
         output.table(rows, ("id", "saved_on", "saved_by", "what", "text"), f"There is no {kind} {name}, and never was.")
         return
@@ -157,7 +157,7 @@ def revert_command(session: Session, output: Output, kind: str, name: str, to: i
     """Put back the definition that an object had before its newest change. Its position and its rows stay."""
     from volstream.ops.inspection import details
 
-    collection = session.objects.by_kind[kind]
+    collection = session.by_kind[kind]
     before = collection.history(name)[:1]
     reverted = collection.revert(name, to)
     after = collection.history(name)[:1]

@@ -254,7 +254,7 @@ class Made:
     """What a command that creates an object found under its name, and says of it in the end."""
 
     def __init__(self, session: Session, kind: str, name: str) -> None:
-        self._collection = session.objects.by_kind[kind]
+        self._collection = session.by_kind[kind]
         self._before = session.home.catalog.by_kind[kind].find(Name.parse(name))
 
     def said(self, made: Any, text: str, given: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def create(session: Session, kind: str, options: dict[str, Any]) -> None:
 
 
 def defined(session: Session, kind: str) -> dict[str, Any]:
-    found = session.objects.by_kind[kind].find("o")
+    found = session.by_kind[kind].find("o")
     values = {option: getattr(found, option) for option in OPTIONS[kind]}
     if isinstance(found, FileJob):
         values["function"] = Path(found.function).name
@@ -61,7 +61,7 @@ def defined(session: Session, kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(4))
 def test_histories_are_those_of_a_model_and_every_definition_can_be_put_back(session: Session, kind: str, seed: int) -> None:
     chance = random.Random(seed)
-    collection = session.objects.by_kind[kind]
+    collection = session.by_kind[kind]
     default = {option: values[0] for option, values in OPTIONS[kind].items()}
     model: list[tuple[str, dict[str, Any] | None]] = []  # oldest first
     for _ in range(30):
