@@ -16,10 +16,10 @@ from tests.memory import MemoryStore
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.base.model.work import FailureKind
 from volstream.files.storage.base import ObjectStore
+from volstream.functions.call import Work
 from volstream.functions.finding import find
 from volstream.functions.rows import Bounds
 from volstream.functions.schema import PROVENANCE, from_ddl
-from volstream.functions.worker import Work
 from volstream.jobs.batches.staged import Staged
 from volstream.jobs.batches.staging import RECORDS, REPLY, RowsTarget, Task
 

@@ -13,22 +13,25 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from volstream.base.model.paths import MAX_OF_SET
 from volstream.base.model.units import format_duration
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.functions.concurrency import TimeLimitError, settled, time_limit
+from volstream.files.storage.base import ObjectStore
+from volstream.functions.concurrency import Gpus, Pace, TimeLimitError, settled, time_limit
 from volstream.functions.file import File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.printing import Capture, CapturedOutput, ImmediateOutput
 from volstream.functions.rejection import FileRejectedError, RetryLater
 from volstream.functions.returned import owned, rows_of, rows_of_each
-from volstream.functions.rows import NotRowsError, RowRequirements, Rows, TooLargeError
+from volstream.functions.rows import Bounds, NotRowsError, RowRequirements, Rows, TooLargeError
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.signature import batch_size_of, concurrency_of, typed
 from volstream.functions.source import FunctionSource
@@ -193,6 +196,71 @@ class Caller:
             failed(task, entry, limit) if isinstance(entry, BaseException) else entry
             for task, entry in zip(tasks, each, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything that an executor needs for a job's files; it is pickled with the query.
+
+    Attributes:
+        arguments: arguments of the function or, for a class, of its set-up.
+        schema: the result's own columns; None: to be inferred from the types in the outcomes of a :class:`ChildWorker`.
+        timeout_seconds: for each file; None: unlimited.
+        isolate: run the function in a child process that may die or be killed without harm; so does one in an environment.
+        memory_bytes: memory limit of the function, in each worker; None: unlimited.
+        ahead_bytes: size of contents fetched ahead of the function, in each worker.
+        bounds: limits on the results of a file.
+        declared: the function declares the columns; its current declaration must match them.
+        measures: measure the time and memory of each call, one call at a time.
+        sets: the function takes sets of files.
+        concurrency: calls in flight in each worker; None: as the function declares. With ``isolate``, one at a time.
+        pace: of the calls of all workers; None: unlimited.
+        owner: process that started the run (``lifecycle.identity``); None: unknown.
+        outputs: where files in the rows go; None: nowhere.
+        gpus: GPUs of each worker; None: none of its own.
+    """
+
+    source: FunctionSource
+    arguments: Mapping[str, str]
+    store: ObjectStore
+    schema: pa.Schema | None
+    timeout_seconds: float | None = None
+    isolate: bool = False
+    memory_bytes: int | None = None
+    ahead_bytes: int = 0
+    bounds: Bounds = field(default_factory=Bounds)
+    declared: bool = False
+    measures: bool = False
+    sets: bool = False
+    concurrency: int | None = None
+    pace: Pace | None = None
+    owner: str | None = None
+    outputs: OutputTarget | None = None
+    gpus: Gpus | None = None
+
+    @property
+    def apart(self) -> bool:
+        """True if the function runs in a child process."""
+        return self.isolate or self.source.environment is not None
+
+    def caller(self, copy_output_to: int | None = None) -> Caller:
+        """Imports the function in this process; returns its caller.
+
+        Args:
+            copy_output_to: a file descriptor for a second copy of the function's output.
+        """
+        prints = Capture(self.bounds.log_file_bytes, copy_output_to)
+        expected = RowRequirements(self.schema, self.bounds, self.declared)
+        return Caller(
+            self.source,
+            self.arguments,
+            self.timeout_seconds,
+            prints,
+            expected,
+            measures=self.measures,
+            outputs=self.outputs,
+            sets=self.sets,
+        )
 
 
 def call_each(

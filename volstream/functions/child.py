@@ -17,37 +17,20 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import IO, NamedTuple, Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import IO, NamedTuple, TypeAlias
 
 from volstream.base.model.units import format_duration
 from volstream.base.model.work import FailureKind
 from volstream.errors import FunctionLoadError
-from volstream.files.storage.base import HasLocalPaths, ObjectStore
+from volstream.files.storage.base import HasLocalPaths
+from volstream.functions.call import Work
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.functions.processes import end_of, last_line, starting
 from volstream.functions.proxied_store import lend
 from volstream.functions.schema import check_declared, of_declaration
-from volstream.functions.source import FunctionSource
-
-
-class Served(Protocol):
-    """What a child process does: a :class:`~volstream.functions.worker.Work`."""
-
-    @property
-    def source(self) -> FunctionSource: ...
-    @property
-    def store(self) -> ObjectStore: ...
-    @property
-    def schema(self) -> pa.Schema | None: ...
-    @property
-    def timeout_seconds(self) -> float | None: ...
-    def with_store(self, store: ObjectStore) -> Served:
-        """Returns the same work with another store."""
-
 
 #: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
 _GRACE_SECONDS = 2.0
@@ -83,7 +66,7 @@ class ChildWorker:
     #: Calls at a time that are asked for; None: as many as the function wants.
     _wanted: int | None = 1
 
-    def __init__(self, work: Served) -> None:
+    def __init__(self, work: Work) -> None:
         self.batch_size = self.concurrency = 1
         self.fetch_ahead = False
         self._work = work
@@ -178,7 +161,7 @@ class ChildWorker:
         work, inherited = self._work, [there.detach()]
         if environment is not None and not isinstance(work.store, HasLocalPaths):
             lent, control = lend(work.store)
-            work = work.with_store(lent)
+            work = replace(work, store=lent)
             inherited.append(control.detach())
         self._child = subprocess.Popen(
             [*command, str(os.getpid()), str(inherited[0])],
@@ -259,7 +242,7 @@ class ManyCallsWorker(ChildWorker):
         concurrency: calls at once; None: as many as the function wants.
     """
 
-    def __init__(self, work: Served, concurrency: int | None) -> None:
+    def __init__(self, work: Work, concurrency: int | None) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[int, _Answer] = {}
         self._numbers = itertools.count()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute  # arrays with a mask import it, which fails while a function's memory is limited
+import pyarrow.compute  # taking rows imports it, which fails while a function's memory is limited
 
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind, total_counts

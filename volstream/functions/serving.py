@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from volstream.base.model.work import FailureKind
 from volstream.errors import InvalidValueError
-from volstream.functions.call import close_all
+from volstream.functions.call import Work, close_all
 from volstream.functions.child import Ready
 from volstream.functions.concurrency import Calls, explain_memory, is_blocked, memory_limit
 from volstream.functions.outcomes import FileOutcome, FileTask, make_plain
@@ -24,7 +24,7 @@ from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.processes import end_with
 from volstream.functions.rows import NotRowsError
 from volstream.functions.schema import types_of
-from volstream.functions.worker import Fetcher, Work
+from volstream.functions.worker import Fetcher
 
 #: What a child is asked to do, and with what.
 _Request: TypeAlias = tuple[str, Any]

@@ -14,7 +14,7 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind, groups
 from volstream.errors import InvalidValueError
 from volstream.files.storage.local import LocalStore
-from volstream.functions.call import Caller, call_each
+from volstream.functions.call import Caller, Work, call_each
 from volstream.functions.child import ChildWorker
 from volstream.functions.declared import declared_by
 from volstream.functions.outcomes import FileOutcome, FileTask, check
@@ -24,7 +24,7 @@ from volstream.functions.printing import ImmediateOutput
 from volstream.functions.processes import Environment
 from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
 from volstream.functions.schema import Inference, InferredColumns, check_names, from_ddl
-from volstream.functions.worker import Fetcher, Work
+from volstream.functions.worker import Fetcher
 
 
 @dataclass(frozen=True)

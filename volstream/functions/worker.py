@@ -10,10 +10,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import IO, TypeAlias
 
@@ -23,15 +22,11 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind, groups
 from volstream.errors import StorageError
 from volstream.files.storage.base import HasLocalPaths, HasParts, ObjectStore
-from volstream.functions.call import Caller, call_each, call_if_due, failed
+from volstream.functions.call import Work, call_each, call_if_due, failed
 from volstream.functions.child import ChildWorker, ManyCallsWorker
-from volstream.functions.concurrency import Calls, Gpus, is_blocked, memory_limit
+from volstream.functions.concurrency import Calls, is_blocked, memory_limit
 from volstream.functions.file import Fetched, File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
-from volstream.functions.output import OutputTarget
-from volstream.functions.printing import Capture
-from volstream.functions.rows import Bounds, RowRequirements
-from volstream.functions.source import FunctionSource
 
 #: Maximum number of files fetched ahead of the function, however small.
 _AHEAD_FILES = 256
@@ -40,153 +35,89 @@ _AHEAD_FILES = 256
 _LOOK_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Work:
-    """Everything that an executor needs for a job's files; it is pickled with the query.
+def outcomes(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[FileOutcome]:
+    """Yields the outcome of each file in a partition of a plan, as calls end."""
+    with ExitStack() as resources:
+        if work.gpus is not None:
+            resources.enter_context(work.gpus.taken())
+        if not work.apart:
+            resources.enter_context(memory_limit(work.memory_bytes))
+        worker = resources.enter_context(closing(_worker_of(work)))
+        yield from confirmed(work.store, _outcomes(work, worker, tasks_of(batches)))
 
-    Attributes:
-        arguments: arguments of the function or, for a class, of its set-up.
-        schema: the result's own columns; None: to be inferred from the types in the outcomes of a :class:`ChildWorker`.
-        timeout_seconds: for each file; None: unlimited.
-        isolate: run the function in a child process that may die or be killed without harm; so does one in an environment.
-        memory_bytes: memory limit of the function, in each worker; None: unlimited.
-        ahead_bytes: size of contents fetched ahead of the function, in each worker.
-        bounds: limits on the results of a file.
-        declared: the function declares the columns; its current declaration must match them.
-        measures: measure the time and memory of each call, one call at a time.
-        sets: the function takes sets of files.
-        concurrency: calls in flight in each worker; None: as the function declares. With ``isolate``, one at a time.
-        pace: of the calls of all workers; None: unlimited.
-        owner: process that started the run (``lifecycle.identity``); None: unknown.
-        outputs: where files in the rows go; None: nowhere.
-        gpus: GPUs of each worker; None: none of its own.
+
+def _worker_of(work: Work) -> Worker:
+    """Returns the worker that calls the function, here or in a child process."""
+    if not work.apart:
+        return InProcessWorker(work)
+    if work.source.environment is None or work.measures:
+        return ChildWorker(work)
+    return ManyCallsWorker(work, work.concurrency)
+
+
+def _outcomes(work: Work, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
+    """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
+    portions = groups(tasks, worker.batch_size)
+    call = partial(call_each, worker.call)
+    if work.pace is not None:
+        call = partial(call, turn=work.pace.of_worker().wait)
+    if work.sets:
+        call = partial(call_if_due, call)
+    calls = Calls(call, worker.concurrency)
+    try:
+        with closing(calls):
+            for outcome in _called(work, worker, _while_wanted(work, portions), calls):
+                outcome.files_per_call = worker.batch_size
+                yield outcome
+    finally:
+        if calls.gave_up:
+            retire()
+
+
+def _while_wanted(work: Work, groups: Iterator[list[FileTask]]) -> Iterator[list[FileTask]]:
+    """Ends the work of a process that was killed: the engine would go on calling the function, which may cost money.
+
+    Raises:
+        ProcessLookupError: it was.
     """
+    try:
+        from volstream.base.processes import is_gone  # late: environments lack the package that it needs
+    except ModuleNotFoundError:  # as other hosts may, which do not see the process anyway
+        yield from groups
+        return
+    looked = float("-inf")
+    for group in groups:
+        if work.owner is not None and time.monotonic() > looked + _LOOK_SECONDS:
+            looked = time.monotonic()
+            if is_gone(work.owner):
+                raise ProcessLookupError(f"The process that started this run has ended ({work.owner}).")
+        yield group
 
-    source: FunctionSource
-    arguments: Mapping[str, str]
-    store: ObjectStore
-    schema: pa.Schema | None
-    timeout_seconds: float | None = None
-    isolate: bool = False
-    memory_bytes: int | None = None
-    ahead_bytes: int = 0
-    bounds: Bounds = field(default_factory=Bounds)
-    declared: bool = False
-    measures: bool = False
-    sets: bool = False
-    concurrency: int | None = None
-    pace: Pace | None = None
-    owner: str | None = None
-    outputs: OutputTarget | None = None
-    gpus: Gpus | None = None
 
-    def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FileOutcome]:
-        """Yields the outcome of each file in a partition of a plan, as calls end."""
-        with ExitStack() as resources:
-            if self.gpus is not None:
-                resources.enter_context(self.gpus.taken())
-            if not self.apart:
-                resources.enter_context(memory_limit(self.memory_bytes))
-            worker = resources.enter_context(closing(self.worker()))
-            yield from confirmed(self.store, self._outcomes(worker, tasks_of(batches)))
-
-    def worker(self) -> Worker:
-        """Returns the worker that calls the function, here or in a child process."""
-        if not self.apart:
-            return InProcessWorker(self)
-        if self.source.environment is None or self.measures:
-            return ChildWorker(self)
-        return ManyCallsWorker(self, self.concurrency)
-
-    @property
-    def apart(self) -> bool:
-        """True if the function runs in a child process."""
-        return self.isolate or self.source.environment is not None
-
-    def with_store(self, store: ObjectStore) -> Work:
-        """Returns the same work on files of another store."""
-        return replace(self, store=store)
-
-    def caller(self, copy_output_to: int | None = None) -> Caller:
-        """Imports the function in this process; returns its caller.
-
-        Args:
-            copy_output_to: a file descriptor for a second copy of the function's output.
-        """
-        prints = Capture(self.bounds.log_file_bytes, copy_output_to)
-        expected = RowRequirements(self.schema, self.bounds, self.declared)
-        return Caller(
-            self.source,
-            self.arguments,
-            self.timeout_seconds,
-            prints,
-            expected,
-            measures=self.measures,
-            outputs=self.outputs,
-            sets=self.sets,
-        )
-
-    def _outcomes(self, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
-        """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
-        portions = groups(tasks, worker.batch_size)
-        call = partial(call_each, worker.call)
-        if self.pace is not None:
-            call = partial(call, turn=self.pace.of_worker().wait)
-        if self.sets:
-            call = partial(call_if_due, call)
-        calls = Calls(call, worker.concurrency)
-        try:
-            with closing(calls):
-                for outcome in self._called(worker, self._while_wanted(portions), calls):
-                    outcome.files_per_call = worker.batch_size
-                    yield outcome
-        finally:
-            if calls.gave_up:
-                retire()
-
-    def _while_wanted(self, groups: Iterator[list[FileTask]]) -> Iterator[list[FileTask]]:
-        """Ends the work of a process that was killed: the engine would go on calling the function, which may cost money.
-
-        Raises:
-            ProcessLookupError: it was.
-        """
-        try:
-            from volstream.base.processes import is_gone  # late: environments lack the package that it needs
-        except ModuleNotFoundError:  # as other hosts may, which do not see the process anyway
-            yield from groups
+def _called(work: Work, worker: Worker, groups: Iterator[list[FileTask]], calls: Calls) -> Iterator[FileOutcome]:
+    ahead: deque[list[FileTask]] = deque()
+    held = files = 0
+    upcoming = next(groups, None)
+    while True:
+        while calls.free and upcoming is not None:
+            fits = worker.fetch_ahead and held + _size(upcoming) <= work.ahead_bytes and files < _AHEAD_FILES
+            if ahead and not fits:
+                break
+            if fits and upcoming[0].held is None:
+                worker.fetch(upcoming)
+            ahead.append(upcoming)
+            held += _size(upcoming)
+            files += len(upcoming)
+            upcoming = next(groups, None)
+        if ahead and calls.free:
+            group = ahead.popleft()
+            held -= _size(group)
+            files -= len(group)
+            calls.start(group)
+        elif calls.running:
+            yield from calls.next()
+        else:
             return
-        looked = float("-inf")
-        for group in groups:
-            if self.owner is not None and time.monotonic() > looked + _LOOK_SECONDS:
-                looked = time.monotonic()
-                if is_gone(self.owner):
-                    raise ProcessLookupError(f"The process that started this run has ended ({self.owner}).")
-            yield group
-
-    def _called(self, worker: Worker, groups: Iterator[list[FileTask]], calls: Calls) -> Iterator[FileOutcome]:
-        ahead: deque[list[FileTask]] = deque()
-        held = files = 0
-        upcoming = next(groups, None)
-        while True:
-            while calls.free and upcoming is not None:
-                fits = worker.fetch_ahead and held + _size(upcoming) <= self.ahead_bytes and files < _AHEAD_FILES
-                if ahead and not fits:
-                    break
-                if fits and upcoming[0].held is None:
-                    worker.fetch(upcoming)
-                ahead.append(upcoming)
-                held += _size(upcoming)
-                files += len(upcoming)
-                upcoming = next(groups, None)
-            if ahead and calls.free:
-                group = ahead.popleft()
-                held -= _size(group)
-                files -= len(group)
-                calls.start(group)
-            elif calls.running:
-                yield from calls.next()
-            else:
-                return
 
 
 class InProcessWorker:
@@ -312,58 +243,6 @@ def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
 
 def _size(group: Sequence[FileTask]) -> int:
     return sum(task.info.size for task in group)
-
-
-# The pace of a job's calls, which its workers share without communicating. Runs on executors.
-#
-# Each of n workers makes every n-th call of the job: its calls are n intervals apart, and begin one interval
-# after the previous worker's. So calls stay within the rate, whichever worker falls behind; a turn that a
-# worker does not use is lost.
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The intervals between a job's calls.
-
-    Attributes:
-        seconds: between two calls.
-        wait: seconds before the first call, because of earlier calls.
-        workers: number of workers that share the calls.
-    """
-
-    seconds: float
-    wait: float = 0.0
-    workers: int = 1
-
-    def of_worker(self) -> CallSchedule:
-        """Returns the turns of this process's worker, which is a Spark task, or the only worker."""
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        number = 0 if task is None else task.partitionId() % self.workers
-        return CallSchedule(self.seconds * self.workers, self.wait + number * self.seconds)
-
-
-class CallSchedule:
-    """The turns of a worker's calls. Thread-safe.
-
-    Args:
-        seconds: between two turns.
-        wait: seconds before the first turn.
-    """
-
-    def __init__(self, seconds: float, wait: float = 0.0) -> None:
-        self._seconds = seconds
-        self._next = time.monotonic() + wait
-        self._lock = threading.Lock()
-
-    def wait(self) -> None:
-        """Waits for the next turn. A missed turn is not made up for."""
-        with self._lock:
-            now = time.monotonic()
-            turn = max(now, self._next)
-            self._next = turn + self._seconds
-        time.sleep(turn - now)
 
 
 # Fetches contents before the function requests them, and checks versions afterwards, so that neither waits

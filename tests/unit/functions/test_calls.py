@@ -23,8 +23,8 @@ from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind
 from volstream.base.processes import new_owner
 from volstream.errors import InvalidValueError
+from volstream.functions.concurrency import CallSchedule, Pace
 from volstream.functions.signature import function
-from volstream.functions.worker import CallSchedule, Pace
 
 COUNTING = """
 class f:

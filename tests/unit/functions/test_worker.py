@@ -19,6 +19,7 @@ from tests.running import Frozen, Runner, failed, outcomes, planned, results
 from volstream.base.model.work import FailureKind
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.storage.local import LocalStore
+from volstream.functions import worker
 from volstream.functions.file import File
 from volstream.functions.schema import PROVENANCE, from_ddl
 from volstream.jobs.batches.staging import RowsTarget, Task
@@ -255,7 +256,7 @@ def test_records_are_passed_on_before_the_partition_ends(run: Runner, store: Mem
 
 
 def test_a_partition_without_files_yields_nothing(run: Runner) -> None:
-    assert list(run.work("def f(file): pass").outcomes([])) == []
+    assert list(worker.outcomes(run.work("def f(file): pass"), [])) == []
 
 
 @pytest.mark.parametrize(

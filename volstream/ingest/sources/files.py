@@ -32,6 +32,7 @@ from volstream.errors import InvalidValueError, StorageError
 from volstream.files.providers.base import provider_of
 from volstream.files.storage import open_store
 from volstream.files.volumes.access import access_by
+from volstream.functions.call import Work
 from volstream.functions.child import ChildWorker
 from volstream.functions.file import File
 from volstream.functions.finding import find
@@ -41,7 +42,6 @@ from volstream.functions.loading.options import RESCUED, LoadOptions, may_be_rea
 from volstream.functions.outcomes import FileTask
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.schema import from_ddl, to_ddl
-from volstream.functions.worker import Work
 from volstream.ingest.sources import tables, versions
 from volstream.ingest.sources.tables import KEPT
 from volstream.spark.errors import map_spark_errors, sql_error

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-    from volstream.functions.worker import Work
+    from volstream.functions.call import Work
 
 #: In an expectation: how many rows the file has. Such a one is on each file, the others on each row.
 ROWS = "rows"

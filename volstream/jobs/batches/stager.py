@@ -33,10 +33,10 @@ from volstream.errors import FunctionLoadError, InvalidStateError, VolstreamErro
 from volstream.files.storage.base import HasBirths, ObjectStore
 from volstream.files.volumes.access import store_of
 from volstream.functions import concurrency
-from volstream.functions.concurrency import Gpus
+from volstream.functions.call import Work
+from volstream.functions.concurrency import Gpus, Pace
 from volstream.functions.schema import key_column, of_job, of_table
 from volstream.functions.source import FunctionSource
-from volstream.functions.worker import Pace, Work
 from volstream.jobs.batches import logs
 from volstream.jobs.batches.ledger import LOGS
 from volstream.jobs.batches.outputs import JobOutputs, target_of
@@ -182,7 +182,7 @@ class Stager:
         self._services = services
         self._source = source
         self._store = store_of(volume, services.catalog, services.settings)
-        self._location = services.table_of(job)
+        self._location = services.results.location_of(job)
         self._outputs = outputs
         self._called: float | None = None  # when the last calls ended
         self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"batches of {job.name}")

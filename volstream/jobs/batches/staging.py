@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from volstream.functions import worker
+from volstream.functions.call import Work
 from volstream.functions.outcomes import FileOutcome, converted
 from volstream.functions.printing import TruncatedLog
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import PROVENANCE
-from volstream.functions.worker import Work
 from volstream.tables.delta.warehouse import register_options
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Task:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Processes files; yields rows of :data:`REPLY`."""
-        yield from replied(self.work.outcomes(batches), self.target, self.work.bounds.log_batch_bytes)
+        yield from replied(worker.outcomes(self.work, batches), self.target, self.work.bounds.log_batch_bytes)
 
 
 def replied(outcomes: Iterable[FileOutcome], target: RowsTarget, log_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -25,6 +25,7 @@ from volstream.changes.directory.table import COLUMNS
 from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import FunctionLoadError, InvalidStateError, InvalidValueError, StorageDeniedError, StorageError
 from volstream.files.volumes.access import store_of
+from volstream.functions.call import Work
 from volstream.functions.child import ChildWorker
 from volstream.functions.finding import find
 from volstream.functions.loading.columns import RESERVED, inferred_of
@@ -35,7 +36,7 @@ from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import Inference, InferredColumns, checked, from_ddl, of_job, to_ddl, type_named
 from volstream.functions.source import FunctionSource
 from volstream.functions.types.widen import fields_in, grown
-from volstream.functions.worker import Work, tasks_of
+from volstream.functions.worker import tasks_of
 from volstream.home import Home
 from volstream.jobs.plans import sets
 from volstream.jobs.plans.sizing import result_bounds
