@@ -243,7 +243,7 @@ class LookAhead:
             (beside and not self._may_share_slots())
             or self._stager.seconds_to_turn > LONG_WAIT_SECONDS
             or seconds * _times_as_long(following, batch) > self._services.settings.batch_seconds
-            or not direct.can_write(self._services.table_of(self._stager.job), key_column(self._stager.job))
+            or not direct.can_write(self._services.results.location_of(self._stager.job), key_column(self._stager.job))
         ):
             return
         self._ahead = self._stager.begin(open_plan, following, "ahead")
@@ -313,7 +313,7 @@ class BatchExecutor:
         self._volume = volume
         self._stop = stop
         self._progress = progress
-        self._location = services.table_of(job)
+        self._location = services.results.location_of(job)
         self._committed = committed
         self._code = code
         self._watch = JobWatch(services.catalog, job, stop, services.settings.batch_seconds)

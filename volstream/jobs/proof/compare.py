@@ -552,7 +552,7 @@ class _Run:
 
     def _existing(self) -> Sequence[str]:
         """Returns the job's columns that its table has; the job's next run adds the others."""
-        there = {name.lower() for name in columns_at(self._services.table_of(self._job))}
+        there = {name.lower() for name in columns_at(self._services.results.location_of(self._job))}
         return [field.name for field in of_job(self._job) if field.name.lower() in there]
 
     def _outcomes(
@@ -572,7 +572,7 @@ class _Run:
 
     def _had(self, session: SparkSession, existing: Sequence[str]) -> DataFrame:
         """Returns the table's rows of the sample's files in their current version."""
-        location = self._services.table_of(self._job)
+        location = self._services.results.location_of(self._job)
         named = pa.table({"path": self._files["relative_path"], "version": self._versions})
         relation(session, named).createOrReplaceTempView("volstream_sample")
         columns = quote_columns(existing)

@@ -170,7 +170,7 @@ def compared(
         outputs: of the job; None: they are not compared.
         recreated: the directory may have been made again, so that its versions say nothing of the stream's beginning.
     """
-    stream, location, key = services.stream(job), services.table_of(job), key_column(job)
+    stream, location, key = services.stream(job), services.results.location_of(job), key_column(job)
     version = newest_version(location)
     compile_if_large(session, location)
     history, since = History(0), -1

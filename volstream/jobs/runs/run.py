@@ -113,7 +113,7 @@ class Run:
                 )
             raise InvalidStateError(
                 f"The table {self.job.into}, to which the job {self.job.name} has committed rows, is missing: "
-                f"{self.services.table_of(self.job)} does not exist.",
+                f"{self.services.results.location_of(self.job)} does not exist.",
                 remedy,
             )
 
@@ -450,7 +450,7 @@ class VerifyRun(Run):
         """Abandons the attempt that a dead run left open if the log that recorded its outcome is lost. Damage to a ledger or a
         checkpoint leaves that log intact."""
         intent = self.services.catalog.consumptions.open_intent(self.job.stream_id)
-        of_table = damage.location == self.services.table_of(self.job)
+        of_table = damage.location == self.services.results.location_of(self.job)
         if intent is not None and damage.log and of_table and not is_table(damage.location):
             self.services.catalog.consumptions.abort(intent, f"The table is damaged: {damage}.")
 

@@ -81,10 +81,6 @@ class JobServices:
             raise FencedError(f"The job {job.name} was dropped while it ran.")
         return stream
 
-    def table_of(self, job: Job) -> str:
-        """Returns the location of a job's result table."""
-        return self.results.location_of(job)
-
     def has_files(self, job: FileJob, open_plan: Plan) -> bool:
         """Returns whether a plan's files are available; those of a range of versions are re-created if missing."""
         return plan.exists(open_plan.location) or self.planner.write_again(self.session, job, open_plan, self.stream(job))

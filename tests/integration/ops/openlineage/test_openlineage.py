@@ -180,7 +180,7 @@ def test_the_end_of_an_attempt_of_a_dead_process_is_told_by_who_settles_it(
         assert covered is not None
         made, batches = services.planner.of_range(services.session, job, covered)  # type: ignore[arg-type]  # a job of files
         services.catalog.consumptions.open((made, batches, services.stream(job)))
-        intent = services.consumer.begin(batches[0], owner="dead", location=services.table_of(job))
+        intent = services.consumer.begin(batches[0], owner="dead", location=services.results.location_of(job))
         with session_on(gateway, place.session.home.settings) as other:
             other.jobs.run("j")
     mine = [event for event in told.events() if event["run"]["runId"] == str(uuid.UUID(intent.attempt))]
