@@ -45,7 +45,7 @@ def broken(session: SparkSession, job: FileJob, expected: Sequence[str], staged:
         SqlError: Spark cannot evaluate one.
     """
     found: dict[str, list[tuple[str, int]]] = {}
-    rows, files = staged.rows(session), relation(session, staged.counts())
+    rows, files = staged.rows(session), relation(session, staged.succeeded())
     key = key_column(job)
     asked: list[DataFrame] = []
     for number, condition in enumerate(expected):
@@ -235,15 +235,10 @@ class Staged:
         empty = (pc.field("rows") == 0) & pc.field("error_kind").is_null()
         return self._records.to_table(columns=["path", "file_version"], filter=empty).rename_columns(["path", "version"])
 
-    def loaded(self) -> pa.Table:
-        """Returns ``path`` and ``file_version`` of the files that succeeded; all in memory."""
+    def succeeded(self) -> pa.Table:
+        """Returns ``path``, ``file_version`` and ``rows`` of the files that succeeded; all in memory."""
         succeeded = pc.field("rows").is_valid() & pc.field("error_kind").is_null()
-        return self._records.to_table(columns=["path", "file_version"], filter=succeeded)
-
-    def counts(self) -> pa.Table:
-        """Returns ``path`` and ``rows`` of the files that succeeded; all in memory."""
-        succeeded = pc.field("rows").is_valid() & pc.field("error_kind").is_null()
-        return self._records.to_table(columns=["path", "rows"], filter=succeeded)
+        return self._records.to_table(columns=["path", "file_version", "rows"], filter=succeeded)
 
     def paths(self) -> set[str]:
         """Returns the paths of the files that have an outcome; all in memory."""

@@ -289,7 +289,7 @@ def loaded(job: FileJob, volume: Volume, intent: Intent, staged: Staged) -> Iter
         InvalidValueError: the volume has been changed, and would find them again.
     """
     check_volume(job, volume)
-    files = staged.loaded()
+    files = staged.succeeded()
     for path, version in zip(files["path"].to_pylist(), files["file_version"].to_pylist(), strict=True):
         if job.loads and is_marker(path):  # it was not read
             continue
