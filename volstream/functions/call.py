@@ -187,7 +187,7 @@ class Caller:
                 raise
             outcomes = [failed(task, error, limit) for task in tasks]
             for outcome in outcomes:
-                outcome.of_group = len(tasks) > 1 and outcome.kind is not FailureKind.RETRY_LATER
+                outcome.of_group = len(tasks) > 1 and outcome.kind not in (FailureKind.RETRY_LATER, FailureKind.STORE)
             return outcomes
         finally:
             for file in files:
@@ -402,15 +402,30 @@ def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileO
         case FileRejectedError():
             outcome.kind, outcome.message, outcome.new_columns = error.kind, str(error), error.new_columns
         case StorageThrottledError():
-            outcome.kind, outcome.message, outcome.retry_after = FailureKind.RETRY_LATER, str(error), _THROTTLED_SECONDS
+            outcome.kind, outcome.message, outcome.retry_after = FailureKind.STORE, str(error), _THROTTLED_SECONDS
         case StorageDeniedError():
             outcome.kind, outcome.message = FailureKind.DENIED, str(error)
         case StorageError():
             outcome.kind, outcome.message = FailureKind.UNREADABLE, str(error)
+        case _ if (cause := _of_store(error)) is not None:  # which the function has wrapped
+            outcome = failed(task, cause, seconds)
+            outcome.traceback = traceback_of(error)
         case _:  # the function may raise anything: SystemExit, CancelledError
             outcome.kind = _kind(error)
             outcome.message, outcome.traceback = message_of(error), traceback_of(error)
     return outcome
+
+
+def _of_store(error: BaseException) -> StorageError | None:
+    """Returns the error of the store that led to another one; None: there was none."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, StorageError):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def message_of(error: BaseException) -> str:

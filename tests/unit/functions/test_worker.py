@@ -235,7 +235,7 @@ def test_a_file_that_vanished_or_changed_yields_no_result(run: Runner, store: Me
     [
         (StorageError("The disk hiccupped."), FailureKind.UNREADABLE),
         (StorageDeniedError("Not yours."), FailureKind.DENIED),
-        (StorageThrottledError("Slow down."), FailureKind.RETRY_LATER),
+        (StorageThrottledError("Slow down."), FailureKind.STORE),
     ],
 )
 def test_an_unreadable_file_says_whether_the_error_is_transient(

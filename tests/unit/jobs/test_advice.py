@@ -46,6 +46,7 @@ def test_every_kind_of_failure_has_a_remedy(kind: FailureKind) -> None:
     other = {
         FailureKind.RETRY_LATER: "Sooner: volstream retry classify 'a b.txt'",
         FailureKind.HELD: "Nothing to do: it is processed once it has not changed for a while.",
+        FailureKind.STORE: "See why the volume images cannot be read: volstream doctor",
     }
     assert waiting == other.get(kind, "volstream refresh images")
 

@@ -323,8 +323,9 @@ class FailureKind(StrEnum):
     """Why a file has no new rows. ``SET_UP`` is not a file's fault: it ends the run, and is never stored as a failure.
     ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern
     files that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function
-    asked to be called again later, or the store gets too many requests. ``HELD``: the function was not called, because a
-    set of files is not complete, or has just changed. ``UNEXPECTED``: the rows break what the job expects of them."""
+    asked to be called again later. ``STORE``: the store gives nothing, or gets too many requests, so that the file waits.
+    ``HELD``: the function was not called, because a set of files is not complete, or has just changed. ``UNEXPECTED``: the
+    rows break what the job expects of them."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -340,6 +341,7 @@ class FailureKind(StrEnum):
     MALFORMED = "malformed"
     NEW_COLUMNS = "new-columns"
     RETRY_LATER = "retry-later"
+    STORE = "store"
     HELD = "held"
     VANISHED = "vanished"
     CHANGED = "changed"
@@ -356,13 +358,14 @@ SUPERSEDED = (FailureKind.VANISHED, FailureKind.CHANGED)
 def count_unsuccessful(kinds: Mapping[str, int]) -> dict[str, Any]:
     """Returns how many files failed, and how many wait and why, from the number of files without rows by kind."""
     overtaken = sum(kinds.get(kind, 0) for kind in SUPERSEDED)
-    later, held = (kinds.get(kind, 0) for kind in (FailureKind.RETRY_LATER, FailureKind.HELD))
+    later = kinds.get(FailureKind.RETRY_LATER, 0) + kinds.get(FailureKind.STORE, 0)
+    held = kinds.get(FailureKind.HELD, 0)
     failed = sum(kinds.values()) - overtaken - later - held
     return {"failed": failed, "overtaken": overtaken, "later": later, "held": held}
 
 
 #: Files that neither succeeded nor failed, and are processed later.
-WAITING = (*SUPERSEDED, FailureKind.RETRY_LATER, FailureKind.HELD)
+WAITING = (*SUPERSEDED, FailureKind.RETRY_LATER, FailureKind.STORE, FailureKind.HELD)
 
 
 @dataclass(frozen=True)

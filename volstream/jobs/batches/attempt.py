@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from volstream.base import faults
 from volstream.base.definitions import FileJob, JobState, Volume, Write
 from volstream.base.log import get
+from volstream.base.model.text import counted
 from volstream.base.model.work import PERMANENT, SUPERSEDED, Batch, Failure, FailureKind, FailureState, Intent, Plan, add_counts
 from volstream.base.threads import Backoff, Stop
 from volstream.base.tracing import span
@@ -23,6 +24,7 @@ from volstream.errors import CatalogError, FencedError, JobChangedError, Volstre
 from volstream.functions.schema import key_column, of_job
 from volstream.functions.source import FunctionSource
 from volstream.jobs.batches import ledger
+from volstream.jobs.batches.canary import Canary
 from volstream.jobs.batches.ledger import LEDGER
 from volstream.jobs.batches.outputs import JobOutputs, finish
 from volstream.jobs.batches.results import changes_of, write_by_spark
@@ -68,11 +70,11 @@ def note_failures(
             attempts = 0 if before is None else before.attempts
             since = policy.waiting_since(kind, before, now)
             next_try: datetime | None
+            after = row["retry_after"]
             if kind is FailureKind.HELD:
-                after = row["retry_after"]
                 next_try = None if after is None else now + timedelta(seconds=after)
             elif since is not None:
-                next_try = policy.later(row["retry_after"], now)
+                next_try = policy.later(after or 0.0, now)
             else:
                 attempts += 1
                 if kind is FailureKind.RETRY_LATER:
@@ -152,14 +154,16 @@ class RetryPolicy:
     later_max_seconds: float
 
     def waiting_since(self, kind: FailureKind, before: Failure | None, now: datetime) -> datetime | None:
-        """Returns since when the function has asked to be called later; None: it did not ask, or has asked for too long.
+        """Returns since when a file has waited for the store, or its function has asked to be called later; None: neither, or it
+        has asked for too long.
 
         Args:
             before: the earlier failure of the same file version.
         """
         since = (None if before is None else before.waiting_since) or now
         too_long = (now - since).total_seconds() > self.later_max_seconds
-        return None if kind is not FailureKind.RETRY_LATER or too_long else since
+        waits = kind is FailureKind.STORE or (kind is FailureKind.RETRY_LATER and not too_long)
+        return since if waits else None
 
     def later(self, after: float, now: datetime) -> datetime:
         """Returns when to call a function again that asked to be called ``after`` seconds later."""
@@ -294,6 +298,9 @@ class BatchExecutor:
         progress: updated at each commit.
         committed: ids of the run's batches, added to at each commit.
         code: number of the version of the job's code.
+
+    Attributes:
+        refused: why files of the last batch wait for the store; None: none do.
     """
 
     def __init__(
@@ -309,6 +316,7 @@ class BatchExecutor:
         code: int,
     ) -> None:
         self._services = services
+        self.refused: str | None = None
         self._owner = owner
         self._volume = volume
         self._stop = stop
@@ -357,7 +365,7 @@ class BatchExecutor:
         while (columns := done.staged.new_columns()) and self._adopts(columns):
             self.ahead.forget()
             done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
-        done = self._judged(done)
+        done = self._judged(self._without_store(done))
         if self._outputs is not None:
             faults.point("outputs.written")
             checked = self._outputs.checked(open_plan, batch, done.staged)
@@ -458,6 +466,20 @@ class BatchExecutor:
         if present is not None and present.attempt == intent.attempt:
             return None
         return FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
+
+    def _without_store(self, done: StagedBatch) -> StagedBatch:
+        """Returns the outcomes in which files wait that the store does not give, unless it gives others beside them."""
+        kinds = (FailureKind.DENIED, FailureKind.UNREADABLE)
+        unread = {row["path"]: row["error_message"] for row in done.staged.failures() if row["error_kind"] in kinds}
+        if not unread:
+            return done
+        read = [] if self.job.group_by is not None else done.staged.succeeded()["path"].to_pylist()
+        canary = Canary(self._services, self._volume, of_sets=self.job.group_by is not None)
+        if not (waiting := canary.waiting(unread, read)):
+            return done
+        self.refused = f"{next(iter(waiting.values())).rstrip('.')}; {counted(len(waiting), self.job.unit)} wait for the store."
+        staged = done.staged.with_failed(waiting, FailureKind.STORE)
+        return replace(done, staged=staged, outcome=staged.outcome())
 
     def _judged(self, done: StagedBatch) -> StagedBatch:
         """Returns the outcomes as the job's expectations have them."""

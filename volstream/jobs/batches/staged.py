@@ -69,7 +69,7 @@ def judged(session: SparkSession, job: FileJob, staged: Staged) -> tuple[Staged,
     """Returns outcomes in which the files that break an expectation failed; and how many files break one that only warns, by
     the name under which they are counted."""
     if job.expect and (wrong := broken(session, job, job.expect, staged)):
-        staged = staged.with_failed({path: _message(breaks) for path, breaks in wrong.items()}, unexpected=True)
+        staged = staged.with_failed({path: _message(breaks) for path, breaks in wrong.items()}, FailureKind.UNEXPECTED)
     warned: dict[str, float] = {}
     if job.expect_warn:
         for breaks in broken(session, job, job.expect_warn, staged).values():
@@ -245,14 +245,12 @@ class Staged:
         rows = self._records.to_table(columns=["path"], filter=pc.field("rows").is_valid())
         return {*rows["path"].to_pylist()}
 
-    def with_failed(self, why: Mapping[str, str], *, unexpected: bool = False) -> Staged:
+    def with_failed(self, why: Mapping[str, str], kind: FailureKind = FailureKind.RAISED) -> Staged:
         """Returns a copy of the outcomes in which some files failed.
 
         Args:
             why: messages, by path.
-            unexpected: their rows break what the job expects.
         """
-        kind = FailureKind.UNEXPECTED if unexpected else FailureKind.RAISED
         failing = pa.array(list(why), pa.string())
         with _Records(f"{self.location}/{kind.value}") as records:
             for batch in self._records.to_batches(batch_size=_RECORDS):

@@ -210,6 +210,8 @@ class Run:
                 with suppress(BatchStoppedError):
                     attempts.process(open_plan, batch)
                 self.observe(progress)
+                if attempts.refused is not None:
+                    raise StorageError(f"Files of the volume {self.volume.name} cannot be read: {attempts.refused}")
                 too_fast = progress.later - waited > batch.files / 2
                 self._look_at_job(attempts)
 

@@ -76,6 +76,8 @@ def automatic_action(failure: Failure, job: FileJob, now: datetime) -> str:
             return f"retry {_when(failure, now)} {done}"
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
             return f"called again {_when(failure, now)}, as it requested"
+        case FailureState.WAITING if failure.kind is FailureKind.STORE:
+            return "waits until the store can be read; tried again by each run"
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
             return "waits for more files" if failure.next_try is None else f"checked again {_when(failure, now)}"
         case FailureState.WAITING:
@@ -110,6 +112,8 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
     match failure.state:
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
             return f"Sooner: {again}"
+        case FailureState.WAITING if failure.kind is FailureKind.STORE:
+            return f"See why the volume {volume} cannot be read: volstream doctor" if volume else "The volume was dropped."
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
             if failure.next_try is not None:
                 return "Nothing to do: it is processed once it has not changed for a while."
@@ -322,7 +326,8 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
         since = catalog.refreshes.first_after(stream.source_id, consumed)
     files = catalog.refreshes.file_count(stream.source_id)
     failed = catalog.failures.count(job.id, FailureFilter((*FAILING, FailureState.SKIPPED)))
-    later = catalog.failures.count(job.id, FailureFilter((FailureState.WAITING,), (FailureKind.RETRY_LATER, FailureKind.HELD)))
+    waiting = (FailureKind.RETRY_LATER, FailureKind.STORE, FailureKind.HELD)
+    later = catalog.failures.count(job.id, FailureFilter((FailureState.WAITING,), waiting))
     sets = job.group_by is not None and failed + later
     owed = None if sets else min(files, unread + in_plan + failed + later)
     return Backlog(files, owed, None if since is None else max(since, stream.created_on))
