@@ -61,6 +61,7 @@ class PathChangeKind(Enum):
     CLOSED = "closed"  #: a file was closed by a writer
     DIRECTORY_NEW = "directory new"  #: a directory was created or moved here
     DIRECTORY_GONE = "directory gone"  #: a directory was removed or moved away, with all below it
+    RELINKED = "relinked"  #: in this directory a link leads to another directory, through which others may lead to files
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class Debouncer:
             self._collapse(now)
         elif change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}:
             self._add_subtree(change.path + "/", change.kind.value, now)
+        elif change.kind is PathChangeKind.RELINKED:
+            self._add_subtree(f"{change.path}/" if change.path else "", change.kind.value, now)
         else:
             self._add_file(change, now)
 
@@ -330,6 +333,10 @@ class DirectoryWatch(WatchCallback):
         path = f"{directory}/{name}" if directory else name
         if not event.is_directory:
             self._on_change(PathChange(path, PathChangeKind.CLOSED if event.is_close_write else PathChangeKind.CHANGED))
+            if event.is_create or event.is_moved_to:  # as Kubernetes swaps the files of a ConfigMap
+                link = os.path.join(self._real_root, path)
+                if os.path.islink(link) and os.path.isdir(link):
+                    self._on_change(PathChange(directory, PathChangeKind.RELINKED))
         elif event.is_create or event.is_moved_to or (event.is_attrib and self._recursive and path not in self._watches):
             if self._recursive:
                 self._add(path)
@@ -581,8 +588,9 @@ class LocalQueue(InProcessQueue):
         self._check_due = time.monotonic() + self._check_seconds
 
     def _on_change(self, change: PathChange) -> None:
-        is_directory = change.kind in {PathChangeKind.DIRECTORY_NEW, PathChangeKind.DIRECTORY_GONE}
-        if not (self._selection.may_contain(change.path) if is_directory else self._selection.accepts(change.path)):
+        of_file = change.kind in {PathChangeKind.CHANGED, PathChangeKind.CLOSED}
+        counts = self._selection.accepts if of_file else self._selection.may_contain
+        if change.path and not counts(change.path):
             return
         with self._changed:
             self._settler.add(change, time.monotonic())

@@ -295,6 +295,30 @@ def test_a_directory_whose_path_is_too_long_costs_its_own_events_alone(root: Pat
     listener.hears(KeyHint("ordinary/b"))
 
 
+def test_a_link_to_a_directory_that_is_swapped_is_reported_as_its_directory(root: Path, listen: Listen) -> None:
+    """As Kubernetes replaces the files of a ConfigMap."""
+
+    def swap(folder: Path, version: str) -> None:
+        (folder / f"..{version}").mkdir(parents=True)
+        (folder / f"..{version}" / "a.txt").write_text(version)
+        (folder / "..tmp").symlink_to(f"..{version}")
+        (folder / "..tmp").rename(folder / "..data")
+
+    for folder in (root, root / "sub"):
+        swap(folder, "1")
+        (folder / "a.txt").symlink_to("..data/a.txt")
+    listener = listen()
+    swap(root, "2")
+    listener.hears(SubtreeHint("", "relinked"))
+    swap(root / "sub", "2")
+    listener.hears(SubtreeHint("sub/", "relinked"))
+    listener.hints.clear()
+    (root / "b.txt").symlink_to("a.txt")
+    (root / "dir").mkdir()
+    listener.hears(KeyHint("b.txt"), SubtreeHint("dir/", NEW))
+    assert not [hint for hint in listener.hints if isinstance(hint, SubtreeHint) and hint.reason == "relinked"]
+
+
 def test_a_root_that_is_a_link_is_watched(root: Path, tmp_path: Path, listen: Listen) -> None:
     (tmp_path / "alias").symlink_to(root)
     listener = listen(at=tmp_path / "alias")
