@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,15 +63,21 @@ def _lines(group: Sequence[Mapping[str, Any]], width: int, most: int | None) -> 
         yield f"    and {len(group) - len(named):,} more: volstream list failures --job {first['job']} --all"
 
 
+#: A command in a sentence, which stays on one line so that it can be copied.
+_COMMAND = re.compile(r"volstream [a-z-]+( [^;]*?)?(?=;|\.? ?$|\. [A-Z])")
+
+
 def _wrapped(text: str, width: int, indent: str) -> Sequence[str]:
-    return textwrap.wrap(
-        one_line(text),
+    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), one_line(text))
+    lines = textwrap.wrap(
+        whole,
         max(40, width),
         initial_indent=indent,
         subsequent_indent=indent or "  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace("\0", " ") for line in lines]
 
 
 # Failed files: ``retry``, ``skip``.

@@ -55,6 +55,15 @@ def test_failures_are_grouped_by_cause_and_fit_the_terminal() -> None:
     assert [line for line in lines if len(line) > 80] == [f"    {LONG}"], "a name is not broken"
 
 
+def test_commands_are_not_broken_where_lines_end() -> None:
+    for width in range(40, 100):
+        path = "'a folder/with a name.pdf'"
+        said = {"remedy": f"Fix the file, then volstream retry j {path}; or: volstream skip j {path}"}
+        lines = by_cause([failure("a folder/with a name.pdf", "OSError: no space", **said)], width, 5).splitlines()
+        for command in (f"volstream retry j {path}", f"volstream skip j {path}"):
+            assert any(command in line for line in lines), (width, lines)
+
+
 def test_of_many_files_with_one_cause_five_are_named() -> None:
     found = [failure(f"f{number:02}", "OSError: no space") for number in range(20)]
     lines = by_cause(found, 80, 5).splitlines()
