@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from volstream.ops.inspection.doctor import setting_descriptions
 REFERENCE = Path(__file__).parent / "reference"
 
 KEYWORDS = Path(definitions.__file__).with_name("keywords.py")
+if not KEYWORDS.is_relative_to(REFERENCE.parents[1]):
+    sys.exit(f"The volstream of {KEYWORDS.parent} would be written beside these pages: run the Python of this checkout.")
 
 _COMMANDS = """\
 # Commands

@@ -351,7 +351,10 @@ def _check_connection(connection: Connection) -> None:
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
         # Does not repeat the endpoint, which may contain a password.
-        raise InvalidValueError("The endpoint is not the URL of a server.", "Write for example https://minio.example:9000.")
+        raise InvalidValueError(
+            "The endpoint is not the URL of a server.",
+            "Write scheme, host and port alone, such as https://minio.example:9000; leave out a path, also Azurite's account.",
+        )
     if connection.role_arn is None:
         return
     if provider is None:
