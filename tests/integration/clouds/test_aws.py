@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 import boto3
 import botocore.exceptions
@@ -237,3 +240,63 @@ def test_no_vendor_exception_escapes() -> None:
         made: Any = kind.__new__(kind, "text")  # their constructors all want something else
         with pytest.raises(StorageError), credentials.errors("s3://b"):
             raise made
+
+
+def _page(chance: random.Random) -> str:
+    """A page of a listing as stores write it, more or less."""
+    letters = "ab/ +%&<>'\"\u00e9\u2603\U0001f600\t=~.0"
+    escaped = chance.random() < 0.7
+
+    def text(value: str) -> str:
+        return escape(quote(value, safe="/") if escaped else value)
+
+    parts: list[str] = [f"<EncodingType>{chance.choice(['url', 'url', 'other'])}</EncodingType>"] if escaped else []
+    for _ in range(chance.randrange(60)):
+        key = "".join(chance.choices(letters, k=chance.randrange(1, 12)))
+        members = [
+            f"<Key>{text(key)}</Key>",
+            f"<Size>{chance.randrange(1 << chance.randrange(1, 60))}</Size>",
+            f"<LastModified>{chance.choice(['2026-03-01T10:00:00.000Z', '2026-03-01T10:00:00.123Z', '2026-03-01T10:00:00+02:00'])}</LastModified>",
+            f"<ETag>{chance.choice(['&quot;ab&quot;', 'ab', ''])}</ETag>",
+            "<StorageClass>STANDARD</StorageClass>",
+            "<Owner><ID>x</ID><DisplayName>Key</DisplayName></Owner>",
+        ]
+        chance.shuffle(members)
+        parts.append(f"<Contents>{''.join(members)}</Contents>")
+    parts += [
+        f"<CommonPrefixes><Prefix>{text(name)}</Prefix></CommonPrefixes>" for name in ("a/", "b c/") if chance.random() < 0.4
+    ]
+    parts += [
+        f"<IsTruncated>{chance.choice(['false', 'true</IsTruncated><NextContinuationToken>n</NextContinuationToken><IsTruncated>true'])}</IsTruncated>"
+    ]
+    chance.shuffle(parts)
+    namespace = chance.choice(["", ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"', ' xmlns="http://other/"'])
+    return f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult{namespace}>{"".join(parts)}</ListBucketResult>'
+
+
+def test_pages_of_listings_are_read_as_botocore_reads_them(answers: Answers) -> None:
+    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "eu-west-1"}
+    theirs = boto3.Session(**keys).client("s3", endpoint_url=answers.url)
+    ours = credentials.client(Access("s3", "eu-west-1", answers.url, credentials="static", keys=Keys("a", "b")), "s3")
+    odd = ["<Other><Contents><Key>a</Key></Contents></Other>", "<ListBucketResult/>"]
+    chance = random.Random(75)
+    for content in [*(_page(chance) for _ in range(40)), *odd]:
+        body = content.encode()
+        answers.answer = lambda *_, body=body: (200, {"Content-Type": "application/xml"}, body)
+        read: list[Any] = []
+        for client in (theirs, ours):
+            page = client.list_objects_v2(Bucket="b")
+            objects = [tuple(map(one.get, ("Key", "Size", "LastModified", "ETag"))) for one in page.get("Contents", ())]
+            rest = {name: value for name, value in page.items() if name not in ("Contents", "ResponseMetadata")}
+            read.append((objects, rest))
+        assert read[0] == read[1], content
+        if read[0][0] and content not in odd:
+            assert "StorageClass" not in page["Contents"][0], "botocore parsed them"
+
+
+def test_an_error_in_a_page_of_status_200_is_an_error(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    ours = credentials.client(Access("s3", "eu-west-1", answers.url, credentials="static", keys=Keys("a", "b")), "s3")
+    answers.answer = lambda *_: (200, {"Content-Type": "application/xml"}, b"<Error><Code>InternalError</Code></Error>")
+    with pytest.raises(ClientError, match="InternalError"):
+        ours.list_objects_v2(Bucket="b")

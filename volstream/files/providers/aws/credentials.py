@@ -11,11 +11,12 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
+from xml.etree import ElementTree
 
 import boto3
 import botocore.loaders
@@ -266,17 +267,46 @@ def _source(access: Access) -> boto3.Session:
 def _core() -> botocore.session.Session:
     core = botocore.session.Session()
     core.register_component("data_loader", _loader())
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
+    # By this name botocore calls it before its own handlers of S3, one of which would parse the whole page.
+    core.get_component("event_emitter").register("before-parse.*.ListObjectsV2", _list_objects)
     return core
 
 
-def _time(said: str | float) -> datetime:
-    """Parses a time as botocore does. ISO's, which every object of a listing has, would take most of a listing there."""
-    if isinstance(said, str) and said.endswith("Z"):
-        with suppress(ValueError):
-            return datetime.fromisoformat(said)
-    parsed: datetime = parse_timestamp(said)
-    return parsed
+def _list_objects(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+    """Reads the objects of a page of a listing, and leaves botocore the rest, which it would parse in ten times as long. What
+    is not such a page, it parses alone."""
+    if response_dict["status_code"] != 200:
+        return
+    try:
+        root = ElementTree.fromstring(response_dict["body"])
+    except ElementTree.ParseError:
+        return
+    namespace = root.tag[: root.tag.rfind("}") + 1]
+    contents, names = f"{namespace}Contents", [f"{namespace}{name}" for name in ("Key", "Size", "LastModified", "ETag")]
+    objects: list[dict[str, Any]] = []
+    rest = ElementTree.Element(root.tag)
+    for element in root:
+        if element.tag != contents:
+            rest.append(element)
+            continue
+        fields = {member.tag: member.text or "" for member in element}
+        try:
+            key, size, modified, etag = map(fields.__getitem__, names)
+        except KeyError:
+            return
+        objects.append({"Key": key, "Size": int(size), "LastModified": _time(modified), "ETag": etag})
+    if objects:
+        customized_response_dict["Contents"] = objects
+        response_dict["body"] = ElementTree.tostring(rest)
+
+
+@lru_cache(MAX_HELD)  # objects that were uploaded together have the same
+def _time(said: str) -> datetime:
+    try:
+        return datetime.fromisoformat(said)
+    except ValueError:
+        parsed: datetime = parse_timestamp(said)
+        return parsed
 
 
 @cache
