@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,24 +76,32 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
         _run_script(session, output, script, statements)
 
 
+#: Text of csv that needs quotes.
+_QUOTED = re.compile(r'[",\r\n]')
+
+#: NULL as the only value of a row: an empty line would be none.
+_ALONE = '""'
+
+
 def _write_csv(session: Session, statement: str) -> None:
     """Writes the rows of a statement to standard output, with a head; NULL is empty, and values that csv lacks are JSON. On a
     terminal, control characters are escaped."""
     from volstream.api.objects.sql import rows
 
     columns, result = rows(session, statement)
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     exact = visible if sys.stdout.isatty() else str
-    writer.writerow(map(exact, columns))
-    for row in result:
-        writer.writerow([exact(_in_csv(row[column])) for column in columns])
+    for values in chain([columns], ([row[column] for column in columns] for row in result)):
+        sys.stdout.write(f"{','.join(exact(_in_csv(value)) for value in values) or _ALONE}\n")
     sys.stdout.flush()
 
 
 def _in_csv(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return to_json(value).strip('"')
+    """Returns a value of csv. Empty text is quoted, NULL is not, which Python's writer does only from 3.12 on."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else to_json(value).strip('"')
+    quoted = text.replace('"', '""')
+    return f'"{quoted}"' if not text or _QUOTED.search(text) else text
 
 
 def _run_script(session: Session, output: Output, script: str, statements: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import copy
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import chain, repeat
 from typing import Any
 
@@ -122,8 +123,12 @@ def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatc
     objects: dict[int, list[Any]] = {}
     table = value
     if not isinstance(value, pa.Table | pa.RecordBatch):
-        pandas = sys.modules.get("pandas")
+        pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
+        if polars is not None and isinstance(value, polars.DataFrame):  # which gives Arrow the addresses of objects
+            objects = {at: column.to_list() for at, column in enumerate(value.get_columns()) if column.dtype == polars.Object}
+            value = value.with_columns(polars.lit(None).alias(value.columns[at]) for at in objects)
         if pandas is not None and isinstance(value, pandas.DataFrame):
+            _check_index(value)
             objects = {at: _objects(value.iloc[:, at]) for at in range(value.shape[1]) if _is_of_objects(value.iloc[:, at])}
             value = value.copy(deep=False)
             for at in objects:
@@ -145,6 +150,16 @@ def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatc
     return table.select([name for name in table.column_names if not _INDEX.fullmatch(name)])
 
 
+def _check_index(frame: Any) -> None:
+    """Raises NotRowsError if a DataFrame of pandas has labels that are no positions, and no name to be a column."""
+    levels = [frame.index.get_level_values(at) for at in range(frame.index.nlevels)] if len(frame) else []
+    if any(level.name is None and level.dtype.kind not in "iu" for level in levels):
+        raise NotRowsError(
+            "The function returned a DataFrame whose index has labels and no name. Return df.reset_index(names='label') to keep "
+            "them as a column, or df.reset_index(drop=True)."
+        )
+
+
 #: What pandas calls objects that Arrow takes as columns do.
 _OF_ARROW = frozenset({"boolean", "bytes", "date", "empty", "floating", "string"})
 
@@ -155,7 +170,9 @@ def _is_of_objects(values: Any) -> bool:
 
     own = getattr(values.dtype, "categories", values)
     if str(own.dtype) == "object":
-        return infer_dtype(own, skipna=True) not in _OF_ARROW
+        kind = infer_dtype(own, skipna=True)
+        # Arrow would cut the times of those that are no dates.
+        return kind not in _OF_ARROW or (kind == "date" and any(isinstance(value, datetime) for value in own))
     return str(own.dtype).startswith(("Sparse", "interval", "period"))
 
 

@@ -262,7 +262,7 @@ def _moment(kind: pa.DataType) -> Converter:
 
 def _of_array(value: Any) -> Any:
     """Returns an array's elements; others as they are."""
-    if not hasattr(value, "tolist"):
+    if not hasattr(value, "tolist") or isinstance(value, memoryview):
         return value
     # Numpy returns times and durations of nanoseconds as numbers.
     return [*value] if getattr(getattr(value, "dtype", None), "kind", "O") in "mM" else value.tolist()
@@ -271,7 +271,7 @@ def _of_array(value: Any) -> Any:
 def _array(element: Converter) -> Converter:
     def convert(value: Any) -> list[Any]:
         items = _of_array(value)
-        if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
+        if isinstance(items, str | bytes | bytearray | memoryview | Mapping) or not isinstance(items, Sequence):
             raise ValueError("a list is needed")
         return [element(item) for item in items]
 

@@ -20,6 +20,13 @@ def test_rows_are_written_as_csv_with_a_head(shell: Shell) -> None:
     assert (code, "A csv has the rows of one statement." in said) == (3, True)
 
 
+def test_empty_text_is_quoted_and_null_is_not(shell: Shell) -> None:
+    shown = "SHOW VOLUMES"
+    assert shell.ok("sql", "--format", "csv", shown).splitlines()[1].split(",")[5] == ""
+    shell.ok("alter-volume", "v", "--comment", "")
+    assert shell.ok("sql", "--format", "csv", shown).splitlines()[1].split(",")[5] == '""'
+
+
 @pytest.mark.parametrize(("terminal", "shown"), [(True, r"a\x1b[31mb"), (False, "a\x1b[31mb")])
 def test_a_terminal_gets_no_control_characters_of_values(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: str

@@ -201,3 +201,9 @@ def test_keys_that_become_the_same_are_refused(keys: tuple[Any, Any]) -> None:
     assert len(convert(pa.map_(pa.float64(), INT), dict.fromkeys(keys, 1))) == 2
     with pytest.raises(InvalidValueError, match="two of its keys are stored as the same value"):
         convert(pa.map_(pa.float32(), INT), dict.fromkeys(keys, 1))
+
+
+def test_bytes_are_no_list_of_numbers() -> None:
+    for value in (bytearray(b"x"), memoryview(b"x")):
+        with pytest.raises(InvalidValueError, match="a list is needed"):
+            convert(pa.list_(BIGINT), value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -224,7 +225,7 @@ class Collection(Generic[T]):
 
 
 def _takes_a_name(method: object) -> bool:
-    code = getattr(getattr(method, "__wrapped__", method), "__code__", None)
+    code = getattr(inspect.unwrap(method) if callable(method) else None, "__code__", None)
     return code is not None and code.co_varnames[1:2] == ("name",)
 
 

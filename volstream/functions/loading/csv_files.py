@@ -202,11 +202,16 @@ class _Ending(io.BufferedIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int = -1) -> bytes:  # type: ignore[override]  # PyArrow gives a number
         with self._lock:
-            block: bytes = b"" if self._ended else self._content.read(size)
-            if not block and not self._ended:
-                block, self._tail = self._tail, b""
+            room, parts = size, list[bytes]()
+            while room and not self._ended and (part := self._content.read(room)):
+                parts.append(part)
+                room -= len(part)
+            if room >= len(self._tail) and not self._ended:  # with the last rows, so that all of a small file are read at once
+                parts.append(self._tail)
+                self._tail = b""
+            block = b"".join(parts)
         if not block:
             self._told.set()
         return block

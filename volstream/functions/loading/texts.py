@@ -117,23 +117,32 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, 
     return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
 
 
+#: Numbers without anything between them, of which Python takes fewer digits than they have.
+_ADJOINING = re.compile(r"%[YymdHIMSj]%[YymdHIMSj]")
+
+
 def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
     """Returns dates or times written in a format; NULL in place of others."""
-    distinct = texts.dictionary_encode()
+    distinct, midnight = texts.dictionary_encode(), datetime.min.time()
+    if "%p" in format_ and "%I" not in format_:  # which Python would not heed
+        return pa.nulls(len(texts), kind)
     has_zone = "%Z" in format_.replace("%%", "")
     counted = any(f"%{letter}" in format_ for letter in "jUWV")
+    adjoining = _ADJOINING.search(format_) is not None and not any(f"%{letter}" in format_ for letter in "fzZ")
 
     def value(text: str) -> date | None:
         try:
             moment = datetime.strptime(text, format_)
             if counted and _unpadded(moment.strftime(format_)) != _unpadded(text):  # Python reads day 366 of any year
                 return None
+            if adjoining and moment.strftime(format_).lower() != text.lower():  # and 202611 as the first of January
+                return None
             if has_zone:  # its name, whose offset Python does not know
                 if time.strptime(text, format_).tm_zone.upper() not in ("UTC", "GMT"):
                     return None
                 moment = moment.replace(tzinfo=UTC)
             if pa.types.is_date(kind):
-                return moment.date()
+                return moment.date() if moment.time() == midnight else None
             if kind.tz is None:
                 return moment if moment.tzinfo is None else None
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -53,3 +53,13 @@ def test_errors_of_others_keep_their_frames() -> None:
     with pytest.raises(AttributeError) as caught:
         checked(lambda: Collection.nothing)()  # type: ignore[attr-defined]
     assert len(traceback.extract_tb(caught.value.__traceback__)) > 2
+
+
+def test_a_handle_of_an_object_has_the_methods_that_take_its_name() -> None:
+    from volstream.api.objects.collections import Streams
+    from volstream.api.objects.jobs import Jobs
+    from volstream.api.objects.volumes import Volumes
+
+    assert {"run", "retry", "history", "revert"} <= Jobs.of_one()
+    assert {"refresh", "drop"} <= Volumes.of_one()
+    assert {"reset"} <= Streams.of_one()

@@ -273,3 +273,31 @@ def test_rows_of_nulls_before_a_footer_are_rows_and_empty_lines_after_it_are_non
 def test_days_that_a_year_lacks_are_rescued(files: Files, format_: str, text: str, day: date | None) -> None:
     [row] = files.rows("x.csv", f"d\n{text}\n", "d DATE", date_format=format_)
     assert row["d"] == day
+
+
+@pytest.mark.parametrize(
+    ("option", "column", "format_", "text", "value"),
+    [
+        ("date_format", "DATE", "%d.%m.%Y %H:%M", "31.12.2026 10:00", None),
+        ("date_format", "DATE", "%d.%m.%Y %H:%M", "31.12.2026 00:00", date(2026, 12, 31)),
+        ("date_format", "DATE", "%Y%m%d", "20261231", date(2026, 12, 31)),
+        ("date_format", "DATE", "%Y%m%d", "202611", None),
+        ("date_format", "DATE", "%d%b%Y", "1jan2026", date(2026, 1, 1)),
+        ("timestamp_format", "TIMESTAMP", "%m/%d/%Y %H:%M %p", "12/31/2026 1:00 PM", None),
+        ("timestamp_format", "TIMESTAMP", "%m/%d/%Y %I:%M %p", "12/31/2026 1:00 PM", datetime(2026, 12, 31, 13, tzinfo=UTC)),
+        ("timestamp_format", "TIMESTAMP", "%Y%m%dT%H%M%S", "20261231T130501", datetime(2026, 12, 31, 13, 5, 1, tzinfo=UTC)),
+        ("timestamp_format", "TIMESTAMP", "%Y%m%dT%H%M%S", "20261231T13051", None),
+    ],
+)
+def test_what_a_format_would_cut_or_take_for_another_time_is_rescued(
+    files: Files, option: str, column: str, format_: str, text: str, value: date | None
+) -> None:
+    [row] = files.rows("x.csv", f"d\n{text}\n", f"d {column}", **{option: format_})
+    assert row["d"] == value
+    assert ("_rescued_data" in row) == (value is None)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_the_last_row_counts_for_the_types_whether_or_not_its_line_ends(files: Files, end: str) -> None:
+    assert files.columns(("x.csv", f"id,price\n1,10\n2,9.99{end}")).startswith("id BIGINT, price DOUBLE")
+    assert files.columns(("x.csv", f"a\n1\nx{end}")).startswith("a STRING")

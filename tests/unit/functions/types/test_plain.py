@@ -344,3 +344,47 @@ def test_what_is_masked_in_an_array_is_null() -> None:
     rows, _ = rows_of({"t": masked}, RowRequirements(from_ddl("t ARRAY<BIGINT>"), Bounds()))
     assert not isinstance(rows, ArrowRows), "it is plain"
     assert [dict(row) for row in rows] == [{"t": [20, None, 21]}]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"v": [1, 2]}, index=pd.to_datetime(["2026-01-01", "2026-01-02"])),
+        pd.DataFrame.from_dict({"k1": {"n": 1}, "k2": {"n": 2}}, orient="index"),
+        pd.DataFrame({"v": [1.0, 2.0]}).describe(),
+        pd.DataFrame({"v": [1, 2]}, index=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)])),
+    ],
+)
+def test_labels_of_an_index_without_a_name_are_not_dropped_unseen(frame: pd.DataFrame) -> None:
+    with pytest.raises(NotRowsError, match=r"index has labels and no name.*reset_index\(drop=True\)"):
+        taken(frame)
+    assert taken(frame.reset_index(drop=True))
+    assert (
+        taken(frame.rename_axis("key") if frame.index.nlevels == 1 else frame.rename_axis(["key", "other"]))[0]["key"] is not None
+    )
+
+
+def test_positions_of_rows_are_no_column() -> None:
+    frame = pd.DataFrame({"v": [3, 1, 2]})
+    for some in (frame[frame.v > 1], frame.sort_values("v"), pd.concat([frame, frame]), frame.iloc[:0]):
+        assert all({*row} == {"v"} for row in taken(some))
+
+
+def test_a_column_of_dates_and_times_loses_no_time() -> None:
+    mixed = [date(2026, 1, 1), datetime(2026, 1, 2, 17, 30), None]
+    for values in (pd.Series(mixed, dtype=object), pd.Series(mixed, dtype=object).astype("category")):
+        with pytest.raises(NotRowsError, match="a date is needed, without a time"):
+            taken(pd.DataFrame({"at": values}), "at DATE")
+    assert taken(pd.DataFrame({"at": [date(2026, 1, 1), None]}), "at DATE") == [{"at": date(2026, 1, 1)}, {"at": None}]
+
+
+def test_objects_of_polars_are_taken_as_those_of_dicts() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"id": [uuid.UUID(int=5)], "n": [1]})
+    assert taken(frame) == [{"id": str(uuid.UUID(int=5)), "n": 1}]
+
+
+def test_numbers_longer_than_doubles_are_doubles() -> None:
+    assert taken({"c": np.longdouble(1.5)}) == [{"c": 1.5}]
+    with pytest.raises(NotRowsError, match="imaginary part"):
+        taken({"c": np.clongdouble(1 + 2j)})
