@@ -113,12 +113,12 @@ test-lowest: setup
 	@$(BIN)/python -m pip install --quiet --group lock
 	$(BIN)/python -m tests.lowest
 
-# Of a service: its name, its package in Debian, and a command that succeeds if it is there.
+# Of a service: its name, its package in Debian, and a command that succeeds if it is there. Tests start it themselves: systemd does not.
 define service
 	@if ! { $(3); }; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "$(1): installing"; \
-	    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y $(2); } >/dev/null; \
+	    { apt-get update && SYSTEMD_OFFLINE=1 DEBIAN_FRONTEND=noninteractive apt-get install -y $(2); } >/dev/null; \
 	  else \
 	    echo "$(1): not installed; the tests that need it are skipped (on Debian: apt-get install $(2))"; \
 	  fi; \
@@ -128,6 +128,7 @@ endef
 test-services:
 	$(call service,PostgreSQL,postgresql,command -v pg_ctl >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null)
 	$(call service,Chromium,chromium,command -v chromium >/dev/null)
+	$(call service,Prometheus,--no-install-recommends prometheus,command -v prometheus >/dev/null)
 
 SEED ?= 1
 KILLS ?= 1000

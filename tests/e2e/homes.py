@@ -186,7 +186,7 @@ class Daemon:
         def follows() -> bool:
             # Asking for rows takes a process: only when there is something new.
             nonlocal seen
-            before, seen = seen, self.metric("volstream_job_batches_total", job=job)
+            before, seen = seen, self.metric("volstream_job_batches_total", job_name=job)
             return seen not in (before, 0) and self.home.pairs(job) == sorted(expected.items())
 
         patiently(follows)

@@ -91,7 +91,9 @@ def test_the_examples_run_on_each_cloud_and_a_second_daemon_takes_over(tmp_path:
         for number in range(60):
             for cloud in clouds:
                 put(cloud, f"{number % 3}/dish {number}+%.jpg", f"{cloud} {number}")
-        patiently(lambda: any((first.metric("volstream_job_batches_total", job=f"texts_{cloud}") or 0) > 0 for cloud in clouds))
+        patiently(
+            lambda: any((first.metric("volstream_job_batches_total", job_name=f"texts_{cloud}") or 0) > 0 for cloud in clouds)
+        )
         for number in range(40):
             for cloud in clouds:
                 put(cloud, f"{number % 3}/dish {number}+%.jpg", f"{cloud} {number} again")

@@ -141,8 +141,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     words = ("--volume", "letters", "--function", "functions.py:count", "--into", "words")
     home.ok("create-job", "words", *words, "--every", "1h")
     with home.daemon() as daemon:
-        patiently(lambda: (daemon.metric("volstream_job_batches_total", job="sizes") or 0) >= 5)
-        patiently(lambda: daemon.metric("volstream_job_waiting_files", job="sizes") == 0)
+        patiently(lambda: (daemon.metric("volstream_job_batches_total", job_name="sizes") or 0) >= 5)
+        patiently(lambda: daemon.metric("volstream_job_waiting_files", job_name="sizes") == 0)
         yield Site(home, daemon)
 
 

@@ -63,7 +63,7 @@ def test_a_failing_file_is_reported_and_lands_once_it_is_fixed(daemon: Daemon, h
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:picky", "--on-change", "--retries", "0")
 
-    patiently(lambda: daemon.metric("volstream_job_failures", job=name, state="quarantined") == 1)
+    patiently(lambda: daemon.metric("volstream_job_failures", job_name=name, state="quarantined") == 1)
 
     [failure] = home.json("list", "failures", "--job", name)
     assert (failure["path"], failure["kind"]) == ("other.txt", "raised")
@@ -90,7 +90,7 @@ def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Hom
     write(files, {"good.txt": "12345", "other.txt": "bad"})
     home.ok("create-volume", name, str(files))
     home.create_job(name, "functions.py:picky", "--on-change", "--retries", "0")
-    patiently(lambda: daemon.metric("volstream_job_files_total", job=name, outcome="succeeded") == 1)
+    patiently(lambda: daemon.metric("volstream_job_files_total", job_name=name, outcome="succeeded") == 1)
     home.ok("create-stream", f"{name}_all", "--volume", name, "--show-initial-rows")
 
     # Nobody consumes the stream, and what it begins with are the rows that are there already.
@@ -98,8 +98,8 @@ def test_metrics_report_lags_queues_files_and_failures(daemon: Daemon, home: Hom
 
     assert daemon.metric("volstream_stream_lag_bytes", stream=f"{name}_all") == 8
     assert daemon.metric("volstream_stream_lag_files", stream=f"{name}_stream") == 0
-    assert daemon.metric("volstream_job_files_total", job=name, outcome="failed") == 1
-    assert daemon.metric("volstream_job_failures", job=name, state="quarantined") == 1
+    assert daemon.metric("volstream_job_files_total", job_name=name, outcome="failed") == 1
+    assert daemon.metric("volstream_job_failures", job_name=name, state="quarantined") == 1
     assert daemon.metric("volstream_queue_depth", volume=name) == 0
     lag = daemon.metric("volstream_directory_lag_seconds", volume=name)
     assert lag is not None

@@ -25,11 +25,11 @@ def test_the_daemon_runs_a_statement_on_change_and_retries_a_failing_one_with_ba
     home.end_engine()
     with home.daemon() as daemon:
         home.ok("sql", f"INSERT INTO {source} VALUES (1), (2)")
-        patiently(lambda: daemon.metric("volstream_job_runs_total", job=name, outcome="ok") == 1)
+        patiently(lambda: daemon.metric("volstream_job_runs_total", job_name=name, outcome="ok") == 1)
         assert ids(home, target) == [1, 2]
 
         home.ok("sql", f"INSERT INTO {source} VALUES (100)")
-        patiently(lambda: (daemon.metric("volstream_job_runs_total", job=name, outcome="failed") or 0) >= 2)
+        patiently(lambda: (daemon.metric("volstream_job_runs_total", job_name=name, outcome="failed") or 0) >= 2)
         assert daemon.log.count("job_failed") < 6
         [job] = [one for one in home.json("list", "jobs") if one["name"] == name]
         assert job["last_outcome"].startswith(("failed", "running"))

@@ -515,7 +515,7 @@ class Storm:
             daemon = self._daemon
             if daemon is None or daemon.process.poll() is not None:
                 return
-            now = daemon.metric("volstream_job_batches_total", job="latest") if daemon.port else None
+            now = daemon.metric("volstream_job_batches_total", job_name="latest") if daemon.port else None
             if before is not None and now is not None and now > before:
                 return
             before = now if before is None else before

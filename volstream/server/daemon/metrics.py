@@ -144,17 +144,17 @@ class DaemonMetrics(Collector):
         yield from (files, size, stale)
 
     def _jobs(self) -> Iterator[Metric]:
-        waiting = gauge("job_waiting_files", "Files of open batches.", "job")
-        waiting_bytes = gauge("job_waiting_bytes", "Bytes of open batches.", "job")
-        oldest = gauge("job_oldest_waiting_seconds", "Age of the oldest waiting change.", "job")
-        done = gauge("job_files_done", "Files of the volume that the job has finished.", "job")
-        failures = gauge("job_failures", "Failed files by state.", "job", "state")
-        files = counter("job_files", "Files processed, by outcome. A file that is tried again counts again.", "job", "outcome")
-        size = counter("job_bytes", "Bytes of processed files.", "job")
-        batches = counter("job_batches", "Committed batches.", "job")
-        counted = counter("job_counted", "What the job's function counted.", "job", "name")
-        runs = counter("job_runs", "Runs by outcome since the daemon started.", "job", "outcome")
-        failing = gauge("job_failing", "1 if the job is failing.", "job")
+        waiting = gauge("job_waiting_files", "Files of open batches.", "job_name")
+        waiting_bytes = gauge("job_waiting_bytes", "Bytes of open batches.", "job_name")
+        oldest = gauge("job_oldest_waiting_seconds", "Age of the oldest waiting change.", "job_name")
+        done = gauge("job_files_done", "Files of the volume that the job has finished.", "job_name")
+        failures = gauge("job_failures", "Failed files by state.", "job_name", "state")
+        files = counter("job_files", "Processed files by outcome. One that is tried again counts again.", "job_name", "outcome")
+        size = counter("job_bytes", "Bytes of processed files.", "job_name")
+        batches = counter("job_batches", "Committed batches.", "job_name")
+        counted = counter("job_counted", "What the job's function counted.", "job_name", "name")
+        runs = counter("job_runs", "Runs by outcome since the daemon started.", "job_name", "outcome")
+        failing = gauge("job_failing", "1 if the job is failing.", "job_name")
         jobs, probed = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
         open_runs = runs_of(self._catalog, jobs)
         for job in jobs:

@@ -1,0 +1,65 @@
+"""What Prometheus makes of the metrics, with the configuration and the rules of ``deploy/prometheus``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from tests import objects
+from tests.commands import Shell, shell
+from tests.prometheus import watching
+from tests.waiting import eventually
+from volstream.api.session import Session
+from volstream.base import config
+from volstream.base.definitions import FileJob
+from volstream.base.model.work import Target
+from volstream.catalog.consumptions import BatchOutcome
+from volstream.server.daemon.metrics import DaemonMetrics
+
+__all__ = ["shell"]
+
+
+@contextmanager
+def exporting(session: Session) -> Iterator[int]:
+    """The metrics of a daemon that keeps no volume; the port at which they are."""
+    registry = CollectorRegistry()
+    scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
+    registry.register(DaemonMetrics(session.home.catalog, session.home.reader, list, scheduler))
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def process_a_file(session: Session, job: FileJob) -> None:
+    catalog = session.home.catalog
+    _, (batch,) = objects.store_plan(catalog, job, from_version=None)
+    intent = catalog.consumptions.begin(batch, owner="me", target=Target("/t", "table", 0))
+    catalog.consumptions.commit(intent, BatchOutcome(1, 0, 1))
+
+
+def test_a_job_that_stands_still_is_named_however_busy_others_are(shell: Shell, tmp_path: Path) -> None:
+    for name in ("busy", "stuck"):
+        function = ("--function", f"{shell.functions}:one", "--returns", "n INT", "--into", name)
+        shell.ok("create-job", name, "--volume", "v", *function, "--on-change")
+    with Session(config.load(shell.home)) as session, exporting(session) as port, watching(tmp_path, port) as prometheus:
+        busy, stuck = (objects.file_job(session.jobs.get(name)) for name in ("busy", "stuck"))
+        objects.store_plan(session.home.catalog, stuck, from_version=None)
+
+        def fires() -> bool:
+            process_a_file(session, busy)
+            return "VolstreamBacklogStands" in prometheus.alerts()
+
+        eventually(fires, timeout=30)
+        (said,) = prometheus.alerts()["VolstreamBacklogStands"]
+        assert "job stuck" in said
+        assert set(prometheus.values("volstream_job_files_total", "job_name")) == {"busy", "stuck"}
+        assert prometheus.get("label/exported_job/values") == []
