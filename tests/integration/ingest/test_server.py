@@ -434,6 +434,23 @@ def test_the_command_serves_commits_and_ends_when_it_is_asked_to(home: Path, ser
     assert server.stop() == 0
 
 
+def test_each_request_for_a_table_that_cannot_be_written_counts_as_refused(served: Served) -> None:
+    with served.connect() as connection:
+        connection.cursor().execute(f"CREATE SCHEMA {served.schema}")
+        connection.cursor().execute("CREATE TABLE t (id STRING)")
+        options = RealtimeOptions(request_failed_retry_internal_ms=10, request_failed_retry_times=2)
+        stream = connection.get_realtime_stream(table="t", options=options)
+        tail = Path(served.session.home.warehouse, "tables", served.schema, "t", "_tail")
+        tail.touch()  # it cannot be a folder then
+        row = stream.create_row()
+        row.set_value("id", "a")
+        stream.apply(row)
+        with pytest.raises(RowsNotSentError):
+            stream.flush()
+    samples = [sample for metric in served.server.collect() for sample in metric.samples]
+    assert [one.value for one in samples if one.name == "volstream_ingest_refused_total"] == [3]
+
+
 def test_a_server_is_not_ready_while_commits_of_a_table_fail_and_says_which(home: Path, serve: Serve) -> None:
     server = serve(home)
     table = home / "warehouse" / "tables" / "public" / "t"

@@ -317,7 +317,7 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
     in_plan, since = 0, None
     if plan is not None and plan.kind is PlanKind.STREAM:
         in_plan = catalog.reports.waiting(job.id).files
-        since = catalog.refreshes.first_after(stream.source_id, plan.from_version)
+        since = catalog.refreshes.first_after(stream.source_id, None if plan.initial else plan.from_version)
         consumed = plan.to_version
     unread = 0
     if plan is not None or not catalog.is_at_end(stream):

@@ -26,7 +26,13 @@ _WELL_SECONDS = 300.0
 
 
 class DaemonEngine(Protocol):
-    """The Spark engine of a daemon's jobs."""
+    """The Spark engine of a daemon's jobs.
+
+    Attributes:
+        failures: how often it was lost, or could not be started.
+    """
+
+    failures: int
 
     @property
     def is_up(self) -> bool:
@@ -100,6 +106,7 @@ class EmbeddedEngine:
         self._changed = changed
         self._watch = watch
         self._backoff = backoff
+        self.failures = 0
         self._address: EngineAddress | None = None
         self._reason: str | None = None
 
@@ -145,7 +152,7 @@ class EmbeddedEngine:
                 reason = lost
                 if time.monotonic() - up >= _WELL_SECONDS:
                     failures = 0
-            failures += 1
+            failures, self.failures = failures + 1, self.failures + 1
             delay = self._backoff.delay(failures)
             self._reason = reason.partition("\n")[0]
             with suppress(OSError):  # the daemon's own pages report a full disk
@@ -213,6 +220,7 @@ class RemoteEngine:
         self._watch = watch
         self._answers = answers
         self._backoff = backoff
+        self.failures = 0
         self._reason: str | None = None
 
     @property
@@ -243,7 +251,7 @@ class RemoteEngine:
             watch.stop()
             if not lost:
                 return
-            self._reason = lost[0]
+            self._reason, self.failures = lost[0], self.failures + 1
             _log.error("engine_lost", cause=self._reason)
             failures = 0
             while not self._stop and not self._answers(self._address):

@@ -28,7 +28,7 @@ from volstream.base.model.units import format_size
 from volstream.base.privacy import certificate_of, check_token, resolve_references, secret_in
 from volstream.base.processes import raise_descriptor_limit
 from volstream.base.threads import Stop
-from volstream.errors import InvalidValueError, PortInUseError, TailFullError, VolstreamError
+from volstream.errors import DependencyError, InvalidValueError, PortInUseError, TailFullError, VolstreamError
 from volstream.ingest.local import LocalTable, LocalTables
 from volstream.ingest.remote import COLUMNS, decoded, encoded, to_flight
 from volstream.server.console.app import probes
@@ -415,10 +415,14 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             if len(descriptor.path or ()) != 2:
                 raise InvalidValueError("Rows are sent to a path of schema and table.")
             name = _name(*descriptor.path)
-            table = self._table(name)
-            if _stray(reader.schema, table.columns) is not None:
-                table = self._table(name, refresh=True)
-                _check_columns(reader.schema, table.columns)
+            try:
+                table = self._table(name)
+                if _stray(reader.schema, table.columns) is not None:
+                    table = self._table(name, refresh=True)
+                    _check_columns(reader.schema, table.columns)
+            except DependencyError:
+                self._counts.arrived(str(name), 0, 0, refused=True)
+                raise
         self._counts.connected(1)
         waiting: list[Flush] = []
         size = 0

@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from volstream.base.definitions import JobState, TriggerKind
 from volstream.base.model.work import FailureState
 from volstream.catalog import Catalog
 from volstream.changes.streams.read import StreamReader
@@ -17,6 +18,7 @@ from volstream.errors import VolstreamError
 from volstream.jobs.runs.lease import runs_of
 from volstream.ops.inspection.details import backlog
 from volstream.ops.inspection.status import job_health, problems
+from volstream.server.daemon.engine import DaemonEngine
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.jobs import Scheduler
 from volstream.server.daemon.volumes import VolumeWorker
@@ -71,6 +73,7 @@ class DaemonMetrics(Collector):
     Args:
         workers: returns the workers of the volumes it keeps now.
         scheduler: source of the counts of runs, and of failures that the catalog could not take.
+        engine: of the daemon's jobs.
         others: parts of the daemon with metrics of their own.
     """
 
@@ -80,16 +83,23 @@ class DaemonMetrics(Collector):
         reader: StreamReader,
         workers: Callable[[], Iterable[VolumeWorker]],
         scheduler: Scheduler,
+        engine: DaemonEngine,
         others: Iterable[Collector] = (),
     ) -> None:
         self._catalog = catalog
         self._reader = reader
         self._workers = workers
         self._scheduler = scheduler
+        self._engine = engine
         self._others = others
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
+        up = gauge("engine_up", "1 if jobs can run on the daemon's engine.")
+        up.add_metric([], int(self._engine.is_up))
+        failures = counter("engine_failures", "Losses and failed starts of the engine since the daemon started.")
+        failures.add_metric([], self._engine.failures)
+        yield from (up, failures)
         with self._catalog.database.one_snapshot():
             own = [*self._volumes(), *self._streams(), *self._jobs()]
         yield from own
@@ -155,12 +165,14 @@ class DaemonMetrics(Collector):
         counted = counter("job_counted", "What the job's function counted.", "job_name", "name")
         runs = counter("job_runs", "Runs by outcome since the daemon started.", "job_name", "outcome")
         failing = gauge("job_failing", "1 if the job is failing.", "job_name")
+        follows = gauge("job_on_change", "1 if a daemon runs the job when files change, and it is not paused.", "job_name")
         jobs, probed = self._catalog.jobs.list(), {"failing_jobs": dict(self._scheduler.unrecorded)}
         open_runs = runs_of(self._catalog, jobs)
         for job in jobs:
             name = str(job.name)
             wrong = problems({"jobs": [{**job_health(job, open_runs), "failures": {}}]}, probed)
             failing.add_metric([name], int(any(problem.severe for problem in wrong)))
+            follows.add_metric([name], int(job.state is JobState.ACTIVE and job.trigger.kind is TriggerKind.ON_CHANGE))
             load = self._catalog.reports.waiting(job.id)
             waiting.add_metric([name], load.files)
             waiting_bytes.add_metric([name], load.bytes)
@@ -183,4 +195,4 @@ class DaemonMetrics(Collector):
                 counted.add_metric([name, what], number)
         for (name, outcome), count in dict(self._scheduler.runs).items():
             runs.add_metric([name, outcome], count)
-        yield from (waiting, waiting_bytes, oldest, done, failures, files, size, batches, counted, runs, failing)
+        yield from (waiting, waiting_bytes, oldest, done, failures, files, size, batches, counted, runs, failing, follows)

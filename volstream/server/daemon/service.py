@@ -121,7 +121,7 @@ class Daemon:
         self._sources = SourceWorkers(session.home, self._stop)
         alerts = AlertService(session.home, engine.status, self._page)
         others = [self._sources, alerts] if ingest is None else [self._sources, alerts, ingest]
-        metrics = DaemonMetrics(catalog, session.home.reader, lambda: keeping.workers, scheduler, others)
+        metrics = DaemonMetrics(catalog, session.home.reader, lambda: keeping.workers, scheduler, engine, others)
         self._committer = Committer(session.home, self._settings, self._stop)
         cluster = self._virtual_cluster.upper()
         tasks = TaskWorker(catalog, self._settings, cluster, partial(task_body, session), lambda: engine.is_up)

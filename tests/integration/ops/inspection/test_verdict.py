@@ -123,7 +123,8 @@ class Views:
     def metrics(self, *names: str) -> set[str]:
         """The objects of which one of some metrics is 1."""
         scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
-        found = DaemonMetrics(self.catalog, self.home.reader, list, scheduler).collect()
+        engine: Any = SimpleNamespace(is_up=True, failures=0)
+        found = DaemonMetrics(self.catalog, self.home.reader, list, scheduler, engine).collect()
         samples = [sample for metric in found if metric.name in names for sample in metric.samples]
         return {next(iter(one.labels.values())) for one in samples if one.value}
 

@@ -47,8 +47,9 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
     with Session(settings) as session:
         home = session.home
         scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
+        engine: Any = SimpleNamespace(is_up=True, failures=0)
         others = [SourceWorkers(home, Stop()), IngestServer(session), AlertService(home, dict, lambda kind, name: "")]
-        found = DaemonMetrics(home.catalog, home.reader, list, scheduler, others).collect()
+        found = DaemonMetrics(home.catalog, home.reader, list, scheduler, engine, others).collect()
         return {
             f"{one.name}_total" if isinstance(one, CounterMetricFamily) else one.name: set(one._labelnames)  # type: ignore[attr-defined]  # of families
             for one in found
@@ -66,8 +67,8 @@ def test_labels_of_alerts_and_panels_are_those_of_their_metrics(metrics: Mapping
     for expression, shown in texts:
         labels = set.union(set(), *(metrics[name] for name in re.findall(r"volstream_\w+", expression)))
         used = re.findall(r"\$labels\.(\w+)|\{\{(\w+)\}\}", shown)
-        assert {one or other for one, other in used} <= labels, expression
-        grouped = [name for names in re.findall(r"by \(([\w, ]+)\)", expression) for name in names.split(", ")]
+        grouped = {name for names in re.findall(r"by \(([\w, ]+)\)", expression) for name in names.split(", ")}
+        assert {one or other for one, other in used} <= (grouped or labels | {"instance"}), expression
         assert {*grouped, *re.findall(r"\{(\w+)=", expression.replace("up{job", ""))} <= labels, expression
 
 

@@ -25,11 +25,12 @@ __all__ = ["shell"]
 
 
 @contextmanager
-def exporting(session: Session) -> Iterator[int]:
-    """The metrics of a daemon that keeps no volume; the port at which they are."""
+def exporting(session: Session, *, is_up: bool = True) -> Iterator[int]:
+    """The metrics of a daemon that keeps no volume, and whose engine is up; the port at which they are."""
     registry = CollectorRegistry()
     scheduler: Any = SimpleNamespace(unrecorded={}, runs={})
-    registry.register(DaemonMetrics(session.home.catalog, session.home.reader, list, scheduler))
+    engine: Any = SimpleNamespace(is_up=is_up, failures=0)
+    registry.register(DaemonMetrics(session.home.catalog, session.home.reader, list, scheduler, engine))
     server, thread = start_http_server(0, "127.0.0.1", registry)
     try:
         yield server.server_port
@@ -46,20 +47,23 @@ def process_a_file(session: Session, job: FileJob) -> None:
     catalog.consumptions.commit(intent, BatchOutcome(1, 0, 1))
 
 
-def test_a_job_that_stands_still_is_named_however_busy_others_are(shell: Shell, tmp_path: Path) -> None:
-    for name in ("busy", "stuck"):
+def test_a_job_that_stands_still_is_named_once_however_busy_others_are(shell: Shell, tmp_path: Path) -> None:
+    for name, when in (("busy", ["--on-change"]), ("stuck", ["--on-change"]), ("manual", [])):
         function = ("--function", f"{shell.functions}:one", "--returns", "n INT", "--into", name)
-        shell.ok("create-job", name, "--volume", "v", *function, "--on-change")
-    with Session(config.load(shell.home)) as session, exporting(session) as port, watching(tmp_path, port) as prometheus:
-        busy, stuck = (objects.file_job(session.jobs.get(name)) for name in ("busy", "stuck"))
-        objects.store_plan(session.home.catalog, stuck, from_version=None)
+        shell.ok("create-job", name, "--volume", "v", *function, *when)
+    shell.ok("refresh", "v")
+    with Session(config.load(shell.home)) as session, exporting(session) as well, exporting(session, is_up=False) as ill:
+        busy = objects.file_job(session.jobs.get("busy"))
+        with watching(tmp_path, well, ill) as prometheus:
 
-        def fires() -> bool:
-            process_a_file(session, busy)
-            return "VolstreamBacklogStands" in prometheus.alerts()
+            def fires() -> bool:
+                process_a_file(session, busy)
+                return {"VolstreamBacklogStands", "VolstreamEngineDown"} <= prometheus.alerts().keys()
 
-        eventually(fires, timeout=30)
-        (said,) = prometheus.alerts()["VolstreamBacklogStands"]
-        assert "job stuck" in said
-        assert set(prometheus.values("volstream_job_files_total", "job_name")) == {"busy", "stuck"}
-        assert prometheus.get("label/exported_job/values") == []
+            eventually(fires, timeout=30)
+            fired = prometheus.alerts()
+            assert set(prometheus.values("volstream_job_files_total", "job_name")) == {"busy", "stuck", "manual"}
+            assert prometheus.get("label/exported_job/values") == []
+    (said,) = fired["VolstreamBacklogStands"]
+    assert "job stuck" in said
+    assert fired["VolstreamEngineDown"] == [f"The engine of the daemon 127.0.0.1:{ill} is down: its jobs do not run"]

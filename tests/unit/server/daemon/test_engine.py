@@ -121,6 +121,7 @@ def test_an_engine_that_cannot_start_is_retried_for_ever_and_says_why(error: Vol
     with world.running():
         eventually(lambda: world.jvm.starts > 3)
         assert not world.engine.is_up
+        assert world.engine.failures > 1
         assert world.engine.status() == {"state": "restarting", "reason": str(error)}
         assert world.jvm.announced[0] == str(error), "commands see it, too"
 
@@ -160,6 +161,7 @@ def test_a_server_elsewhere_is_down_until_it_answers_again() -> None:
         assert (engine.is_up, engine.status()) == (True, {"state": "elsewhere", "server": "sc://there"})
         watches[0].lost("it has not answered for 30 s")
         eventually(lambda: not engine.is_up)
+        assert engine.failures == 1
         assert engine.status() == {"state": "lost", "reason": "it has not answered for 30 s", "server": "sc://there"}
         with pytest.raises(EngineLostError, match="The Spark server is down: it has not answered for 30 s"):
             engine.attach()
