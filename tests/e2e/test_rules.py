@@ -14,7 +14,9 @@ import yaml
 import volstream
 from tests.e2e.homes import Daemon, Home, patiently, write
 from tests.ports import free_ports
+from tests.postgres import served
 from tests.prometheus import RULES, watching
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -36,7 +38,7 @@ def test_each_rule_fires_in_its_trouble(home: Home, tmp_path: Path) -> None:
 
             def fire() -> bool:
                 seen.update(prometheus.alerts())
-                return seen >= rules - _ENGINE - {"VolstreamDown"}
+                return seen >= rules - _ENGINE - {"VolstreamDown", "VolstreamCatalogAway"}
 
             patiently(fire)
         assert not seen & _ENGINE
@@ -46,6 +48,21 @@ def test_each_rule_fires_in_its_trouble(home: Home, tmp_path: Path) -> None:
         finally:
             ill.kill()
         patiently(lambda: "VolstreamDown" in prometheus.alerts())
+
+
+def test_a_daemon_whose_database_is_away_is_named(home: Home, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with served() as server, watching(tmp_path, port) as prometheus:
+        if server is None:
+            pytest.skip("PostgreSQL is not installed")
+        with home.daemon(HTTP_PORT=str(port), CATALOG_URL=server.new_database()):
+            eventually(lambda: prometheus.values("volstream_catalog_up", "instance") == {f"127.0.0.1:{port}": 1})
+            server.stop()
+            try:
+                patiently(lambda: "VolstreamCatalogAway" in prometheus.alerts())
+            finally:
+                server.start()
+            patiently(lambda: not prometheus.alerts().keys() & {"VolstreamCatalogAway", "VolstreamDown"})
 
 
 def make_trouble(home: Home, daemon: Daemon, folder: Path) -> None:

@@ -62,6 +62,9 @@ _LAST = (
 #: Default number of rows in a list.
 _LIMIT = 1000
 
+#: Characters of a rejected message that a table shows.
+_MAX_SHOWN = 120
+
 #: Failed files that are named for each cause.
 _NAMED = 5
 
@@ -98,7 +101,9 @@ def list_command(
     from volstream.catalog.failures import FailureFilter
 
     if kind != "failures":
-        output.table(_rows(session, kind, job, volume, limit or _LIMIT), _COLUMNS[kind], f"No {kind}.")
+        rows = _rows(session, kind, job, volume, limit or _LIMIT)
+        shown = [{**row, "subject": _cut(row["subject"])} for row in rows] if kind == "rejected" else rows
+        output.table(shown, _COLUMNS[kind], f"No {kind}.", everything=rows)
         return
     chosen = [FailureState(state) for state in states] or ACTIVE
     wanted = FailureFilter(chosen, [FailureKind(name) for name in kinds], like)
@@ -199,6 +204,10 @@ def _left_open(session: Session, job: str) -> str | None:
     stored = session.home.catalog.jobs.find(Name.parse(job))
     intent = None if stored is None else session.home.catalog.consumptions.open_intent(stored.stream_id)
     return None if intent is None else intent.batch_id
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
 def _rows(session: Session, kind: str, job: str | None, volume: str | None, limit: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from tests.commands import Shell, shell
 from tests.tails import COLUMNS
 from volstream.api.session import Session
 from volstream.base import config
+from volstream.base.model.hints import Rejection
 from volstream.base.model.names import Name
 from volstream.cli.failures import by_cause
 from volstream.ops.inspection import details
@@ -62,6 +63,14 @@ def test_commands_are_not_broken_where_lines_end() -> None:
         lines = by_cause([failure("a folder/with a name.pdf", "OSError: no space", **said)], width, 5).splitlines()
         for command in (f"volstream retry j {path}", f"volstream skip j {path}"):
             assert any(command in line for line in lines), (width, lines)
+
+
+def test_a_rejected_message_is_cut_for_people_and_whole_for_programs(shell: Shell) -> None:
+    with Session(config.load(shell.home)) as session:
+        session.home.catalog.refreshes.reject(session.volumes.get("v").id, [Rejection("x" * 4096, "It is not JSON.")])
+    text = shell.ok("list", "rejected")
+    assert (f"{'x' * 119}…" in text, max(map(len, text.splitlines())) < 220) == (True, True)
+    assert json.loads(shell.ok("list", "rejected", "--format", "json"))[0]["subject"] == "x" * 4096
 
 
 def test_of_many_files_with_one_cause_five_are_named() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from volstream.base.definitions import JobState, TriggerKind
 from volstream.base.model.work import FailureState
 from volstream.catalog import Catalog
 from volstream.changes.streams.read import StreamReader
-from volstream.errors import VolstreamError
+from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.jobs.runs.lease import runs_of
 from volstream.ops.inspection.details import backlog
 from volstream.ops.inspection.status import job_health, problems
@@ -99,12 +99,19 @@ class DaemonMetrics(Collector):
         up.add_metric([], int(self._engine.is_up))
         failures = counter("engine_failures", "Losses and failed starts of the engine since the daemon started.")
         failures.add_metric([], self._engine.failures)
-        yield from (up, failures)
+        reachable = gauge("catalog_up", "1 if the catalog answers. If not, metrics that need it are missing.")
+        found, answers = [up, failures, reachable], True
+        for part in (self._own, *(other.collect for other in self._others)):
+            try:
+                found += part()
+            except CatalogError:
+                answers = False
+        reachable.add_metric([], int(answers))
+        yield from found
+
+    def _own(self) -> Sequence[Metric]:
         with self._catalog.database.one_snapshot():
-            own = [*self._volumes(), *self._streams(), *self._jobs()]
-        yield from own
-        for other in self._others:
-            yield from other.collect()
+            return [*self._volumes(), *self._streams(), *self._jobs()]
 
     def _volumes(self) -> Iterator[Metric]:
         lag = gauge("directory_lag_seconds", "Seconds since the last full listing.", "volume")
@@ -115,6 +122,9 @@ class DaemonMetrics(Collector):
         tick = gauge("last_refresh_seconds", "Duration of the last refresh.", "volume")
         silence = gauge("queue_silence_seconds", "Seconds since the last event.", "volume")
         rows = counter("directory_rows_changed", "Rows that refreshes changed.", "volume")
+        repairs = counter(
+            "listing_repairs", "Rows that listings corrected, by change; late ones may have had an event.", "volume", "change"
+        )
         failing = gauge("volume_failing", "1 if the volume or its queue is failing.", "volume")
         held = gauge("directory_removals_held", "Removals waiting for confirmation.", "volume")
         now = datetime.now(UTC)
@@ -132,7 +142,9 @@ class DaemonMetrics(Collector):
                 silence.add_metric(name, (now - worker.last_event).total_seconds())
             tick.add_metric(name, worker.last_tick_seconds)
             rows.add_metric(name, worker.refreshed_rows)
-        yield from (lag, listed, depth, tick, silence, rows, failing, held)
+            for change, number in worker.repairs.items():
+                repairs.add_metric([*name, change], number)
+        yield from (lag, listed, depth, tick, silence, rows, repairs, failing, held)
 
     def _streams(self) -> Iterator[Metric]:
         files = gauge("stream_lag_files", "Changed rows not consumed.", "stream")
@@ -144,8 +156,10 @@ class DaemonMetrics(Collector):
                 self._reader.pin(stream)
                 unread = self._reader.has_data(stream)
                 stale.add_metric(name, 0)
-            except VolstreamError:
-                stale.add_metric(name, 1)
+            except CatalogError:
+                raise
+            except VolstreamError as error:
+                stale.add_metric(name, int(isinstance(error, StreamStaleError)))
                 continue
             behind = self._reader.lag(stream) if unread else (0, 0)
             if behind is not None:

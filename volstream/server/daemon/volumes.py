@@ -87,6 +87,7 @@ class VolumeWorker(Leased):
         self.last_event: datetime | None = None
         self.last_tick_seconds = 0.0
         self.refreshed_rows = 0
+        self.repairs = {"added": 0, "changed": 0, "removed": 0, "late": 0}
         self.held_removals = 0
         self.changed = changed
         self.waits = False
@@ -568,6 +569,11 @@ class _Turn:
                 raise failed
             if found is not None:
                 self._note(found)
+                counts = found.counts
+                for change, rows in zip(
+                    self._of.repairs, (counts.inserted, counts.updated, counts.deleted, found.late), strict=True
+                ):
+                    self._of.repairs[change] += rows
             self._schedule.ended(time.monotonic())
         if self._bootstrap is not None or self._listing is not None or time.monotonic() < self._schedule.due:
             return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 
 from tests import objects
@@ -19,6 +21,8 @@ from volstream.base import config
 from volstream.base.definitions import FileJob
 from volstream.base.model.work import Target
 from volstream.catalog.consumptions import BatchOutcome
+from volstream.changes.streams.read import StreamReader
+from volstream.errors import CatalogError, StorageError
 from volstream.server.daemon.metrics import DaemonMetrics
 
 __all__ = ["shell"]
@@ -67,3 +71,31 @@ def test_a_job_that_stands_still_is_named_once_however_busy_others_are(shell: Sh
     (said,) = fired["VolstreamBacklogStands"]
     assert "job stuck" in said
     assert fired["VolstreamEngineDown"] == [f"The engine of the daemon 127.0.0.1:{ill} is down: its jobs do not run"]
+
+
+def refuse(*_: object) -> Any:
+    raise StorageError("The store answers 503.")
+
+
+def lose(*_: object) -> Any:
+    raise CatalogError("The catalog is away.")
+
+
+def told(session: Session) -> dict[str, float]:
+    with exporting(session) as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = [line.rpartition(" ") for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_a_stream_is_not_stale_because_the_store_refuses_once(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.ok("create-stream", "s", "--volume", "v")
+    with Session(config.load(shell.home)) as session:
+        monkeypatch.setattr(StreamReader, "pin", refuse)
+        assert told(session)['volstream_stream_stale{stream="s"}'] == 0
+
+
+def test_the_process_tells_what_it_knows_itself_while_the_catalog_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(config.load(shell.home)) as session:
+        assert told(session)["volstream_catalog_up"] == 1
+        monkeypatch.setattr(session.home.catalog.database, "one_snapshot", lose)
+        assert told(session) == {"volstream_engine_up": 1, "volstream_engine_failures_total": 0, "volstream_catalog_up": 0}
