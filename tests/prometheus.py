@@ -62,7 +62,7 @@ def watching(folder: Path, *ports: int) -> Iterator[Prometheus]:
             pytest.fail(reason)
         pytest.skip(reason)
     text = RULES.read_text()
-    sample = yaml.safe_load("".join(line[4:] for line in text.splitlines(keepends=True) if line.startswith("#   ")))
+    sample = yaml.safe_load(RULES.with_name("prometheus.yml").read_text())
     sample["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
     sample["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{port}" for port in ports]
     for long, short in _HASTE.items():

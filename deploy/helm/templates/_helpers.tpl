@@ -63,6 +63,10 @@ capabilities: {drop: [ALL]}
 {{/* volstream.toml of a daemon. Takes the root, and the virtual cluster's name and values. */}}
 {{- define "volstream.settings" -}}
 {{- $settings := merge (deepCopy (.cluster.settings | default dict)) (.root.Values.settings | default dict) }}
+{{- if .root.Values.console.tlsSecret }}
+{{- $tls := "/etc/volstream/tls/tls" }}
+{{- $settings = merge $settings (dict "console_address" "0.0.0.0" "console_certificate" (print $tls ".crt") "console_key" (print $tls ".key")) }}
+{{- end }}
 {{- if .cluster.sparkRemote }}
 {{- $_ := set $settings "spark_remote" .cluster.sparkRemote }}
 {{- else if .cluster.spark }}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,18 +17,23 @@ import helm_python.chart
 import kubernetes_validate
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
+from tests.certificates import certificate
 from tests.kubernetes import Api, Host
 from tests.ports import free_ports
 from tests.waiting import eventually
 from volstream.base import config
 from volstream.base.config import Settings
+from volstream.base.privacy import certificate_of
+from volstream.server import probe as asking
+from volstream.server.console.app import probes
+from volstream.server.console.server import HttpServer
 from volstream.spark.jvm import install
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PORT = Settings.model_fields["http_port"].default
 SHUTDOWN_SECONDS = Settings.model_fields["shutdown_seconds"].default
 
 #: The engine ends after the work in hand did.
@@ -52,7 +59,8 @@ VALUES: dict[str, dict[str, Any]] = {
         "imagePullSecrets": [{"name": "registry"}],
         "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/volstream"}},
         "warehouse": {"location": "s3://bucket/prefix"},
-        "settings": {"warehouse_options": {"AWS_REGION": "eu-west-1"}, "max_parallel_jobs": 3},
+        "settings": {"warehouse_options": {"AWS_REGION": "eu-west-1"}, "max_parallel_jobs": 3, "http_port": 9000},
+        "console": {"tlsSecret": "console"},
         "spark": {"secret": "keys", "conf": {"spark.eventLog.enabled": "false"}},
     },
     "elsewhere": {
@@ -141,6 +149,7 @@ def test_the_documents_conform_to_the_schemas_of_kubernetes(name: str, version: 
         ({"spark": {"enabled": False}}, "virtualClusters.BATCH: spark.enabled is false"),
         ({"settings": {"catalog_url": "postgresql://u:p@host/db"}}, "catalog_url"),
         ({"settings": {"warehouse_options": {"AWS_SECRET_ACCESS_KEY": "x"}}}, "AWS_SECRET_ACCESS_KEY"),
+        ({"settings": {"http_port": 0}}, "http_port"),
         ({"virtualClusters": {"a b": {}}}, "a b"),
         ({"warehous": {}}, "warehous"),
     ],
@@ -186,7 +195,7 @@ def test_a_daemon_has_time_to_shut_down_and_runs_alone(name: str) -> None:
         assert daemon["spec"]["replicas"] == 1
         (container,) = pod["containers"]
         for probe, path in (("startupProbe", "healthz"), ("livenessProbe", "healthz"), ("readinessProbe", "readyz")):
-            assert f"http://127.0.0.1:{PORT}/{path}" in container[probe]["exec"]["command"][-1]
+            assert container[probe]["exec"]["command"] == ["python", "-m", "volstream.server.probe", path]
 
 
 def test_no_pod_runs_as_root_or_has_more_than_it_needs(name: str) -> None:
@@ -227,6 +236,41 @@ def test_each_virtual_cluster_has_one_daemon_with_valid_settings(
     assert found == expected[name]
     if (service := of_kind(name, "Service").get("tables-spark-connect")) is not None:
         assert service["spec"]["ports"][0]["port"] == 15002
+
+
+def test_probes_and_prometheus_reach_a_daemon_with_another_port_and_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (daemon, _) = daemons("s3")
+    template = daemon["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 9000}]
+    scraped = {key.removeprefix("prometheus.io/"): value for key, value in template["metadata"]["annotations"].items()}
+    assert (scraped["scrape"], scraped["scheme"], scraped["port"]) == ("true", "https", "9000")
+    (port,) = free_ports(1)
+    files = certificate(tmp_path)
+    text = next(iter(of_kind("s3", "ConfigMap")["tables"]["data"].values()))
+    for old, new in (
+        ("9000", str(port)),
+        ("/etc/volstream/tls/tls.crt", str(files[0])),
+        ("/etc/volstream/tls/tls.key", str(files[1])),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "volstream.toml").write_text(text.replace("0.0.0.0", "127.0.0.1"))
+    settings = config.load(tmp_path)
+    assert settings.http_port == port
+    monkeypatch.setenv("VOLSTREAM_HOME", str(tmp_path))
+    well = [True, False]
+    console = probes(lambda: (well[0], {}), lambda: (well[1], {"why": "no volume"}), CollectorRegistry())
+    server = HttpServer(console, port, tls=certificate_of(settings, "console", settings.console_address))
+    server.start()
+    try:
+        asking.main("healthz")
+        with pytest.raises(SystemExit, match="no volume"):
+            asking.main("readyz")
+    finally:
+        server.stop()
+    with pytest.raises(SystemExit, match=f"https://127.0.0.1:{port}"):
+        asking.main("healthz")
 
 
 def test_the_chart_refers_only_to_what_exists(name: str) -> None:
@@ -394,8 +438,9 @@ def test_the_commands_run_with_executors_that_spark_makes(tmp_path: Path) -> Non
         eventually(lambda: "Spark Connect server started" in host.log("connect"), 120)
         host.run("daemon", container, container["args"], **settings)
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            asks = [part.replace(f":{PORT}/", f":{http}/") for part in container[probe]["exec"]["command"]]
-            eventually(lambda: subprocess.run(asks, check=False, capture_output=True).returncode == 0, 60)  # noqa: B023
+            asks = [part.replace("python", sys.executable) for part in container[probe]["exec"]["command"]]
+            environment = {**os.environ, **settings, "VOLSTREAM_HOME": str(tmp_path / "home")}
+            eventually(lambda: subprocess.run(asks, check=False, capture_output=True, env=environment).returncode == 0, 60)  # noqa: B023
         host.run("doctor", container, ["doctor", "--cluster", "--format", "json"], **settings)
         assert host.processes["doctor"].wait(120) == 0, host.log("doctor")
         checks = {one["what"]: one for one in json.loads(host.log("doctor"))}

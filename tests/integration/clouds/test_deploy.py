@@ -32,7 +32,6 @@ DEPLOY = ROOT / "deploy"
 ENGINE_SECONDS = 30
 
 SHUTDOWN_SECONDS = Settings.model_fields["shutdown_seconds"].default
-PORT = Settings.model_fields["http_port"].default
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -129,7 +128,7 @@ def test_the_image_has_the_versions_of_pyproject_and_does_not_run_as_root() -> N
     pinned = set(re.findall(r'"([a-z-]+(?:\[[a-z]+\])?==[^"]+)"', text))
     assert pinned == {one for one in PROJECT["dependencies"] if "==" in one}
     assert text.rindex("USER 10001") < text.index("RUN volstream setup --s3\n")
-    assert f"http://127.0.0.1:{PORT}/healthz" in text
+    assert '["python", "-m", "volstream.server.probe", "healthz"]' in text
     (extras,) = re.findall(r"whl\)\[([a-z0-9,]+)\]", text)
     assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
 
@@ -139,13 +138,24 @@ def test_the_compose_file_waits_for_the_daemon_and_contains_no_password() -> Non
     services = compose["services"]
     assert seconds(services["daemon"]["stop_grace_period"]) >= SHUTDOWN_SECONDS + ENGINE_SECONDS
     for service in services.values():
-        given = service["environment"]
+        given = service.get("environment", {})
         assert all(name.removeprefix("VOLSTREAM_").lower() in Settings.model_fields for name in given if name[:9] == "VOLSTREAM")
-        assert {volume.split(":")[0] for volume in service["volumes"]} <= set(compose["volumes"])
+        assert {volume.split(":")[0] for volume in service["volumes"]} <= {*compose["volumes"], "../prometheus"}
+    prometheus = services["prometheus"]
+    assert (prometheus["network_mode"], prometheus["profiles"]) == ("service:daemon", ["metrics"])
     assert services["catalog"]["environment"]["POSTGRES_PASSWORD"].startswith("${POSTGRES_PASSWORD:?")
     build = services["init"]["build"]
     assert (DEPLOY / "docker" / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
+
+
+@pytest.mark.parametrize("name", ["compose.yml", "compose.spark.yml"])
+def test_no_service_takes_all_memory_or_fills_the_disk_with_its_log(name: str) -> None:
+    (compose,) = documents(DEPLOY / "docker" / name)
+    for service, one in compose["services"].items():
+        if "image" in one or "build" in one:
+            assert one["mem_limit"], service
+            assert {"max-size", "max-file"} <= one["logging"]["options"].keys(), service
 
 
 def test_the_compose_file_with_spark_reaches_its_own_server_and_publishes_no_port() -> None:

@@ -282,7 +282,8 @@ class Console:
         self._posts = routing.PostedEvents(session.home.catalog)
         self._taking = CapacityLimiter(1)
         self._version = version("volstream")
-        access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal)
+        exposed = settings.console_address not in LOOPBACK
+        access = Middleware(Access, hosts=known_hosts(settings), token=token_of(settings), refuse=refusal, exposed=exposed)
         self.app = _application([*_probe_routes(healthy, self._readiness, collector), *self._routes()], access)
 
     def stop(self) -> None:

@@ -133,11 +133,13 @@ class Access:
         hosts: host names that a request may name; others are DNS rebinding: a page may point its own host name at this address.
         token: None: none is needed.
         refuse: makes the answer to the others.
+        exposed: the network reaches this address, as probes and Prometheus do, which name it as they like.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str | None, refuse: Refusal) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str | None, refuse: Refusal, exposed: bool = False) -> None:
         self._app = app
         self._hosts = hosts
+        self._exposed = exposed
         self._token = token
         self._refuse = refuse
 
@@ -163,11 +165,13 @@ class Access:
 
     def _check(self, request: Request) -> Response | None:
         """Returns the answer to a request that is not passed on."""
+        # Not request.url, of which the Host header is a part: the router, too, goes by the scope.
+        path = request.scope["path"]
+        if self._exposed and path in _OPEN_PATHS:
+            return None
         host = request.headers.get("host")
         if host is not None and host_of(host) not in self._hosts:  # HTTP 1.0 does not require one
             return self._refuse(request, 421, "Use 127.0.0.1 as the host, or a name from the setting console_hosts.")
-        # Not request.url, of which the Host header is a part: the router, too, goes by the scope.
-        path = request.scope["path"]
         if self._token is None or path in _OPEN_PATHS or path.startswith(_OPEN_BELOW):
             return None
         if request.method == "POST" and _POSTED.fullmatch(path):

@@ -136,6 +136,16 @@ def test_a_host_is_a_name_and_a_port(client: TestClient, host: str) -> None:
     assert client.get("/jobs/a", headers=[(b"host", host.encode())]).status_code == 421
 
 
+def test_probes_of_an_address_in_the_network_answer_to_any_host_and_nothing_else_does() -> None:
+    routes = [Route(path, _requester, methods=["GET", "POST"]) for path in ("/", "/jobs/a", "/metrics", "/readyz", "/static/x")]
+    access = Middleware(Access, hosts=frozenset(LOOPBACK), token=TOKEN, refuse=refusal, exposed=True)
+    client = TestClient(Starlette(routes=routes, middleware=[access]), base_url="https://10.1.2.3:8642")
+    assert [client.get(path).status_code for path in ("/metrics", "/readyz")] == [200, 200]
+    bearer = {"authorization": f"Bearer {TOKEN}"}
+    assert [client.get(path, headers=bearer).status_code for path in ("/", "/jobs/a", "/static/x", "/metrics/")] == [421] * 4
+    assert client.post("/jobs/a", headers=bearer).status_code == 421
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8642", "127.0.0.1:1", "[::1]", "[::1]:8642"])
 def test_this_hosts_names_are_let_through(client: TestClient, host: str) -> None:
     assert client.get("/healthz", headers={"host": host}).status_code == 200
