@@ -238,6 +238,15 @@ def test_a_job_says_how_long_changes_waited_and_what_was_counted_by_day(site: Si
     assert "tokens" in site.page("/jobs/j")
 
 
+def test_the_overview_says_why_files_of_a_job_failed_and_links_to_them(shown: Site) -> None:
+    cause = shown.json("/")["causes"]["j"]
+    assert (cause["kind"], cause["files"], cause["why"].startswith("ValueError: ")) == ("raised", 4, True)
+    link = f'href="/jobs/j/failures?group={cause["id"]}"'
+    (line,) = (one for one in shown.page("/").split("<li>") if "quarantined." in one and "problems" not in one)
+    assert (link in line, "is bad" in line) == (True, True)
+    assert len(shown.json("/jobs/j/failures", group=cause["id"])["failures"]) == 4
+
+
 def test_failures_of_all_jobs_have_a_page(shown: Site) -> None:
     (job,) = shown.json("/failures")["jobs"]
     (group,) = job["groups"]

@@ -15,10 +15,10 @@ from volstream.jobs.plans import sizing
 from volstream.jobs.rules import code
 from volstream.ops.inspection import details
 from volstream.ops.inspection.doctor import ShownSetting, shown_settings
-from volstream.ops.inspection.status import Problem, most_severe, problems, status
+from volstream.ops.inspection.status import Problem, ProblemCause, most_severe, problems, status
 from volstream.ops.inspection.tables import ListedTable, list_tables
 from volstream.server.console.facts import PageRequest
-from volstream.server.console.facts.jobs import Timeline, timeline
+from volstream.server.console.facts.jobs import Group, Timeline, timeline
 from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedTail, ListedVolume
 from volstream.spark.engine.client import engine_status
 from volstream.tables.delta.places import is_remote
@@ -26,15 +26,19 @@ from volstream.tables.delta.places import is_remote
 #: Objects of a kind that are shown; and tables, of which each is opened.
 _MAX_SHOWN, _MAX_TABLES = 200, 20
 
+#: Jobs whose most frequent failure is named, and the failures of each that are looked at, the newest.
+_MAX_CAUSES, _MAX_FAILURES = 5, 200
+
 
 @dataclass(frozen=True)
 class OverviewFacts:
     """A home: whether all is well, what is wrong, how many objects there are of each kind, and the first of them, or of those
-    whose names contain what was searched."""
+    whose names contain what was searched. ``causes``: the most frequent failure of a few jobs whose files failed."""
 
     home: str
     well: bool
     problems: Sequence[Problem]
+    causes: Mapping[str, Group]
     engine: Mapping[str, Any]
     counts: Mapping[str, int]
     timeline: Timeline
@@ -60,6 +64,7 @@ def _overview(asked: PageRequest) -> OverviewFacts:
     now = datetime.now(UTC)
     jobs = {str(job.name): job for job in home.catalog.jobs.list()}
     first = most_severe(wrong)
+    failing = [problem.name for problem in wrong if problem.cause is ProblemCause.FILES]
     search = asked.query.text("search") or ""
 
     def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
@@ -76,6 +81,7 @@ def _overview(asked: PageRequest) -> OverviewFacts:
         home=state["home"],
         well=not wrong,
         problems=wrong,
+        causes={name: top for name in failing[:_MAX_CAUSES] for top in _causes(home, jobs[name])[:1]},
         engine=probed.get("engine") or _engine(home),
         counts={kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
         timeline=timeline(home.catalog, sorted(listed, key=lambda pair: not pair[1].running), asked.query.text("span"), now),
@@ -87,6 +93,12 @@ def _overview(asked: PageRequest) -> OverviewFacts:
         all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse), like=search),
         search=search,
     )
+
+
+def _causes(home: Home, job: Job) -> list[Group]:
+    """Returns a job's newest failures by cause, the most frequent first."""
+    groups = details.grouped(home.catalog.failures.briefly(job.id, limit=_MAX_FAILURES))
+    return [Group(group.id, group.kind, group.why, len(group.ids)) for group in groups]
 
 
 def _trouble(row: Mapping[str, Any]) -> int:
