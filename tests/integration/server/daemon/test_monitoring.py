@@ -59,6 +59,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
 def test_every_expression_names_metrics_that_there_are(metrics: Mapping[str, set[str]]) -> None:
     named = {name for text in expressions() for name in re.findall(r"volstream_\w+", text)}
     assert named - metrics.keys() == set()
+    page = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text()
+    assert {name for name in named if f"`{name}`" not in page} == set()
 
 
 def test_labels_of_alerts_and_panels_are_those_of_their_metrics(metrics: Mapping[str, set[str]]) -> None:

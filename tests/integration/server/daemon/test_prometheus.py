@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
+from starlette.testclient import TestClient
 
 from tests import objects
 from tests.commands import Shell, shell
@@ -23,6 +24,7 @@ from volstream.base.model.work import Target
 from volstream.catalog.consumptions import BatchOutcome
 from volstream.changes.streams.read import StreamReader
 from volstream.errors import CatalogError, StorageError
+from volstream.server.console.app import Console
 from volstream.server.daemon.metrics import DaemonMetrics
 
 __all__ = ["shell"]
@@ -99,3 +101,13 @@ def test_the_process_tells_what_it_knows_itself_while_the_catalog_is_away(shell:
         assert told(session)["volstream_catalog_up"] == 1
         monkeypatch.setattr(session.home.catalog.database, "one_snapshot", lose)
         assert told(session) == {"volstream_engine_up": 1, "volstream_engine_failures_total": 0, "volstream_catalog_up": 0}
+
+
+def test_a_console_in_the_network_is_scraped_by_any_name_and_shows_pages_by_its_own(shell: Shell) -> None:
+    for address, status in (("127.0.0.1", 421), ("0.0.0.0", 200)):
+        with Session(config.load(shell.home, console_address=address)) as session:
+            console = Console(session, lambda: (True, {}), lambda: (True, {}), CollectorRegistry())
+            client = TestClient(console.app, base_url="https://10.1.2.3:8642")
+            asked = [client.get(path).status_code for path in ("/metrics", "/healthz", "/readyz", "/", "/static/console.css")]
+            console.stop()
+        assert asked == [status, status, status, 421, 421]
