@@ -269,7 +269,7 @@ class Made:
             return f"The {title} exists, unchanged{': ' if differing else ''}{', '.join(differing)}."
         [change, *_] = self._collection.history(str(made.name))
         if not change.changes:
-            return f"{text} It replaces one that was defined in the same way."
+            return f"{text} It replaces an identical one."
         return f"{text} It replaces another: {change.text}. To put that back: volstream revert {title}."
 
 

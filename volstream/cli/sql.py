@@ -79,7 +79,7 @@ def sql_command(session: Session, output: Output, statement: str | None, file: s
 #: Text of csv that needs quotes.
 _QUOTED = re.compile(r'[",\r\n]')
 
-#: NULL as the only value of a row: an empty line would be none.
+#: NULL as the only value of a row: readers skip empty lines.
 _ALONE = '""'
 
 

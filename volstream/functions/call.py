@@ -204,20 +204,20 @@ class Work:
 
     Attributes:
         arguments: arguments of the function or, for a class, of its set-up.
-        schema: the result's own columns; None: to be inferred from the types in the outcomes of a :class:`ChildWorker`.
+        schema: the result's own columns. With None they are inferred from the types in the outcomes of a :class:`ChildWorker`.
         timeout_seconds: for each file; None: unlimited.
         isolate: run the function in a child process that may die or be killed without harm; so does one in an environment.
-        memory_bytes: memory limit of the function, in each worker; None: unlimited.
+        memory_bytes: memory limit of the function in each worker, or None.
         ahead_bytes: size of contents fetched ahead of the function, in each worker.
         bounds: limits on the results of a file.
         declared: the function declares the columns; its current declaration must match them.
         measures: measure the time and memory of each call, one call at a time.
         sets: the function takes sets of files.
-        concurrency: calls in flight in each worker; None: as the function declares. With ``isolate``, one at a time.
-        pace: of the calls of all workers; None: unlimited.
-        owner: process that started the run (``lifecycle.identity``); None: unknown.
+        concurrency: calls in flight in each worker. With None the function decides; with ``isolate`` it is one.
+        pace: pace of the calls of all workers, or None.
+        owner: process that started the run, or None if it is unknown.
         outputs: where files in the rows go; None: nowhere.
-        gpus: GPUs of each worker; None: none of its own.
+        gpus: GPUs of each worker, or None.
     """
 
     source: FunctionSource
@@ -417,7 +417,7 @@ def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileO
 
 
 def _of_store(error: BaseException) -> StorageError | None:
-    """Returns the error of the store that led to another one; None: there was none."""
+    """Returns the error of the store that led to this error, or None."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -119,7 +119,7 @@ class Alert:
         """Returns what is delivered, as plain values.
 
         Args:
-            url: the page of the object; None: unknown.
+            url: the page of the object, or None.
         """
         do = f"Run: {self.do}" if self.do.startswith("volstream ") else self.do
         said = f"{self.subject.kind} {self.subject.name}".strip()
@@ -290,7 +290,7 @@ class Decision:
     """What to send and remember.
 
     Attributes:
-        due: when to decide again although nothing changes; None: never.
+        due: when to decide again although nothing changes, or None.
     """
 
     alerts: list[Alert] = field(default_factory=list)

@@ -157,7 +157,7 @@ class Collection(Generic[T]):
                 f"The {self.kind} {current.name} has no earlier definition{'' if to is None else f' {to}'}.",
                 f"See: volstream describe {self.kind} {current.name} --history.",
             )
-        assert wanted.definition is not None, "those of dropped objects were left out"
+        assert wanted.definition is not None, "definitions of dropped objects were left out"
         changes = {option: value for option, value in wanted.definition.items() if present.get(option) != value}
         if wanted.pickled != getattr(current, "pickled", None):
             changes |= {"function": wanted.definition["function"], "pickled": wanted.pickled}

@@ -91,7 +91,7 @@ def checked(thing: T) -> T:
 def brief(function: T) -> T:
     """Makes an error of ours, and Ctrl-C, show the caller's line and the message, without the frames of volstream and Spark.
 
-    What caused it stays in ``__context__``. An error that reaches other code of volstream is left as it is.
+    What caused it stays in ``__context__``. An error that reaches other code of volstream stays unchanged.
     """
 
     @functools.wraps(function)

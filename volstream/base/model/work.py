@@ -410,9 +410,9 @@ class DefinitionVersion:
     """What an object was defined as from a moment on.
 
     Attributes:
-        object_id: of the object, which another one of its name may have replaced since.
+        object_id: id of the object; another object may have its name by now.
         saved_by: the user and the machine.
-        definition: its options and its function, as the catalog stores them; None: the object was dropped.
+        definition: its options and its function, as the catalog stores them, or None if the object was dropped.
     """
 
     id: int

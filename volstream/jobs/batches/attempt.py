@@ -154,8 +154,9 @@ class RetryPolicy:
     later_max_seconds: float
 
     def waiting_since(self, kind: FailureKind, before: Failure | None, now: datetime) -> datetime | None:
-        """Returns since when a file has waited for the store, or its function has asked to be called later; None: neither, or it
-        has asked for too long.
+        """Returns since when a file has waited for the store, or its function has asked to be called later.
+
+        Returns None if neither is the case, or the function has asked for too long.
 
         Args:
             before: the earlier failure of the same file version.
@@ -300,7 +301,7 @@ class BatchExecutor:
         code: number of the version of the job's code.
 
     Attributes:
-        refused: why files of the last batch wait for the store; None: none do.
+        refused: why files of the last batch wait for the store, or None.
     """
 
     def __init__(

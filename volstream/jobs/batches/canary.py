@@ -20,7 +20,7 @@ from volstream.jobs.runs.services import JobServices
 #: Files of one folder that are tried.
 _TRIED = 3
 
-#: Folders that are looked at one by one; the files of others share an answer for the whole volume.
+#: Folders that are tried one by one. The files of all others share an answer for the whole volume.
 _FOLDERS = 20
 
 
@@ -38,7 +38,7 @@ class Canary:
         self._answers: dict[str, bool] = {}
 
     def waiting(self, unread: Mapping[str, str], read: Iterable[str]) -> Mapping[str, str]:
-        """Returns those of a batch's files that wait for the store, with their messages: it gives no file beside them.
+        """Returns the files of a batch that wait for the store, with their messages: it gives no file beside them.
 
         Args:
             unread: messages of the store, by path.

@@ -64,8 +64,8 @@ def is_of_job(schema: Schema) -> bool:
 
 
 def missing_columns(job: FileJob, table: OpenTable, owner: str | None) -> list[str] | None:
-    """Returns the columns and fields, as DDL, that a table lacks for the rows of a job; None: it has columns of other types, but
-    no rows, so that it can be replaced.
+    """Returns the columns and fields, as DDL, that a table lacks for the rows of a job. Returns None if its columns have other
+    types and it has no rows, so that it can be replaced.
 
     Args:
         owner: id of the job, or of the one that it replaces.

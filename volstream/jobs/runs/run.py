@@ -124,7 +124,7 @@ class Run:
             self._has_table = True
 
     def summary(self) -> str | None:
-        """Returns a one-line summary for the catalog; None: there was nothing to do."""
+        """Returns a one-line summary for the catalog, or None if there was nothing to do."""
         progress = self.report.progress
         if self.report.paused:
             return f"paused: {self.report.paused}"
@@ -477,9 +477,9 @@ class Preview:
 
     Attributes:
         load: total of the open plan's batches and of the batches that the stream's changes would be cut into.
-        unfinished: how many of these batches are the open plan's.
+        unfinished: how many batches belong to the open plan.
         retries: failed files that are due; not in ``load``.
-        seconds: expected duration of ``load``, by the job's past rates; None: unknown.
+        seconds: expected duration of ``load``, by the job's past rates, or None if unknown.
         listed: whether the volume was ever listed; otherwise a run would list it first.
     """
 

@@ -36,7 +36,7 @@ class Readiness:
         engine: the state of its engine, which restarts automatically.
         volumes, sources, tables: the reasons of those that stand still, by name: a volume or its queue is missing, a topic cannot
             be read, rows that arrived cannot be committed.
-        jobs: the reasons of those that fail, where the catalog cannot be written and so does not have them.
+        jobs: the reasons of failing jobs, where the catalog cannot be written and so does not have them.
         held_removals: for their owners to look at.
     """
 
