@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,9 @@ def _in_csv(value: Any) -> str:
     """Returns a value of csv. Empty text is quoted, NULL is not, which Python's writer does only from 3.12 on."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else to_json(value).strip('"')
+    text = value if isinstance(value, str) else to_json(value)
+    if text is not value and text.startswith('"'):
+        text = json.loads(text)
     quoted = text.replace('"', '""')
     return f'"{quoted}"' if not text or _QUOTED.search(text) else text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -103,10 +102,6 @@ def owned(returned: Any) -> Any:
     return copy.deepcopy(returned) if _is_table(returned) else returned
 
 
-#: The column that pandas makes of the positions of rows.
-_INDEX = re.compile(r"__index_level_\d+__")
-
-
 def _is_table(value: object) -> bool:
     """True for a table or batch, or a DataFrame."""
     return isinstance(value, pa.RecordBatch | pa.Table) or (
@@ -128,7 +123,7 @@ def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatc
             objects = {at: column.to_list() for at, column in enumerate(value.get_columns()) if column.dtype == polars.Object}
             value = value.with_columns(polars.lit(None).alias(value.columns[at]) for at in objects)
         if pandas is not None and isinstance(value, pandas.DataFrame):
-            _check_index(value)
+            value = _without_index(value)
             objects = {at: _objects(value.iloc[:, at]) for at in range(value.shape[1]) if _is_of_objects(value.iloc[:, at])}
             value = value.copy(deep=False)
             for at in objects:
@@ -144,20 +139,32 @@ def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatc
         if at in objects or has_objects(field.type):
             values = _column(field.name, objects.get(at, table.column(at)), columns)
             table = table.set_column(at, field.name, values)
-    if isinstance(value, pa.Table | pa.RecordBatch):
-        return table
-    # The positions of the rows of a DataFrame that was filtered or sorted.
-    return table.select([name for name in table.column_names if not _INDEX.fullmatch(name)])
+    return table
 
 
-def _check_index(frame: Any) -> None:
-    """Raises NotRowsError if a DataFrame of pandas has labels that are no positions, and no name to be a column."""
-    levels = [frame.index.get_level_values(at) for at in range(frame.index.nlevels)] if len(frame) else []
-    if any(level.name is None and level.dtype.kind not in "iu" for level in levels):
+def _without_index(frame: Any) -> Any:
+    """Returns a DataFrame of pandas whose named index is a column, without the positions of its rows, which mean nothing once it
+    was filtered or sorted.
+
+    Raises:
+        NotRowsError: the index has other labels and no name, or the name of a column.
+    """
+    levels = {name: frame.index.get_level_values(at) for at, name in enumerate(frame.index.names) if name is not None}
+    unnamed = [frame.index.get_level_values(at) for at, name in enumerate(frame.index.names) if name is None]
+    if len(frame) and any(level.dtype.kind not in "iu" for level in unnamed):
         raise NotRowsError(
             "The function returned a DataFrame whose index has labels and no name. Return df.reset_index(names='label') to keep "
             "them as a column, or df.reset_index(drop=True)."
         )
+    if repeated := [name for name in levels if name in frame.columns]:
+        raise NotRowsError(
+            f"The function returned a DataFrame whose index has the name of a column, {repeated[0]!r}. Rename it: "
+            "df.rename_axis('key')."
+        )
+    flat = frame.reset_index(drop=True)
+    for name, level in levels.items():
+        flat[name] = level
+    return flat
 
 
 #: What pandas calls objects that Arrow takes as columns do.

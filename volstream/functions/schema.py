@@ -60,8 +60,11 @@ _COLUMN = re.compile(r"(\w+) (\w+)")
 _BY_CLASS: Mapping[Any, pa.DataType] = {**BY_CLASS, OutputFile: FILE}
 
 
-def from_ddl(text: str) -> pa.Schema:
+def from_ddl(text: str, *, given: bool = False) -> pa.Schema:
     """Parses ``label STRING, score DOUBLE, tags ARRAY<STRING>``, with types as in Spark.
+
+    Args:
+        given: by a person, who would miss what a result's column does not keep: NOT NULL, a length, a default.
 
     Raises:
         InvalidValueError: not a list of columns, or a type not supported in results.
@@ -85,7 +88,25 @@ def from_ddl(text: str) -> pa.Schema:
         raise InvalidValueError(
             f"The result columns {text!r} cannot be parsed.", "Write for example: label STRING, score DOUBLE."
         )
+    if given and (lost := _not_kept(parsed)) is not None:
+        raise InvalidValueError(
+            f"The result columns {text!r} have {lost}, which a column of a job does not keep.",
+            "Leave it out, and say what rows must satisfy: --expect 'label IS NOT NULL', --expect 'length(label) <= 3'.",
+        )
     return checked(pa.schema([pa.field(column.name, _type_of(column.kind)) for column in columns]))
+
+
+def _not_kept(parsed: Any) -> str | None:
+    """Returns what parsed columns say besides names, types and comments."""
+    from sqlglot import expressions as exp
+
+    texts = (exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR, exp.DataType.Type.VARCHAR, exp.DataType.Type.NVARCHAR)
+    for node in parsed.walk():
+        if isinstance(node, exp.ColumnConstraint) and not isinstance(node.kind, exp.CommentColumnConstraint):
+            return str(node.sql(dialect="spark"))
+        if isinstance(node, exp.DataType) and node.this in texts and node.expressions:
+            return str(node.sql(dialect="spark"))
+    return None
 
 
 def type_named(ddl: str) -> pa.DataType:

@@ -64,7 +64,7 @@ def try_function(
     """
     _, source = resolved(function_attributes(function), Path.cwd())
     source = replace(source, environment=environment)
-    schema = from_ddl(returns) if returns is not None else declared_by(source, arguments, columns=True)
+    schema = from_ddl(returns, given=True) if returns is not None else declared_by(source, arguments, columns=True)
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
     store = LocalStore(folder)
     infos = [_info(store, folder, path) for path in paths]

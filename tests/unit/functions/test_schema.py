@@ -320,3 +320,19 @@ def test_instances_of_all_classes_of_rows_are_rows() -> None:
     assert rows_of([Model(words=2)], expected)[0] == [{"words": 2, "longest": None, "kind": "short"}]
     pair = {"words": 1, "longest": "a"}
     assert rows_of(Outer(Pair(1, "a"), [Pair(1, "a")]), expected)[0] == [{"inner": pair, "many": [pair]}]
+
+
+@pytest.mark.parametrize(
+    ("given", "lost"),
+    [
+        ("a BIGINT NOT NULL", "NOT NULL"),
+        ("b VARCHAR(3)", "VARCHAR(3)"),
+        ("s STRUCT<x: INT NOT NULL>", "NOT NULL"),
+        ("a INT DEFAULT 5", "DEFAULT 5"),
+    ],
+)
+def test_what_a_column_of_a_job_does_not_keep_is_refused_where_a_person_gives_it(given: str, lost: str) -> None:
+    with pytest.raises(InvalidValueError, match=re.escape(lost)):
+        from_ddl(given, given=True)
+    assert from_ddl(given)
+    assert from_ddl("a VARCHAR, b STRING COMMENT 'x', s STRUCT<x: INT COMMENT 'y'>", given=True)

@@ -553,7 +553,7 @@ def _without_nanoseconds(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def with_rescued(ddl: str) -> str:
     """Adds the column for rescued data to a user's columns. Raises InvalidValueError."""
-    own = [field for field in from_ddl(ddl) if folded(field.name) != RESCUED]
+    own = [field for field in from_ddl(ddl, given=True) if folded(field.name) != RESCUED]
     return to_ddl(checked(pa.schema([*own, pa.field(RESCUED, pa.string())])))
 
 

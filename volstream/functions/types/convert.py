@@ -345,15 +345,28 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     struct that have one name get a number.
     """
     try:
-        items: list[Any] = values.to_pylist()
+        if not _has_times(values.type):
+            items: list[Any] = values.to_pylist()
+            return items
     except (OverflowError, ValueError):
-        return [_python_value(value) for value in values]
-    return items
+        pass
+    return [_python_value(value) for value in values]
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    """True for times of day, also inside of other values: PyArrow makes others of those beyond a day."""
+    return "time32[" in str(kind) or "time64[" in str(kind)
 
 
 def _python_value(scalar: pa.Scalar) -> Any:
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_time(scalar.type):
+        [text] = as_texts(pa.repeat(scalar, 1)).to_pylist()
+        return scalar.as_py() if "00" <= text < "24" and text[2] == ":" else text
     try:
-        return scalar.as_py()
+        if not _has_times(scalar.type):
+            return scalar.as_py()
     except (OverflowError, ValueError):
         pass
     if isinstance(scalar, pa.StructScalar):
@@ -367,6 +380,22 @@ def _python_value(scalar: pa.Scalar) -> Any:
     if isinstance(scalar, pa.DurationScalar):
         return f"{scalar.value} {scalar.type.unit}"
     return as_texts(pa.repeat(scalar, 1))[0].as_py()
+
+
+def _times_of_day(values: pa.Array) -> pa.Array:
+    """Returns the texts of times of day, also of a day or more and of negative ones, as some writers have durations."""
+    unit, size = values.type.unit, pa.int64() if values.type.bit_width == 64 else pa.int32()
+    numbers, second = values.view(size).cast(pa.int64()), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    odd = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, 86_400 * second))
+    if not pc.any(odd).as_py():
+        return values.cast(pa.string())
+    texts = pc.if_else(odd, pa.scalar(None, values.type), values).cast(pa.string()).to_pylist()
+    for at in pc.indices_nonzero(odd.fill_null(False)).to_pylist():
+        seconds, rest = divmod(abs(numbers[at].as_py()), second)
+        fraction = f".{rest:0{len(str(second)) - 1}}" if second > 1 else ""
+        sign = "-" if numbers[at].as_py() < 0 else ""
+        texts[at] = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
+    return pa.array(texts, pa.string())
 
 
 #: A day in the units in which times reach years that PyArrow writes as others.
@@ -384,6 +413,8 @@ def as_texts(values: pa.Array) -> pa.Array:
     """
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and values.type.tz is not None:
         values = values.cast(pa.timestamp("ns", "UTC"))  # PyArrow moves those of other zones, by 584 years at the ends
+    if pa.types.is_time(values.type):
+        return _times_of_day(values)
     kind, is_date = values.type, pa.types.is_date32(values.type)
     if not (is_date or (pa.types.is_timestamp(kind) and kind.unit in _DAY)):
         return values.cast(pa.string())

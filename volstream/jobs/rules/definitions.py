@@ -400,7 +400,7 @@ def function_of(
     place, source = resolved(given, directory or Path.cwd())
     source = in_environment(source)
     annotated = declared(source, arguments, columns=returns is None)
-    schema = from_ddl(returns) if returns is not None else annotated
+    schema = from_ddl(returns, given=True) if returns is not None else annotated
     if schema is None and infer is not None:
         schema = _inferred(infer, source, arguments, job)
     if schema is None and job is None:

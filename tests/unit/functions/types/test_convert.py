@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any
 
@@ -209,3 +209,22 @@ def test_a_time_of_numpy_outside_of_pythons_years_is_refused(text: str, kind: pa
     value = np.datetime64(text, "s")
     with pytest.raises(ValueError, match="years 1 to 9999"):
         convert.array([[value] if pa.types.is_list(kind) else value], kind)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "text"),
+    [
+        (86_400_000_000, pa.time64("us"), "24:00:00.000000"),
+        (90_000_000_001, pa.time64("us"), "25:00:00.000001"),
+        (-3_600_000, pa.time32("ms"), "-01:00:00.000"),
+        (-1, pa.time64("ns"), "-00:00:00.000000001"),
+        (360_000, pa.time32("s"), "100:00:00"),
+        (3_661, pa.time32("s"), "01:01:01"),
+    ],
+)
+def test_times_beyond_a_day_have_a_text(number: int, kind: pa.DataType, text: str) -> None:
+    integers = pa.int64() if kind.bit_width == 64 else pa.int32()
+    values = pa.array([number, None, 0], integers).view(kind)
+    assert convert.as_texts(values).to_pylist()[:2] == [text, None]
+    [items] = convert.python_values(pa.ListArray.from_arrays([0, 3], values))
+    assert items == [time(1, 1, 1) if text == "01:01:01" else text, None, time()]

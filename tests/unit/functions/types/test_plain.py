@@ -388,3 +388,23 @@ def test_numbers_longer_than_doubles_are_doubles() -> None:
     assert taken({"c": np.longdouble(1.5)}) == [{"c": 1.5}]
     with pytest.raises(NotRowsError, match="imaginary part"):
         taken({"c": np.clongdouble(1 + 2j)})
+
+
+def test_a_named_index_is_a_column_whatever_its_kind() -> None:
+    frame = pd.DataFrame({"v": ["p", "q"]})
+    ranged = pd.DataFrame({"v": ["p", "q"]}, index=pd.RangeIndex(1, 3, name="line"))
+    for named, labels in ((frame.rename_axis("line"), [0, 1]), (ranged, [1, 2]), (ranged[::-1], [2, 1])):
+        assert [row["line"] for row in taken(named)] == labels
+        assert [row["line"] for row in taken(named, "v STRING, line BIGINT")] == labels
+    zoned = pd.DataFrame({"v": [1]}, index=pd.DatetimeIndex(["2026-03-01"], tz="Europe/Berlin", name="at"))
+    assert taken(zoned)[0]["at"] == datetime(2026, 2, 28, 23, tzinfo=UTC)
+    grouped = pd.DataFrame({"k": ["x", "x", "y"], "v": [1, 2, 3]}).groupby("k").agg({"k": "count"})
+    several = pd.DataFrame({"a": [1]}, index=pd.MultiIndex.from_tuples([("x", "y")], names=["a", "z"]))
+    for same in (grouped, several):
+        with pytest.raises(NotRowsError, match=r"index has the name of a column, '[ka]'"):
+            taken(same)
+
+
+def test_a_column_called_like_the_levels_of_arrow_stays() -> None:
+    frame = pd.DataFrame({"__index_level_0__": ["x"], "a": [1]})
+    assert taken(frame) == taken(pa.table({"__index_level_0__": ["x"], "a": [1]})) == [{"__index_level_0__": "x", "a": 1}]
