@@ -246,6 +246,13 @@ def test_a_file_a_glob_and_a_list_are_files_of_their_folder(place: Place, given:
     assert len(place.session.volumes) == 1, "the folder was a volume before"
 
 
+def test_hidden_and_temporary_files_are_left_out(place: Place) -> None:
+    for name in ("a.txt", ".DS_Store", ".git/config", "b.txt~", "c.part"):
+        place.put(name, name)
+    rows = place.session.run(sized(), place.folder, into=f"looks_{uuid.uuid4().hex}").collect()
+    assert [row._file_path for row in rows] == ["a.txt"]
+
+
 @pytest.mark.long
 def test_the_table_has_the_files_of_the_last_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.txt", "b.txt", "c.jpg"):

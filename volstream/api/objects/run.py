@@ -18,7 +18,7 @@ from volstream.base.definitions import FileJob, FileJobOptions, FileJobSpec, Job
 from volstream.base.definitions.job import FunctionOptions, SetOptions
 from volstream.base.definitions.options import keys, read, to_alter
 from volstream.base.model.names import Name, quote
-from volstream.base.model.paths import local_path, printable, scheme_of
+from volstream.base.model.paths import DEFAULT_IGNORES, local_path, printable, scheme_of
 from volstream.base.model.text import counted, ended, shortened
 from volstream.base.threads import Stop
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
@@ -142,7 +142,7 @@ def _volume(objects: Objects, files: str) -> Volume:
     taken = {volume.name.name for volume in volumes}
     name = next(candidate for at in range(1, len(taken) + 2) if (candidate := plain if at == 1 else f"{plain}_{at}") not in taken)
     try:
-        return objects.volumes.create(quote(name), files, ignores=_inside(objects, location))
+        return objects.volumes.create(quote(name), files, ignores=[*DEFAULT_IGNORES, *_inside(objects, location)])
     except AlreadyExistsError:
         if len(objects.volumes.list()) == len(volumes):
             raise

@@ -16,11 +16,8 @@ from concurrent.futures import Future
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
-from yarl import URL
 
 from volstream.base.log import get
 from volstream.base.model.hints import Hint, ObjectHint, Rejection
@@ -29,6 +26,9 @@ from volstream.base.threads import Backoff, Stop
 from volstream.errors import QueueError, VolstreamError
 from volstream.files.queues.base import Message, Parser, QueueSettings, QueueState
 from volstream.files.queues.bodies import reject
+
+if TYPE_CHECKING:
+    import aiohttp
 
 # Messages that a provider delivered to this process and that are unacknowledged, and how long they stay
 # invisible.
@@ -142,13 +142,14 @@ def _started() -> asyncio.AbstractEventLoop:
 
 # Requests that wait for messages in the event loop, and so without a thread of their own.
 #
-# Needs aiohttp, which the extras of the providers install. What does not belong here: what the requests mean
-# (a provider's ``queue``), and what becomes of the messages (``remote``).
+# Imports aiohttp where it is used: only the extras of the providers install it. What does not belong here: what the requests
+# mean (a provider's ``queue``), and what becomes of the messages (``remote``).
 
 #: How long a signed request is repeated; the services accept one for fifteen minutes, by their own clocks.
 _SIGNED_SECONDS = 300.0
 
-_TIMES = aiohttp.ClientTimeout(total=90, sock_connect=5)  # a long poll takes up to 30
+#: Time limits of a request, seconds: a long poll takes up to 30.
+_TOTAL_SECONDS, _CONNECT_SECONDS = 90, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,8 @@ async def repeat(
     Raises:
         QueueError: a request failed. It says little: the caller should repeat the request with the SDK, which reports the cause.
     """
+    from yarl import URL
+
     until = time.monotonic() + _SIGNED_SECONDS
     with _errors():
         address = URL(request.url, encoded=True)  # as it was signed
@@ -204,7 +207,13 @@ def _errors() -> Iterator[None]:
 @cache
 def _session() -> aiohttp.ClientSession:
     """Returns the session of the loop, in which it is called first."""
-    session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), timeout=_TIMES)
+    import aiohttp
+
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=_TOTAL_SECONDS, sock_connect=_CONNECT_SECONDS),
+    )
     atexit.register(_close, session)  # aiohttp reports an error for a session that is still open at exit
     return session
 

@@ -226,10 +226,15 @@ def fetch_jars(cache: Path, wanted: Sequence[Jar] = DELTA, repository: str = con
     import httpx2
 
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs
-    with (
-        tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch,
-        httpx2.Client(follow_redirects=True, timeout=_SILENT_SECONDS) as client,
-    ):
+    try:
+        made = httpx2.Client(follow_redirects=True, timeout=_SILENT_SECONDS)
+    except OSError as error:  # ssl.SSLError is one
+        trusted = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+        raise JavaError(
+            f"The certificates in {trusted} cannot be read: {error.strerror or error}.",
+            "Set SSL_CERT_FILE to a file of certificates in PEM, or unset it.",
+        ) from None
+    with made as client, tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch:
         for jar in missing:
             new = Path(scratch) / jar.name
             _download(jar, repository, client, new)

@@ -78,6 +78,16 @@ def test_a_provider_is_known_without_its_packages(package: str) -> None:
     )
 
 
+def test_a_daemon_and_plugins_need_no_package_of_an_extra() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('boto3', 'botocore', 'oss2', 'mns', 'aiohttp', 'yarl', 'azure', 'google', 'confluent_kafka'):\n"
+        "    sys.modules[name] = None\n"
+        "import volstream.plugins, volstream.server.daemon.service, volstream.server.daemon.tasks, volstream.server.daemon.volumes"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 @pytest.mark.usefixtures("acme")
 def test_a_package_can_bring_a_whole_provider(catalog: Catalog) -> None:
     settings = config.load("/nowhere")

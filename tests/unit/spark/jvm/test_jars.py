@@ -105,6 +105,18 @@ def test_a_companys_certificate_is_trusted_by_ssl_cert_file_alone(
     assert install.fetch_jars(tmp_path, [JAR], repository.url)
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_file_of_certificates_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    file = tmp_path / "company.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(JavaError, match=r"The certificates in .*company\.pem cannot be read: "):
+        install.fetch_jars(tmp_path, [JAR], "https://localhost")
+
+
 def test_a_jar_changed_since_setup_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "jars" / JAR.name
     path.parent.mkdir()
