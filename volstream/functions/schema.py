@@ -22,7 +22,7 @@ from volstream.errors import FunctionLoadError, InvalidValueError, SqlError
 from volstream.functions.output import FILE, OutputFile
 from volstream.functions.rows import ArrowRows, fields_of, hints_of_fields, is_row_class, row_of
 from volstream.functions.signature import hints_of
-from volstream.functions.types.kinds import BY_CLASS, BY_NAME, TIMESTAMP, name_of, of_arrow, of_scalar
+from volstream.functions.types.kinds import BY_CLASS, BY_NAME, TIMESTAMP, is_number, name_of, of_arrow, of_scalar
 from volstream.functions.types.values import NoColumnError, type_of_class
 from volstream.functions.types.widen import DifferentTypesError, widen, without_null
 from volstream.sql.text import quote_column, tree_of
@@ -490,9 +490,28 @@ def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, seco
 
 
 def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Returns a table's columns, which keep their types, followed by the other columns found."""
+    """Returns a table's columns, which keep their types unless no value found fits, followed by the other columns found."""
+    found = {folded(column.name): column for column in new}
+    kept = [column if _may_hold(column.type, found.get(folded(column.name))) else found[folded(column.name)] for column in known]
     names = {folded(name) for name in known.names}
-    return checked(pa.schema([*known, *(column for column in new if folded(column.name) not in names)]))
+    return checked(pa.schema([*kept, *(column for column in new if folded(column.name) not in names)]))
+
+
+def _may_hold(kind: pa.DataType, found: pa.Field | None) -> bool:
+    """Returns whether a column can hold values found: not if one is a number, and the other a text, a bool or a time."""
+    if found is None or kind == found.type:
+        return True
+    one, other = (_family(kind), _family(found.type))
+    return None in (one, other) or one == other
+
+
+def _family(kind: pa.DataType) -> str | None:
+    tests = {"text": _is_text, "bool": pa.types.is_boolean, "number": is_number, "time": pa.types.is_temporal}
+    return next((name for name, test in tests.items() if test(kind)), None)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _inferred_type(path: str, name: str, value: Any) -> pa.DataType:

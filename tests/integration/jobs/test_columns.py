@@ -67,9 +67,10 @@ def test_a_column_of_another_type_is_rejected_before_any_file_is_processed(place
     place.refresh()
     with pytest.raises(FunctionLoadError, match="the column n as STRING, which was BIGINT"):
         place.run()
-    place.session.jobs.alter("j", function=function)
-    with pytest.raises(InvalidValueError, match="Column n of table t is BIGINT, but"):
-        place.run()
+    with pytest.raises(InvalidValueError, match="Column n of table t is BIGINT, but the function returns STRING"):
+        place.session.jobs.alter("j", function=function)
+    with pytest.raises(InvalidValueError, match="Column n of table t is BIGINT, but the function returns STRING"):
+        place.session.jobs.alter("j", function=edit(place, "def f(file): return {'n': file.read_text()}"))
     assert place.session.jobs.failures("j") == []
     code(place, "n: int", "Row(len(text))")
     place.session.jobs.alter("j", function=function)

@@ -100,4 +100,27 @@ def test_nothing_is_inferred_from_no_rows() -> None:
 
 
 def test_a_table_keeps_its_types_and_gets_what_is_new() -> None:
-    assert to_ddl(with_known(from_ddl("a INT"), from_ddl("A STRING, b STRING"))) == "a INT, b STRING"
+    assert to_ddl(with_known(from_ddl("a INT"), from_ddl("A BIGINT, b STRING"))) == "a INT, b STRING"
+
+
+@pytest.mark.parametrize("value", [True, 5, 1.5, Decimal("1.5"), "x", b"x", date(2020, 1, 1), datetime(2020, 1, 1)])
+@pytest.mark.parametrize(
+    "kind", ["BOOLEAN", "BIGINT", "INT", "DOUBLE", "DECIMAL(10, 2)", "STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"]
+)
+def test_a_table_keeps_a_type_that_holds_what_is_found(value: Any, kind: str) -> None:
+    known, found = from_ddl(f"a {kind}"), inferred({"a": value}).columns
+    kept = with_known(known, found)
+    assert kept in (known, found)
+    try:
+        convert.array([value], known.field(0).type)
+    except (InvalidValueError, pa.ArrowException, ValueError, TypeError):
+        return
+    assert kept == known
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("BIGINT", "5"), ("STRING", 5), ("BOOLEAN", 1), ("DATE", "2020-01-01"), ("DOUBLE", True)]
+)
+def test_a_table_does_not_keep_a_type_that_nothing_found_fits(kind: str, value: Any) -> None:
+    found = inferred({"a": value}).columns
+    assert with_known(from_ddl(f"a {kind}"), found) == found
