@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,10 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from volstream.base import log as logs
 from volstream.errors import VolstreamError, reason_of, unexpected
+
+if TYPE_CHECKING:
+    import stamina
 
 # Calls a function on several items at once.
 
@@ -66,6 +70,19 @@ class Backoff:
         """
         doubled = self.first_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
         return min(self.cap_seconds, doubled) * (0.5 + 0.5 * uniform())
+
+
+def attempts_at(on: Callable[[Exception], bool], **options: Any) -> Iterable[stamina.Attempt]:
+    """Returns stamina's attempts, without its log lines: the caller reports the failure.
+
+    The setting is one per process; a program that imported stamina before keeps its own.
+    """
+    ours = "stamina" not in sys.modules
+    import stamina
+
+    if ours:
+        stamina.instrumentation.set_on_retry_hooks([])
+    return stamina.retry_context(on, **options)
 
 
 # Resources that are open for the duration of a block.

@@ -490,7 +490,7 @@ def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, seco
 
 
 def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Returns a table's columns, which keep their types unless no value found fits, followed by the other columns found."""
+    """Returns a table's columns, then new ones. A column keeps its type unless the values found cannot fit."""
     found = {folded(column.name): column for column in new}
     kept = [column if _may_hold(column.type, found.get(folded(column.name))) else found[folded(column.name)] for column in known]
     names = {folded(name) for name in known.names}
@@ -498,7 +498,7 @@ def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 def _may_hold(kind: pa.DataType, found: pa.Field | None) -> bool:
-    """Returns whether a column can hold values found: not if one is a number, and the other a text, a bool or a time."""
+    """Returns False for a number and a text, bool or time, in either order."""
     if found is None or kind == found.type:
         return True
     one, other = (_family(kind), _family(found.type))

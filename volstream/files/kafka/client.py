@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import stamina
 from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
@@ -26,8 +25,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # it lists no exports
 
-from volstream.base.threads import Closeable
+from volstream.base.threads import Closeable, attempts_at
 from volstream.errors import BrokerError, InvalidValueError, NotFoundError
+
+if TYPE_CHECKING:
+    import stamina
 
 #: What one poll returns at most: so many messages, or bytes (and the messages of one call more), gathered for so long.
 _MAX_MESSAGES, _MAX_BYTES, _GATHER_SECONDS = 20_000, 8 << 20, 0.5
@@ -289,7 +291,7 @@ class TopicReader(Closeable):
 
 def _attempts() -> Iterable[stamina.Attempt]:
     """Returns attempts at what a broker refuses while a coordinator or a leader is elected, as in a new group or topic."""
-    return stamina.retry_context(_may_pass, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
+    return attempts_at(_may_pass, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
 
 
 def _may_pass(error: Exception) -> bool:

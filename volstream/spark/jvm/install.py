@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from volstream.base import config
 from volstream.base.config import Settings
 from volstream.base.model.text import counted
+from volstream.base.threads import attempts_at
 from volstream.errors import JavaError
 from volstream.files.providers.base import Engine, provider_of
 
@@ -276,12 +277,11 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 def _download(jar: Jar, repository: str, client: httpx2.Client, target: Path) -> None:
     """Writes a jar from the repository to a file. Raises JavaError."""
     import httpx2
-    import stamina
 
     url = f"{repository.rstrip('/')}/{jar.organisation.replace('.', '/')}/{jar.artifact}/{jar.revision}/{jar.name}"
     host = httpx2.URL(url).host  # the URL may contain a password
     try:
-        for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS):
+        for attempt in attempts_at(_may_pass, attempts=_ATTEMPTS):
             with attempt, client.stream("GET", url) as response, target.open("wb") as file:
                 response.raise_for_status()
                 for block in response.iter_bytes():

@@ -19,6 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from volstream.base.threads import attempts_at
 from volstream.errors import DependencyError
 from volstream.spark.errors import condition_of, is_conflict, map_spark_errors
 from volstream.spark.frames import relation
@@ -188,10 +189,8 @@ class DeltaWriter:
 
 def with_retries(command: Callable[[], T]) -> T:
     """Returns what a command returns, which is retried when it loses a race against other writers of its table."""
-    import stamina
-
-    for attempt in stamina.retry_context(
-        on=lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
+    for attempt in attempts_at(
+        lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
     ):
         with attempt:
             return command()

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import oss2
 import requests
-import stamina
 from oss2.credentials import Credentials
 from oss2.exceptions import OssError
 from urllib3.exceptions import HTTPError
 
+from volstream.base.threads import attempts_at
 from volstream.errors import StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import Access, DayKeys
 from volstream.files.providers.alibaba import credentials
@@ -169,7 +169,7 @@ class OssStore(PartedStore):
     def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Calls the SDK, retrying if that may help, because the SDK does not retry single requests."""
         with self._errors(path):
-            for attempt in stamina.retry_context(_may_pass, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
+            for attempt in attempts_at(_may_pass, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
                 with attempt:
                     return call(*arguments, **options)
         raise AssertionError("the last attempt raises")
