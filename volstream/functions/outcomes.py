@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from volstream.functions.output import StagedOutput
 from volstream.functions.printing import CapturedOutput
 from volstream.functions.rows import ArrowRows, Rows
 from volstream.functions.types import convert
+from volstream.functions.types.kinds import is_number, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,17 @@ def _explain(rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> str:
             except _WRONG_VALUES as error:
                 value = repr(row.get(field.name))
                 shown = value if len(value) <= 200 else f"{value[:200]}..."
-                return f"Column {field.name!r} of row {number} cannot be {field.type}: {shown} ({error})."
+                why = _reason(error, row.get(field.name), field.type)
+                return f"Column {field.name!r} of row {number} cannot be {name_of(field.type)}: {shown} ({why})."
     return "The rows cannot be converted to the declared columns."
+
+
+def _reason(error: Exception, value: Any, kind: pa.DataType) -> str:
+    """Returns the error's text, or the value's class where PyArrow reports its own types."""
+    of_arrow = isinstance(error, pa.ArrowException | TypeError)
+    if not of_arrow or pa.types.is_nested(kind) or (is_number(kind) and isinstance(value, int | float | Decimal)):
+        return str(error)
+    return f"it is of type {type(value).__name__}"
 
 
 #: The errors of values that do not fit a column, and of an unknown column.

@@ -16,7 +16,7 @@ from volstream.errors import InvalidValueError
 from volstream.functions.rows import ArrowRows, NotRowsError, RowMeter, RowRequirements, Rows, Stored, row_of
 from volstream.functions.schema import types_of
 from volstream.functions.types import convert
-from volstream.functions.types.kinds import has_objects, with_usual_decimals
+from volstream.functions.types.kinds import has_objects, name_of, with_usual_decimals
 from volstream.functions.types.values import NoColumnError
 
 
@@ -205,7 +205,8 @@ def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
     except InvalidValueError as error:
         raise NotRowsError(str(error)) from None
     except convert.WRONG_VALUES as error:
-        raise NotRowsError(f"Column {name!r} of a batch cannot be {kind}: {error}.") from None
+        shown = kind if columns is None else name_of(kind)
+        raise NotRowsError(f"Column {name!r} of a batch cannot be {shown}: {error}.") from None
 
 
 def _with_first(first: object, others: Iterator[object]) -> Iterator[object]:

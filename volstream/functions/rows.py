@@ -22,6 +22,7 @@ import pyarrow as pa
 from volstream.base.model.text import shortened
 from volstream.base.model.units import format_size
 from volstream.functions.types import convert
+from volstream.functions.types.kinds import name_of
 from volstream.functions.types.values import NoColumnError, plain
 
 # Limits on a file's results: its rows, and the output printed during the call. Pure.
@@ -306,7 +307,7 @@ class ArrowRows:
             try:
                 arrays.append(convert.from_arrow(batch.column(field.name), field.type))
             except convert.WRONG_VALUES as error:
-                raise NotRowsError(f"Column {field.name!r} of a batch cannot be {field.type}: {error}.") from None
+                raise NotRowsError(f"Column {field.name!r} of a batch cannot be {name_of(field.type)}: {error}.") from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
 
     def _check_rows(self, batch: pa.RecordBatch) -> None:

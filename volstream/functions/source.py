@@ -432,19 +432,20 @@ _PACKAGES = {
 }
 
 
+def to_install(module: str, source: FunctionSource) -> str:
+    """Returns how a function gets a module that is missing."""
+    top = module.partition(".")[0]
+    package = _PACKAGES.get(top, top)
+    if source.environment is None:
+        return f"Install {package} into volstream's environment, or give the function an environment of its own (--environment)."
+    return f"Add {package} to {source.environment.name}: the function has only the packages there."
+
+
 def _load_error(source: FunctionSource, error: BaseException) -> FunctionLoadError:
     """Returns the error with its place in the user's file, without frames of the import system."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
-    remedy = ""
-    if isinstance(error, ModuleNotFoundError):
-        module = (error.name or "").partition(".")[0]
-        package = _PACKAGES.get(module, module)
-        remedy = (
-            f"Install {package} into volstream's environment, or give the function an environment of its own (--environment)."
-            if source.environment is None
-            else f"Add {package} to {source.environment.name}: the function has only the packages there."
-        )
+    remedy = to_install(error.name or "", source) if isinstance(error, ModuleNotFoundError) else ""
     return FunctionLoadError(f"{source.place} cannot be imported: {type(error).__name__}: {error}{where}.", remedy)
 
 

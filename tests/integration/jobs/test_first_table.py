@@ -219,6 +219,12 @@ def test_columns_that_cannot_be_inferred_are_asked_for(place: Place, function: A
     assert place.session.jobs.list() == []
 
 
+def test_a_package_that_is_missing_is_named_as_pip_knows_it(place: Place) -> None:
+    place.put("a", "a")
+    with pytest.raises(InvalidValueError, match=r"No module named 'fitz'.* Install pymupdf into volstream's environment"):
+        place.session.jobs.create("j", lambda file: __import__("fitz.nothing"), "t", volume="v")
+
+
 def test_a_volume_without_files_shows_no_columns(place: Place) -> None:
     with pytest.raises(InvalidValueError, match="from the volume v: there are no files yet"):
         place.session.jobs.create("j", sized(), "t", volume="v")

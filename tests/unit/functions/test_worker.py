@@ -132,7 +132,11 @@ def test_one_bad_file_never_stops_the_others(run: Runner, store: MemoryStore) ->
         ("def f(file): return 'text'", FailureKind.WRONG_RESULT, "returned a value of type str"),
         ("def f(file): return 5", FailureKind.WRONG_RESULT, "returned a value of type int"),
         ("def f(file): return [{'n': 1}, 5]", FailureKind.WRONG_RESULT, "returned a value of type int instead of a row"),
-        ("def f(file): return {'n': 'many'}", FailureKind.WRONG_RESULT, "Column 'n' of row 0 cannot be int64: 'many'"),
+        (
+            "def f(file): return {'n': 'many'}",
+            FailureKind.WRONG_RESULT,
+            "Column 'n' of row 0 cannot be BIGINT: 'many' (it is of type str).",
+        ),
         ("def f(file): return [{'n': 1}, {'n': 1 << 70}]", FailureKind.WRONG_RESULT, "Column 'n' of row 1"),
         ("def f(file): return {'n': 1, 'm': 2}", FailureKind.WRONG_RESULT, "an undeclared column 'm'"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ from volstream.functions.loading.options import INFERRED, RESCUED, LoadOptions, 
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.rows import ArrowRows
 from volstream.functions.schema import Inference, InferredColumns, checked, from_ddl, of_job, to_ddl, type_named
-from volstream.functions.source import FunctionSource
+from volstream.functions.source import FunctionSource, to_install
 from volstream.functions.types.widen import fields_in, grown
 from volstream.functions.worker import tasks_of
 from volstream.home import Home
@@ -170,6 +171,8 @@ class ColumnInference:
                     break
         why = _summary(failed, tried)
         if not inference.files and failed:
+            if missing := re.match(r"ModuleNotFoundError: No module named '([^']+)'", failed[0].message):
+                raise InvalidValueError(f"The function failed for {why}.", to_install(missing[1], source))
             raise self._refused(f"the function failed for {why}", "Correct the function, or name its columns")
         if not inference.files:
             raise self._refused(f"the function returned no rows for {counted(tried, 'file')}")
