@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-#: What keeps a daemon's engine from running: not together with the other troubles, of which jobs are a part.
+#: Troubles that stop a daemon's engine, tried apart from those that need jobs to run.
 _ENGINE = {"VolstreamEngineDown", "VolstreamEngineFailsOften"}
 
 _TRACKED = "(id STRING) TBLPROPERTIES ('change_tracking' = 'true')"

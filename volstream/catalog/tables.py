@@ -203,6 +203,11 @@ _TYPES: Mapping[Any, TypeEngine[Any] | type[TypeEngine[Any]]] = {
 }
 
 
+def _numbered() -> Column[Any]:
+    """Returns a key that the database counts up."""
+    return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
 def _fields(cls: type[Any], *given: Column[Any], subclasses: Sequence[type[Any]] = ()) -> list[Column[Any]]:
     """Returns columns for the fields of a class, as ``rows`` converts them: those given, and the others by their types.
 
@@ -283,7 +288,7 @@ sources = Table("sources", metadata, *_fields(Source), UniqueConstraint("schema_
 definition_versions = Table(
     "definition_versions",
     metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    _numbered(),
     Column("kind", String(20), nullable=False),
     Column("name", String(401), nullable=False),
     Column("object_id", String(36), nullable=False),
@@ -420,7 +425,7 @@ failures = Table(
     metadata,
     *_fields(
         Failure,
-        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        _numbered(),
         Column("job_id", ForeignKey("jobs.id"), nullable=False),
         Column("path", Path, nullable=False),
         Column("path_digest", String(64), nullable=False, server_default=""),
@@ -461,7 +466,7 @@ key_checks = Table(
 rejected = Table(
     "rejected_messages",
     metadata,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    _numbered(),
     Column("volume_id", ForeignKey("volumes.id"), nullable=False),
     # Digest of subject and reason.
     Column("digest", String(64), nullable=False, server_default=""),
@@ -480,7 +485,7 @@ outputs = Table(
     "outputs",
     metadata,
     # No foreign keys: the files stay when their job is dropped, and so do the rows that name them.
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    _numbered(),
     Column("table_name", String(401), nullable=False),
     Column("volume_id", String(36), nullable=False),
     Column("path", Path, nullable=False),
@@ -524,7 +529,7 @@ audit = Table(
     metadata,
     *_fields(
         AuditEntry,
-        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        _numbered(),
         Column("action", String(40), nullable=False),
         Column("object", EscapedText, nullable=False),
         Column("who", String(200), nullable=False),
@@ -557,7 +562,7 @@ alerts = Table(
     "alerts",
     metadata,
     # Alerts that wait for delivery.
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    _numbered(),
     Column("receiver", String(200), nullable=False),
     Column("payload", JSON, nullable=False),
     Column("created_on", UtcDateTime, nullable=False),

@@ -499,19 +499,9 @@ def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 def _may_hold(kind: pa.DataType, found: pa.Field | None) -> bool:
     """Returns False for a number and a text, bool or time, in either order."""
-    if found is None or kind == found.type:
+    if found is None or pa.types.is_nested(kind) or pa.types.is_nested(found.type):
         return True
-    one, other = (_family(kind), _family(found.type))
-    return None in (one, other) or one == other
-
-
-def _family(kind: pa.DataType) -> str | None:
-    tests = {"text": _is_text, "bool": pa.types.is_boolean, "number": is_number, "time": pa.types.is_temporal}
-    return next((name for name, test in tests.items() if test(kind)), None)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+    return all(test(kind) == test(found.type) for test in (is_number, pa.types.is_boolean, pa.types.is_temporal))
 
 
 def _inferred_type(path: str, name: str, value: Any) -> pa.DataType:

@@ -136,7 +136,7 @@ def _leave_numbers(schema: Any) -> None:
 
 
 def _leave_digits(schema: Any) -> None:
-    """Lets a reader that has the schema return decimals with all their digits: fastavro rounds to those that it declares."""
+    """Makes a reader return every digit of a decimal: fastavro rounds to the precision in the schema."""
     if isinstance(schema, dict) and schema.get("logicalType") == "decimal":
         schema["precision"] = MAX_RECORD_BYTES
     for node in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():

@@ -117,7 +117,7 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, 
     return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
 
 
-#: Numbers without anything between them, of which Python takes fewer digits than they have.
+#: Adjoining numeric fields: Python's parser accepts fewer digits than each one has.
 _ADJOINING = re.compile(r"%[YymdHIMSj]%[YymdHIMSj]")
 
 

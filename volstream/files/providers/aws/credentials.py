@@ -267,7 +267,7 @@ def _source(access: Access) -> boto3.Session:
 def _core() -> botocore.session.Session:
     core = botocore.session.Session()
     core.register_component("data_loader", _loader())
-    # By this name botocore calls it before its own handlers of S3, one of which would parse the whole page.
+    # This event name makes botocore call it before its own S3 handlers, one of which would parse the whole page.
     core.get_component("event_emitter").register("before-parse.*.ListObjectsV2", _list_objects)
     return core
 
