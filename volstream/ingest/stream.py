@@ -62,6 +62,7 @@ class StreamColumns:
         self._on_cut = on_cut
         self.all = [TailColumn.of(column) for column in columns]
         self.positions = {column.name: at for at, column in enumerate(self.all)}
+        self.names = frozenset(self.positions)
         self.converters = [column.converter(truncate=truncate, on_cut=on_cut) for column in self.all]
         self._needed = [at for at, column in enumerate(self.all) if not column.nullable]
         keys = {name.lower() for name in key}
@@ -186,9 +187,13 @@ class Row:
         self.size += size_of(self.values[at])
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Sets the values of several columns by name. Raises as :meth:`set_value`."""
+        """Sets the values of several columns by name. Raises as :meth:`set_value`, and if a column is named in two spellings."""
         if type(values) is not dict:
             values = fitting("values", values, Mapping[str, Any])
+        if not values.keys() <= self._columns.names:
+            columns = [self._columns.all[self._columns.position_of(name)].name for name in values]
+            if repeated := [name for name in columns if columns.count(name) > 1]:
+                raise InvalidValueError(f"The values name the column {repeated[0]} more than once.")
         for column, value in values.items():
             self.set_value(column, value)
 

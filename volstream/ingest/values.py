@@ -202,6 +202,8 @@ def _decimal(precision: int, scale: int) -> Converter:
             raise ValueError("a Decimal is needed")
         try:
             decimal = value if isinstance(value, Decimal) else Decimal(value)
+            if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's spellings of numbers
+                raise InvalidOperation
         except InvalidOperation:
             raise ValueError("it is not a number") from None
         if not decimal.is_finite():

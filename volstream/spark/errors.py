@@ -84,6 +84,13 @@ _REWORDED = (
             "If a job writes the table: volstream verify JOB --fix. If it is a dynamic table: CREATE OR REPLACE DYNAMIC TABLE.",
         ),
     ),
+    (
+        r"\[DELTA_NOT_NULL_CONSTRAINT_VIOLATED\].*column: (\S+?)\.?$",
+        (
+            r"A row has no value for the column \1, which is NOT NULL.",
+            r'In a job, --expect "\1 IS NOT NULL" makes only the files of such rows fail.',
+        ),
+    ),
     # Of volstream's own code on a worker, which says it for users.
     (r"^.*\[PYTHON_EXCEPTION\].*\nvolstream\.errors\.InvalidValueError: (.*?)\s*(?:SQLSTATE: \d+)?$", (r"\1", "")),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),

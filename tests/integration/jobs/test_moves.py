@@ -186,6 +186,22 @@ def test_a_moved_file_without_rows_is_processed_and_its_old_failure_resolved(pla
 
 
 @pytest.mark.long
+def test_rows_of_a_file_whose_replay_failed_do_not_follow_it(place: Place) -> None:
+    given(place, OnMove.REKEY, a="x", b="x")
+    job_file = place.folder.parent / "code" / "job.py"
+    job_file.write_text(job_file.read_text().replace("== 'bad'", "== 'x'"))
+    assert place.session.jobs.replay("j").progress.failed == 2
+    assert place.table() == [("a", 0), ("b", 0)], "the rows before the replay"
+    calls(place)
+    move(place, "a", "c")
+    place.refresh()
+    assert place.run().progress.failed == 1
+    assert calls(place) == ["c"]
+    assert {failure.path for failure in place.session.jobs.failures("j")} == {"b", "c"}
+    assert place.table() == [("b", 0)]
+
+
+@pytest.mark.long
 def test_moves_between_files_with_the_same_content_are_ambiguous(place: Place) -> None:
     given(place, OnMove.REKEY, a="x")
     (place.folder / "b").hardlink_to(place.folder / "a")

@@ -260,6 +260,8 @@ def test_what_is_wrong_with_a_row_is_an_error_at_once(table: Recorded) -> None:
             row.set_value("n", "x")
         with pytest.raises(InvalidValueError, match="no value for id, which is NOT NULL"):
             stream.apply(row)
+        with pytest.raises(InvalidValueError, match="name the column n more than once"):
+            row.set_values({"id": "a", "n": 1, "N": 2})
         row.set_value("ID", "a")
         stream.apply(row)
     assert tails.everything(table._writer.target) == [{"id": "a", "n": None}]

@@ -98,6 +98,8 @@ def test_a_value_is_stored_as_its_type_says(kind: pa.DataType, value: object, st
         (pa.decimal128(5, 2), Decimal("NaN"), "not a finite number"),
         (pa.decimal128(5, 2), 1.5, "a Decimal is needed"),
         (pa.decimal128(5, 2), "one", "not a number"),
+        (pa.decimal128(5, 2), "1_0", "not a number"),
+        (pa.decimal128(5, 2), "\u0661", "not a number"),
         (pa.string(), 5, "text is needed"),
         (pa.string(), "\ud800", "UTF-8"),
         (pa.binary(), "text", "bytes are needed"),

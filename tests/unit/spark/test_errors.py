@@ -144,6 +144,12 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
             "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException: Files were added by a concurrent update.",
             "Other writers kept changing the table while the statement ran. Run it again, if need be when fewer writers are active.",
         ),
+        (
+            "[DELTA_REPLACE_WHERE_MISMATCH] Written data does not conform to partial table overwrite condition or constraint "
+            "'p = 1'.\n[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: n.\n",
+            'A row has no value for the column n, which is NOT NULL. In a job, --expect "n IS NOT NULL" makes only the files of '
+            "such rows fail.",
+        ),
         ("[USER_RAISED_EXCEPTION] No such\nthing. SQLSTATE: P0001", "No such\nthing."),
         (
             "[PARSE_SYNTAX_ERROR] Syntax error at or near 'VOLSTREAM'. SQLSTATE: 42601 (line 2, pos 0)",
@@ -151,7 +157,7 @@ def test_a_long_message_is_shortened_to_one_line() -> None:
             "Add volstream.NoReflection to its spark.sql.extensions, or use volstream sql.",
         ),
     ],
-    ids=["version", "early", "late", "race", "raised", "unguarded"],
+    ids=["version", "early", "late", "race", "null", "raised", "unguarded"],
 )
 def test_some_messages_are_worded_as_elsewhere(said: str, shown: str) -> None:
     assert str(sql_error(raised.AnalysisException(said))) == shown

@@ -294,10 +294,16 @@ class Stager:
         return stage(self._services, location, target, relation(session, rows), work, self.job, batch.files, batch=batch.id)
 
     def _followed(self, session: SparkSession, open_plan: Plan, batch: Batch) -> Mapping[str, tuple[str, str]]:
-        """Returns the moved files of a batch whose rows follow them, so that the function is not called; see :func:`followed`."""
+        """Returns the moved files of a batch whose rows follow them, so that the function is not called; see :func:`followed`.
+
+        A file that failed is called again, even if it has rows: a replay or a retry failed, and these are the rows before it.
+        """
         if self.job.on_move is OnMove.RERUN or not batch.moves:
             return {}
         moved = plan.moved(open_plan.location, batch)
+        last = max((file.old_path for file in moved), key=str.encode)
+        failed = {failure.path for failure in self._services.catalog.failures.active(self.job.id, until=last)}
+        moved = [file for file in moved if file.old_path not in failed]
         births: dict[str, datetime] = {}
         if isinstance(self._store, HasBirths):
             births = {file.path: born for file in moved if (born := self._store.born(file.path)) is not None}
