@@ -183,15 +183,14 @@ class Consumptions:
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
             open_plan = _one(transaction, _OPEN_PLAN, Plan, stream=plan.stream_id)
-            kept = select(func.max(batches.c.number), func.max(batches.c.until_path)).where(
-                batches.c.plan_id == plan.id, ~replaced
-            )
-            number, until = transaction.execute(kept).one()
+            kept = select(batches.c.number, batches.c.until_path).where(batches.c.plan_id == plan.id, ~replaced)
+            newest = transaction.execute(kept.order_by(batches.c.number.desc()).limit(1)).one_or_none()
+            number, until = newest or (0, None)
             last = transaction.execute(
                 select(batches.c.until_path).where(replaced).order_by(batches.c.number.desc()).limit(1)
             ).scalar_one_or_none()
             # The bounds still cover every path: they start after the last kept batch and end where they ended before.
-            same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number or 0, until, last)
+            same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number, until, last)
             if open_plan is None or open_plan.id != plan.id or not same:
                 raise FencedError(f"The batches of plan {plan.id} changed while they were being divided again.")
             transaction.execute(delete(batches).where(replaced, batches.c.attempts == 0))

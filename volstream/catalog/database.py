@@ -46,7 +46,7 @@ T = TypeVar("T")
 Version: TypeAlias = int | str
 
 #: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
-SCHEMA_REVISION = "0109"
+SCHEMA_REVISION = "0110"
 
 #: The first release's revision: earlier ones belong to unreleased versions.
 _FIRST_REVISION = "0100"

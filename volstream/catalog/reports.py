@@ -166,7 +166,8 @@ class Reports:
     def batches_of(
         self, job_id: str | None = None, *, covering: str | None = None, before: Batch | None = None, limit: int = 1000
     ) -> Sequence[Batch]:
-        """Returns the newest batches of one job or of all; with ``covering``, those whose bounds include this path.
+        """Returns the newest batches of one job or of all; with ``covering``, those whose bounds may include this path: see
+        :meth:`Batch.covers`.
 
         Args:
             before: a batch of an earlier result: returns the batches after it in that order.
@@ -178,9 +179,8 @@ class Reports:
         if job_id is not None:
             query = query.where(batches.c.job_id == job_id)
         if covering is not None:
-            query = query.where(
-                (batches.c.after_path.is_(None)) | (batches.c.after_path < covering), batches.c.until_path >= covering
-            )
+            by_path = ((batches.c.after_path.is_(None)) | (batches.c.after_path < covering)) & (batches.c.until_path >= covering)
+            query = query.where(by_path | batches.c.until_time.is_not(None))
         return self._database.all(query, Batch)
 
     def waiting(self, job_id: str) -> Load:

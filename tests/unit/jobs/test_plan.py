@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import objects
-from volstream.base.definitions import Volume
+from volstream.base.definitions import FileOrder, Volume
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.catalog import Catalog
@@ -164,11 +166,13 @@ def directory_of(source: Volume) -> VolumeSource:
     return VolumeSource(Catalog("sqlite:///unused.db"), "/warehouse", source.id)
 
 
-def cut_files(location: str, limits: Limits, first: Limits | None = None) -> tuple[Plan, Sequence[Batch]]:
+def cut_files(
+    location: str, limits: Limits, first: Limits | None = None, order: FileOrder = FileOrder.PATH
+) -> tuple[Plan, Sequence[Batch]]:
     source = objects.volume()
     covered = Range(directory_of(source), "table", 3, 9, initial=False, append_only=False)
     job = objects.job(objects.stream(source))
-    return cut_plan("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1")
+    return cut_plan("p", job, PlanKind.STREAM, covered, location, limits, first=first, where="size > 1", order=order)
 
 
 def test_a_plan_exists_from_its_last_file_until_it_is_removed(tmp_path: Path) -> None:
@@ -239,3 +243,37 @@ def test_a_written_plan_is_read_back_in_batches(tmp_path: Path) -> None:
     _, batches = cut_files(location, Limits(4, 1000))
     assert [(batch.until_path, batch.files) for batch in batches] == [("03", 4), ("07", 4), ("09", 2)]
     assert plan.removed_paths(location, batches[0]) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.text("ab\u00e9\U0001f600", min_size=1, max_size=3), st.integers(-2, 2)),
+        unique_by=lambda one: one[0],
+        min_size=1,
+    ),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_batches_of_the_newest_files_first_have_each_file_once(
+    given_files: list[tuple[str, int]], files: int, again: int, kept: int
+) -> None:
+    times = {path: objects.NOW + timedelta(microseconds=moment) for path, moment in given_files}
+    found = table.rows_of_files([FileInfo(path, 1, time, "e") for path, time in times.items()], lambda path: path)
+    rows = plan.files_of_rows(found.append_column("commit_version", pa.array([1] * len(times), pa.int64())), INSERT)
+    newest = sorted(times, key=lambda path: (-(times[path] - objects.NOW), path.encode()))
+    with tempfile.TemporaryDirectory() as folder:
+        location = f"{folder}/p"
+        plan.write([plan.ordered(rows, FileOrder.NEWEST)], location)
+        made, batches = cut_files(location, Limits(files, 1000), order=FileOrder.NEWEST)
+        kept = min(kept, len(batches) - 1)
+        batches = [*batches[:kept], *recut_plan(made, batches[kept], Limits(again, 1000))]
+        taken = []
+        for batch in batches:
+            few = plan.few_of(made, batch)
+            assert few is not None
+            taken.append(few["relative_path"].to_pylist())
+            assert taken[-1] == [path for path in newest if batch.covers(path, times[path])]
+    assert [path for paths in taken for path in paths] == newest
+    assert [batch.files for batch in batches] == [*map(len, taken)]
+    assert [batch.number for batch in batches] == [*range(1, len(batches) + 1)]

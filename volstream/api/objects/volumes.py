@@ -198,7 +198,8 @@ class Batches:
     def failures(self, identity: str) -> Sequence[Failure]:
         """Returns the failures of a batch's files that have neither changed nor been processed since."""
         batch = self.get(identity)
-        return self._home.catalog.failures.active(batch.job_id, after=batch.after_path, until=batch.until_path, batch_id=batch.id)
+        after, until = batch.paths
+        return self._home.catalog.failures.active(batch.job_id, after=after, until=until, batch_id=batch.id)
 
     def read(self, identity: str) -> DataFrame:
         """Returns the files of a batch, the same at each call: the directory's columns, ``commit_version``, the file's

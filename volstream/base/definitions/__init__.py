@@ -14,6 +14,7 @@ from volstream.base.definitions.job import (
     FileJob,
     FileJobOptions,
     FileJobSpec,
+    FileOrder,
     FunctionOptions,
     Job,
     JobDefinition,

@@ -34,6 +34,13 @@ class OnMove(StrEnum):
     REKEY = "rekey"
 
 
+class FileOrder(StrEnum):
+    """The order of the files in a run: by path, or the newest first."""
+
+    PATH = "path"
+    NEWEST = "newest"
+
+
 class TriggerKind(StrEnum):
     """The occasions on which the daemon runs a job."""
 
@@ -184,6 +191,7 @@ class FileJobOptions(JobOptions):
     on_move: Annotated[OnMove, Option("When a file moves inside the volume: run the function, or let its rows follow.")] = (
         OnMove.RERUN
     )
+    order: Annotated[FileOrder, Option("Order of the files of a run: by path, or the newest first.")] = FileOrder.PATH
     retries: Annotated[int, Option("Retries after a file's first failed attempt.", minimum=0, maximum=_MAX_COUNT)] = 3
     pause_after: Annotated[
         int, Option("Pause after this many batches in which every file failed; 0: never.", minimum=0, maximum=_MAX_COUNT)

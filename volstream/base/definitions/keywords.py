@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
-from volstream.base.definitions.job import FileFormat, NewColumns, OnMove, Write
+from volstream.base.definitions.job import FileFormat, FileOrder, NewColumns, OnMove, Write
 from volstream.base.definitions.objects import QueueType, StreamMode
 from volstream.base.model.names import Name
 
@@ -64,6 +64,7 @@ class FileJobChanges(DynamicTableKeywords, total=False):
 
     where: str | None
     on_move: OnMove | Literal["rerun", "rekey"]
+    order: FileOrder | Literal["path", "newest"]
     retries: int
     pause_after: int
     timeout: float | str | timedelta | None

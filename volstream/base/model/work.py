@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 from typing import Any, TypeVar
@@ -162,11 +162,21 @@ class BatchState(StrEnum):
     DROPPED = "dropped"
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _position(path: str, time: datetime | None) -> tuple[timedelta, bytes]:
+    """Returns what a plan is sorted by. ``time`` None: by paths alone."""
+    return timedelta(0) if time is None else _EPOCH - time, path.encode()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """A slice of a plan: files with ``after_path < path <= until_path`` in UTF-8 byte order; for a statement, all files.
 
     Attributes:
+        after_time, until_time: the modification times that belong to ``after_path`` and ``until_path``, if the plan is sorted by
+            time, newest first, and then by path.
         number: position in the plan, from 1.
         files: number of new and changed files, which the function processes.
         replaced: number of these that have an earlier version, whose rows are removed.
@@ -189,6 +199,8 @@ class Batch:
     state: BatchState = BatchState.PLANNED
     after_path: str | None = None
     until_path: str | None = None
+    after_time: datetime | None = None
+    until_time: datetime | None = None
     files: int = 0
     replaced: int = 0
     removals: int = 0
@@ -206,6 +218,17 @@ class Batch:
     files_per_call: int | None = None
     code: int | None = None
     carried: Mapping[str, int | None] | None = None
+
+    @property
+    def paths(self) -> tuple[str | None, str | None]:
+        """The bounds of its files' paths, where None means unbounded."""
+        return (self.after_path, self.until_path) if self.until_time is None else (None, None)
+
+    def covers(self, path: str, modified: datetime | None) -> bool:
+        """True if a file of its plan is in it. ``modified``: its time in the plan."""
+        here = _position(path, self.until_time and modified)
+        is_after = self.after_path is None or _position(self.after_path, self.after_time) < here
+        return is_after and (self.until_path is None or here <= _position(self.until_path, self.until_time))
 
     @property
     def rate(self) -> float | None:

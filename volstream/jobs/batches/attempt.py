@@ -128,7 +128,8 @@ def recover(services: JobServices, job: FileJob, why: str = "Its process ended."
 
 def earlier_failures(services: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
     """Returns active failures of the files in this batch, by path; they end whatever the files' outcome now."""
-    active = services.catalog.failures.active(job.id, after=batch.after_path, until=batch.until_path)
+    after, until = batch.paths
+    active = services.catalog.failures.active(job.id, after=after, until=until)
     by_path = {failure.path: failure for failure in active}
     ending = plan.contained_paths(open_plan.location, by_path, batch) if by_path else set()
     origins = plan.origins(open_plan.location, batch)

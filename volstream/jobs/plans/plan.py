@@ -1,4 +1,4 @@
-"""Plans: the files that a run processes, written once to Parquet files sorted by path, and cut into batches.
+"""Plans: the files that a run processes, written once to Parquet files sorted by path, or by time, and cut into batches.
 
 A plan's files have one row per file of the volume; the catalog has one row per batch. Batches are identified by their bounds,
 which still select the same files after the plan's files are deleted.
@@ -9,14 +9,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from volstream.base.definitions import FileJob
+from volstream.base.definitions import FileJob, FileOrder
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import Batch, Plan, PlanKind
 from volstream.changes.directory.snapshot import Snapshot
@@ -49,6 +50,12 @@ _SCHEMA = pa.schema(
     [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version")), *_OF_SETS]
 )
 _DDL = to_ddl(_SCHEMA)
+
+#: What a plan is sorted by.
+_KEYS: Mapping[FileOrder, list[tuple[str, str]]] = {
+    FileOrder.PATH: [("relative_path", "ascending")],
+    FileOrder.NEWEST: [("last_modified_time", "descending"), ("relative_path", "ascending")],
+}
 
 #: A single file's columns of a set.
 _NO_SET = (f"CAST(array() AS {name_of(_OF_SETS[0][1])}) AS members", "CAST(NULL AS DOUBLE) AS held")
@@ -195,7 +202,7 @@ def least_by_hash(planned: DataFrame, maximum: int) -> pa.Table:
 
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
-    """Writes the files of a plan, given in order of their paths."""
+    """Writes the files of a plan, given in their order."""
     with places.written(location, _SCHEMA, write_page_index=True) as writer:
         for rows in planned:
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
@@ -203,7 +210,7 @@ def write(planned: Iterable[pa.Table], location: str) -> None:
     filesystem.open_output_stream(f"{path}/_SUCCESS").close()
 
 
-def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
+def write_frame(planned: DataFrame, location: str, at_most: int, order: FileOrder = FileOrder.PATH) -> None:
     """Writes files from Spark like :func:`write`, given in any order: this process writes few files, Spark many.
 
     Args:
@@ -212,10 +219,17 @@ def write_frame(planned: DataFrame, location: str, at_most: int) -> None:
     planned = planned.select(*_SCHEMA.names)
     with map_spark_errors():
         if at_most > FEW:
-            planned.sort("relative_path").write.mode("overwrite").parquet(location)
+            ascending = [way == "ascending" for _, way in _KEYS[order]]
+            keys = [column for column, _ in _KEYS[order]]
+            planned.sort(*keys, ascending=ascending).write.mode("overwrite").parquet(location)
             return
         rows = planned.toArrow()
-    write([rows.cast(_SCHEMA).sort_by("relative_path")], location)
+    write([ordered(rows.cast(_SCHEMA), order)], location)
+
+
+def ordered(planned: pa.Table, order: FileOrder) -> pa.Table:
+    """Returns the rows of a plan in its order."""
+    return planned.sort_by(_KEYS[order])
 
 
 def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
@@ -264,7 +278,11 @@ def processors(files: DataFrame) -> int:
 
 def within(planned: DataFrame, batch: Batch) -> DataFrame:
     """Returns the rows of a plan that belong to a batch."""
-    return planned.where(bounds("relative_path", batch))
+    assert batch.until_path is not None, "a job's batch has bounds"
+    until = _beyond(batch.until_time, batch.until_path)
+    return planned.where(
+        f"NOT {until}" if batch.after_path is None else f"NOT {until} AND {_beyond(batch.after_time, batch.after_path)}"
+    )
 
 
 def removed_paths(location: str, batch: Batch) -> list[str]:
@@ -293,13 +311,6 @@ def moved(location: str, batch: Batch) -> Sequence[Moved]:
         Moved(old, old_version, path, etag if version is None else version, commit)
         for old, old_version, path, version, etag, commit in zip(*(rows[name].to_pylist() for name in columns), strict=True)
     ]
-
-
-def bounds(column: str, batch: Batch) -> str:
-    """Returns the SQL condition that the path in a column is within a batch's bounds."""
-    assert batch.until_path is not None, "a job's batch has bounds"
-    until = f"{column} <= {literal(batch.until_path)}"
-    return until if batch.after_path is None else f"{until} AND {column} > {literal(batch.after_path)}"
 
 
 def contained_paths(
@@ -382,8 +393,30 @@ def _with_actions(session: SparkSession, flat: DataFrame, where: str | None, mov
 
 
 def _bounds(batch: Batch) -> Any:
-    until = pc.field("relative_path") <= batch.until_path
-    return until if batch.after_path is None else until & (pc.field("relative_path") > batch.after_path)
+    path, time = pc.field("relative_path"), pc.field("last_modified_time")
+    until = path <= batch.until_path
+    if batch.until_time is not None:
+        until = (time > batch.until_time) | ((time == batch.until_time) & until)
+    after = _after(batch)
+    return until if after is None else until & after
+
+
+def _after(batch: Batch) -> Any:
+    """Returns the condition that a row comes after the batches before this one, or None for the first batch."""
+    if batch.after_path is None:
+        return None
+    path, time = pc.field("relative_path"), pc.field("last_modified_time")
+    after = path > batch.after_path
+    return after if batch.after_time is None else (time < batch.after_time) | ((time == batch.after_time) & after)
+
+
+def _beyond(time: datetime | None, path: str) -> str:
+    """Returns the SQL condition that a row comes after a place in a plan."""
+    after = f"relative_path > {literal(path)}"
+    if time is None:
+        return f"({after})"
+    micros = f"timestamp_micros({(time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)})"
+    return f"(last_modified_time < {micros} OR (last_modified_time = {micros} AND {after}))"
 
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
@@ -406,12 +439,14 @@ def cut_plan(
     *,
     first: Limits | None = None,
     where: str | None = None,
+    order: FileOrder = FileOrder.PATH,
 ) -> tuple[Plan, Sequence[Batch]]:
     """Reads a plan's files once, in order, and cuts them into batches. Needs memory for one row per batch.
 
     Args:
         first: limits of the first batch; None: as for the others.
         where: the condition by which the files were selected, stored with the plan.
+        order: in which they were written.
     """
     plan = Plan(
         id=plan_id,
@@ -426,30 +461,33 @@ def cut_plan(
         where=where,
         created_on=datetime.now(UTC),
     )
-    batches = list(_cut(plan, 1, None, first or limits, limits))
+    rows = _rows(location, None, timed=order is FileOrder.NEWEST)
+    batches = list(_cut(plan, 1, (None, None), _groups(rows, limits, first)))
     files, size = sum(batch.files for batch in batches), sum(batch.bytes for batch in batches)
     return replace(plan, files=files, bytes=size), batches
 
 
 def recut_plan(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
     """Re-cuts a plan like :func:`cut_plan`, from a batch on; does not read earlier rows."""
-    return list(_cut(plan, first.number, first.after_path, limits, limits))
+    rows = _rows(plan.location, _after(first), timed=first.until_time is not None)
+    return list(_cut(plan, first.number, (first.after_path, first.after_time), _groups(rows, limits)))
 
 
-def _cut(plan: Plan, number: int, after: str | None, first: Limits, limits: Limits) -> Iterator[Batch]:
+def _cut(plan: Plan, number: int, after: tuple[str | None, datetime | None], groups: Iterable[_Group]) -> Iterator[Batch]:
     now = datetime.now(UTC)
-    for group in _groups(_rows(plan.location, after), limits, first):
+    for group in groups:
         yield Batch(
             id=uuid.uuid4().hex[:16],
             plan_id=plan.id,
             job_id=plan.job_id,
             stream_id=plan.stream_id,
             number=number,
-            after_path=after,
+            after_path=after[0],
+            after_time=after[1],
             created_on=now,
             **vars(group),
         )
-        after, number = group.until_path, number + 1
+        after, number = (group.until_path, group.until_time), number + 1
 
 
 @dataclass
@@ -457,6 +495,7 @@ class _Group:
     """What is counted of the rows of a batch, in its attributes."""
 
     until_path: str = ""
+    until_time: datetime | None = None
     files: int = 0
     replaced: int = 0
     removals: int = 0
@@ -471,6 +510,7 @@ class PlanRow(NamedTuple):
     size: int
     action: str
     old_path: str | None
+    time: datetime | None = None
 
 
 def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
@@ -481,7 +521,7 @@ def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None
         if full and group.until_path:
             yield group
             group, maximum = _Group(), limits
-        group.until_path = row.path
+        group.until_path, group.until_time = row.path, row.time
         group.files += row.action != REMOVE
         group.replaced += row.action == REPLACE
         group.removals += row.action == REMOVE
@@ -491,19 +531,21 @@ def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None
         yield group
 
 
-def _rows(location: str, after: str | None) -> Iterator[PlanRow]:
-    """Yields the rows of a plan after a path, in order: Spark names the parts of a sorted DataFrame in order.
+def _rows(location: str, later: Any, *, timed: bool) -> Iterator[PlanRow]:
+    """Yields the rows of a plan that meet a condition, in order: Spark names the parts of a sorted DataFrame in order.
 
     The files' statistics let it skip earlier row groups.
+
+    Args:
+        timed: with the files' times.
     """
     filesystem, path = filesystem_of(location)
     infos = filesystem.get_file_info(fs.FileSelector(path))
     parts = sorted(info.path for info in infos if info.base_name.endswith(".parquet"))
-    later = None if after is None else pc.field("relative_path") > after
-    columns = ["relative_path", "size", "action", "old_path"]
+    columns = ["relative_path", "size", "action", "old_path", *(["last_modified_time"] if timed else [])]
     for part in parts:
         from pyarrow import dataset as ds  # imports pandas
 
         dataset = ds.dataset(part, filesystem=filesystem, format="parquet")
         for batch in dataset.to_batches(columns=columns, filter=later):
-            yield from map(PlanRow._make, zip(*(batch[name].to_pylist() for name in columns), strict=True))
+            yield from starmap(PlanRow, zip(*(batch[name].to_pylist() for name in columns), strict=True))

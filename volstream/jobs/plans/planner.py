@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volstream.base import faults
-from volstream.base.definitions import FileJob, OnMove, Stream
+from volstream.base.definitions import FileJob, FileOrder, OnMove, Stream
 from volstream.base.log import get
 from volstream.base.model.units import parse_rate
 from volstream.base.model.work import Batch, Failure, Plan, PlanKind
@@ -262,7 +262,8 @@ class Planner:
         limits = maximum if rate is None else rate.limits(target, maximum)
         first = maximum.first(self._slots()) if rate is None else limits
         identity = location.rpartition("/")[2]
-        return cut_plan(identity, job, kind, covered, location, limits, first=first, where=where)
+        order = job.order if kind in (PlanKind.STREAM, PlanKind.REPLAY) else FileOrder.PATH
+        return cut_plan(identity, job, kind, covered, location, limits, first=first, where=where, order=order)
 
     def _maximum(self, job: FileJob) -> Limits:
         maximum = sizing.maximum_limits(self._settings, self._slots(), job.max_files, job.max_bytes)
@@ -280,7 +281,7 @@ class Planner:
             self._write_sets(spark, job, covered, location)
             return
         moves, snapshot = self._moves(job, covered), _source(covered).snapshot()
-        if covered.is_snapshot and where is None:
+        if covered.is_snapshot and where is None and job.order is FileOrder.PATH:
             rows = net_files.present(snapshot, covered.to_version)
             plan.write((plan.files_of_rows(row, plan.INSERT) for row in rows), location)
             return
@@ -288,16 +289,16 @@ class Planner:
         if covered.is_snapshot or at_most > net_files.FEW:
             with spark() as session:
                 _compile_if_large(session, covered)
-                plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most)
+                plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most, job.order)
             return
         changed = _changed(snapshot, covered)
         if job.takes_files:  # what is gone was taken
             changed = changed.filter(changed["has"])
         if where is None:
-            plan.write([plan.files_of_changes(changed, moves)], location)
+            plan.write([plan.ordered(plan.files_of_changes(changed, moves), job.order)], location)
             return
         with spark() as session:
-            plan.write_frame(plan.selected_files(session, changed, where, moves), location, at_most)
+            plan.write_frame(plan.selected_files(session, changed, where, moves), location, at_most, job.order)
 
     def _write_sets(self, spark: Spark, job: FileJob, covered: Range, location: str) -> None:
         with spark() as session:
@@ -332,7 +333,7 @@ class Planner:
     ) -> None:
         assert covered.from_version is not None, "something was delivered"
         snapshot, since, now = _source(covered).snapshot(), covered.from_version, covered.to_version
-        if where is None and job.group_by is None:
+        if where is None and job.group_by is None and job.order is FileOrder.PATH:
             rows = net_files.still_there(snapshot, since, now)
             if among is not None:
                 wanted = pa.array(among, pa.string())
@@ -345,7 +346,7 @@ class Planner:
             if among is not None:
                 wanted_files = relation(session, pa.table({"relative_path": pa.array(among, pa.string())}))
                 files = files.join(wanted_files, "relative_path", "left_semi")
-            plan.write_frame(files, location, snapshot.rows)
+            plan.write_frame(files, location, snapshot.rows, job.order)
 
     def _moves(self, job: FileJob, covered: Range) -> plan.Moves:
         return plan.Moves(not (covered.is_snapshot or covered.append_only), rekey=job.on_move is OnMove.REKEY)

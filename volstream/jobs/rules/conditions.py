@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from volstream.base.definitions import OnMove
+from volstream.base.definitions import FileOrder, OnMove
 from volstream.base.definitions.job import LOADER, FileJob, FileJobSpec
 from volstream.base.model.paths import expression
 from volstream.changes.directory.table import COLUMNS
@@ -26,6 +26,8 @@ def check_sets(spec: FileJobSpec | FileJob) -> None:
         raise InvalidValueError("A job that loads files takes each file for itself.", "Leave out group_by.")
     if spec.on_move is OnMove.REKEY:
         raise InvalidValueError("on_move=rekey cannot be combined with group_by.", "Leave out one of them.")
+    if spec.order is FileOrder.NEWEST:
+        raise InvalidValueError("order=newest cannot be combined with group_by.", "Leave out one of them.")
     if spec.group_by not in SHORTHANDS:
         _check_key(spec.group_by)
     if spec.group_complete is not None:

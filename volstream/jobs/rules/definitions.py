@@ -299,7 +299,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
 def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
     """Raises StreamBusyError if an unfinished plan of a job depends on what is to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
-    if plan is not None and changes.keys() & {"where", "into", "on_move", "group_complete"}:
+    if plan is not None and changes.keys() & {"where", "into", "on_move", "order", "group_complete"}:
         raise StreamBusyError(
             f"A run of the job {job.name} is in progress, or was interrupted.",
             f"Try again when it has ended; if none is in progress, run: volstream run-job {job.name}.",

@@ -178,6 +178,11 @@ def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: 
     return {}
 
 
+def _modified(changes: Sequence[Mapping[str, Any]], to: int) -> datetime | None:
+    """Returns the time of a file as of a version of the directory, or None before its first one."""
+    return next((change["last_modified_time"] for change in reversed(changes) if change["refresh_id"] <= to), None)
+
+
 def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[FileEvent]:
     events: list[FileEvent] = []
     versions = [change["refresh_id"] for change in history[path]]
@@ -194,10 +199,13 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         start = 0 if plan.from_version is None else plan.from_version
         if not any(version <= plan.to_version and (plan.initial or version > start) for version in versions):
             continue
+        if not of_sets and not batch.covers(path, _modified(history[path], plan.to_version)):
+            continue
         move = {} if of_sets or plan.initial or plan.kind is not PlanKind.STREAM else moved(history, path, start, plan.to_version)
         if "moved_to" in move:  # the batch of the new path handles the old one
             others = home.catalog.reports.batches_of(job.id, covering=move["moved_to"])
-            batch = next((other for other in others if other.plan_id == plan.id), batch)
+            new = _modified(history[move["moved_to"]], plan.to_version)
+            batch = next((other for other in others if other.plan_id == plan.id and other.covers(move["moved_to"], new)), batch)
         details = {
             "job": str(job.name),
             "batch": batch.id,

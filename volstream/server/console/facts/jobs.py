@@ -106,9 +106,8 @@ def batch(asked: PageRequest) -> BatchFacts:
     """A batch: its attempts, its files, its failed files. Raises NotFoundError."""
     home, job = asked.home, asked.job
     record = _batch(home, job, asked.names["batch"])
-    failures = home.catalog.failures.active(
-        job.id, wanted=ANY, after=record.after_path, until=record.until_path, batch_id=record.id, limit=_FAILURES
-    )
+    after, until = record.paths
+    failures = home.catalog.failures.active(job.id, wanted=ANY, after=after, until=until, batch_id=record.id, limit=_FAILURES)
     plan = home.catalog.reports.plan(record.plan_id)
     return BatchFacts(
         job=str(job.name),
@@ -148,6 +147,10 @@ def _batch_files(home: Home, record: Batch, plan: Plan | None, query: Query) -> 
         return replace(nothing, files_note="The batch repaired files for which the table was wrong (volstream verify).")
     if plan.kind is PlanKind.STRAYS:
         return replace(nothing, files_note="The batch removed rows of files that are no longer in the volume.")
+    if record.until_time is not None:
+        since = f"modified at {record.until_time:%Y-%m-%d %H:%M:%S} UTC or later"
+        before = "" if record.after_time is None else f", until {record.after_time:%Y-%m-%d %H:%M:%S} UTC"
+        return replace(nothing, files_note=f"The batch took the newest files first: those {since}{before}.")
     note = None if plan.where is None else f"The job processes only files with: {plan.where}"
     after = query.text("after") or record.after_path
     try:
