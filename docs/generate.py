@@ -215,7 +215,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
-from volstream.base.definitions.job import FileFormat, NewColumns, OnMove, Write
+from volstream.base.definitions.job import FileFormat, FileOrder, NewColumns, OnMove, Write
 from volstream.base.definitions.objects import QueueType, StreamMode
 from volstream.base.model.names import Name
 """

@@ -234,4 +234,5 @@ def in_a_line(details: Mapping[str, Any]) -> str:
 
 def done_of(job: Mapping[str, Any]) -> str | None:
     """Formats how many of its volume's files a job is through with, from its status; None: it is not about files."""
-    return None if job.get("done") is None else f"{job['done']} of {job['files']}"
+    excluded = " (or excluded)" if job.get("where") else ""
+    return None if job.get("done") is None else f"{job['done']} of {job['files']}{excluded}"

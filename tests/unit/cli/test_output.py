@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from volstream.base import log
-from volstream.cli.output import Output, arranged
+from volstream.cli.output import Output, arranged, done_of
 from volstream.errors import InvalidValueError
 
 
@@ -22,6 +22,12 @@ def shown(row: dict[str, object], width: int) -> list[str]:
     console.print(arranged([row, row], list(row), width), crop=False, highlight=False, markup=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
+
+
+def test_the_files_that_a_condition_excludes_are_not_called_done() -> None:
+    assert done_of({"done": 2, "files": 3, "where": None}) == "2 of 3"
+    assert done_of({"done": 3, "files": 3, "where": "size < 9"}) == "3 of 3 (or excluded)"
+    assert done_of({"done": None, "files": None, "where": "size < 9"}) is None
 
 
 def test_a_table_fits_the_terminal_with_long_cells_folded() -> None:

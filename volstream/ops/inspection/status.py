@@ -198,7 +198,10 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
 
 
 def job_status(home: Home, job: Job, open_runs: LastRuns) -> dict[str, Any]:
-    """Returns what waits for a job, what failed, and how its last run went."""
+    """Returns what waits for a job, what failed, and how its last run went.
+
+    ``done`` includes the files that the condition ``where`` excludes: how many these are, only Spark could tell.
+    """
     counts = home.catalog.failures.counts(job.id)
     owed = backlog(home.catalog, job)
     return {
@@ -206,6 +209,7 @@ def job_status(home: Home, job: Job, open_runs: LastRuns) -> dict[str, Any]:
         "files": owed and owed.files,
         "done": owed and owed.done,
         "share": owed and owed.share,
+        "where": job.where if isinstance(job, FileJob) else None,
         "waiting_since": owed and owed.waiting_since,
         "waiting": home.catalog.reports.waiting(job.id).files,
         "failed": sum(counts.get(state, 0) for state in FAILING),

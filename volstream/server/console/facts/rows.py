@@ -102,6 +102,7 @@ class JobRow:
     files: int | None
     done: int | None
     share: float | None
+    where: str | None
     waiting_since: datetime | None
     waiting: int
     failed: int
