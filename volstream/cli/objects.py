@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.base.definitions import Job
+from volstream.base.definitions import FileJob, Job
 from volstream.base.model.names import Name
 from volstream.base.model.units import format_size
 from volstream.base.model.work import ACTIVE, FailureKind, FailureState
@@ -164,10 +164,14 @@ def revert_command(session: Session, output: Output, kind: str, name: str, to: i
 
     collection = session.by_kind[kind]
     before = collection.history(name)[:1]
+    earlier = session.jobs.get(name) if kind == "job" else None
     reverted = collection.revert(name, to)
     after = collection.history(name)[:1]
     said = f"now {after[0].text}" if after != before else "which is as it was"
-    output.result(details.values(reverted), f"The {kind} {name} has its earlier definition back: {said}.")
+    text = f"The {kind} {name} has its earlier definition back: {said}."
+    if isinstance(earlier, FileJob) and isinstance(reverted, FileJob) and earlier.function != reverted.function:
+        text += f" Rows of other code stay; to replace them: volstream replay {name} --stale."
+    output.result(details.values(reverted), text)
 
 
 @click.command("drop")

@@ -164,6 +164,8 @@ def test_commands_say_what_they_replace_and_what_differs(
         *job, "--or-replace"
     )
     assert "now on_change false -> true, retries 3 -> 5" in said("revert", "job", "o")
+    said("alter-job", "o", "--function", "f.py:g")
+    assert "f.py:f. Rows of other code stay; to replace them: volstream replay o --stale." in said("revert", "job", "o")
     assert "The volume inbox exists, unchanged." in said("create-volume", "inbox", "in", "--if-not-exists")
     replaced = said("sql", "CREATE OR REPLACE VOLUME inbox LOCATION 'in' COMMENT = 'x'")
     assert "Volume inbox is replaced: comment none -> x." in replaced
