@@ -19,6 +19,7 @@ from volstream.base.threads import Stop
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs.plans import plan
 from volstream.jobs.runs.lease import Progress
+from volstream.ops.inspection.status import problems, status
 from volstream.spark.frames import batches
 
 if TYPE_CHECKING:
@@ -269,3 +270,22 @@ def test_large_files_are_dealt_out_evenly(place: Place) -> None:
     assert sorted(row["relative_path"] for row in tasks) == planned["relative_path"].to_pylist()
     large = Counter(row["task"] for row in tasks if row["size"] > 1)
     assert set(large.values()) == {6 // len({row["task"] for row in tasks})}
+
+
+def test_a_run_that_its_user_interrupts_is_no_problem_of_the_job(place: Place) -> None:
+    for name in "abcd":
+        place.put(name, name)
+    place.job(COUNT, max_files=1)
+
+    def interrupted(progress: Progress) -> None:
+        if progress.batches:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.session.jobs.run("j", observe=interrupted)
+    found = status(place.session.home)
+    (job,) = found["jobs"]
+    assert (job["outcome"], job["interrupted"], job["done"]) == ("interrupted by the user", False, 1)
+    assert problems(found, {}) == []
+    place.run()
+    assert [row[0] for row in place.table()] == [*"abcd"]

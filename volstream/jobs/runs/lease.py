@@ -181,6 +181,10 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
             yield lead
         except FencedError:  # another run records the end
             raise
+        except KeyboardInterrupt:  # a person knows of it: no alert
+            with suppress(CatalogError):
+                note_ended(catalog.database, lead.job, "interrupted by the user", failed=lead.failed)
+            raise
         except StreamBusyError:  # nothing failed: the run is tried again
             note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=lead.failed)
             raise
