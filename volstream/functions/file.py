@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from functools import cached_property
@@ -108,6 +108,11 @@ class File:
 
     def read_bytes(self) -> bytes:
         """Returns the whole content."""
+        # Not isinstance: to look whether a class has a protocol's methods takes longer than the reading.
+        read: Callable[[str], bytes] | None = None if self._fetched else getattr(self._store, "read_bytes", None)
+        if read is not None:
+            self.was_read = True
+            return read(self.relative_path)
         with self._content() as content:
             return content.read()
 

@@ -6,6 +6,7 @@ What does not belong here: converting outcomes for staging (``outcomes``).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import tempfile
@@ -112,17 +113,17 @@ def is_row_class(kind: Any) -> TypeGuard[type]:
     )
 
 
-def fields_of(kind: type) -> Sequence[str]:
+@functools.lru_cache(maxsize=256)  # of the newest classes: a worker imports changed code anew
+def fields_of(kind: Any) -> Sequence[str]:
     """Returns the names of a row class's columns, in order: without fields that pydantic excludes."""
-    row_class: Any = kind
     if _is_model(kind):
-        names = [*row_class.model_fields, *row_class.model_computed_fields]
-        declared = row_class.model_fields
+        names = [*kind.model_fields, *kind.model_computed_fields]
+        declared = kind.model_fields
     elif dataclasses.is_dataclass(kind):
         names = [field.name for field in dataclasses.fields(kind)]
         declared = getattr(kind, "__pydantic_fields__", {})
     else:
-        return list(row_class._fields if _is_named_tuple(kind) else hints_of_fields(row_class))
+        return list(kind._fields if _is_named_tuple(kind) else hints_of_fields(kind))
     return [name for name in names if name not in declared or not declared[name].exclude]
 
 
@@ -140,7 +141,8 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     elif _is_named_tuple(type(value)):
         row = value._asdict()  # type: ignore[attr-defined]  # of a NamedTuple
     elif dataclasses.is_dataclass(type(value)) or _is_model(type(value)):
-        row = {name: getattr(value, name) for name in fields_of(type(value))} | _extra(value)
+        kind: Any = type(value)
+        row = {name: getattr(value, name) for name in fields_of(kind)} | _extra(value)
     else:
         return None
     # Converting values recursively is ten times slower.

@@ -62,26 +62,30 @@ class _Places:
         front, back: what the code itself has put before its folder, and behind. Other functions must not import from there.
         users: number of blocks that need them now.
         before: the path without them.
+        during: the path with them.
     """
 
     own: Sequence[str]
     front: list[str] = field(default_factory=list)
     back: list[str] = field(default_factory=list)
     users: int = 0
-    before: Counter[str] = field(default_factory=Counter)
+    before: Sequence[str] = ()
+    during: Sequence[str] = ()
 
     def enter(self) -> None:
         """Adds the places, unless another block has."""
         if not self.users:
-            self.before = Counter(sys.path)
-            sys.path[:0] = [*self.front, self.own[0]]
-            sys.path.extend([*self.back, *self.own[1:]])
+            self.before = [*sys.path]
+            self.during = sys.path[:] = [*self.front, self.own[0], *self.before, *self.back, *self.own[1:]]
         self.users += 1
 
     def leave(self, others: Collection[str]) -> None:
         """Removes the places, unless another block needs them, and remembers what the code has added; keeps ``others``."""
         self.users -= 1
         if self.users:
+            return
+        if sys.path == self.during:  # nearly always
+            sys.path[:] = self.before
             return
         kept, front, path = Counter(self.before), True, list[str]()
         for place in sys.path:

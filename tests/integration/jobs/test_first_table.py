@@ -355,6 +355,20 @@ def test_a_run_of_a_daemon_in_the_middle_of_a_call_does_not_keep_the_rows_of_oth
         assert call.result(120) == ["b.txt"]
 
 
+def test_a_call_after_one_on_an_empty_folder_may_take_other_files(place: Place) -> None:
+    into = f"looks_{uuid.uuid4().hex}"
+
+    def taken(pattern: str | None = None) -> list[str]:
+        frame = place.session.run(sized(), place.folder, into, schema="n BIGINT", pattern=pattern)
+        return sorted(row._file_path for row in frame.collect())
+
+    assert taken("*.txt") == []
+    place.put("a.txt", "a")
+    place.put("b.log", "b")
+    assert taken() == ["a.txt", "b.log"]
+    assert taken("*.log") == ["b.log"]
+
+
 def test_files_that_are_not_there_are_refused(place: Place) -> None:
     place.put("a.txt", "a")
     with pytest.raises(InvalidValueError, match=r"gone.txt is not a file"):

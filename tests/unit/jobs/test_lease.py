@@ -37,7 +37,7 @@ class World:
                 lead.summary = did
                 if fails is not None:
                     raise fails
-        except (VolstreamError, KeyboardInterrupt):
+        except (VolstreamError, SystemExit):
             pass
         return outcome(self.job, runs_of(self.catalog, [self.job]))
 
@@ -71,7 +71,7 @@ def test_what_helps_is_recorded_with_the_failure(world: World) -> None:
 
 def test_a_run_that_never_ended_is_interrupted_until_another_ends(world: World) -> None:
     world.run(did="2 files done")
-    assert world.run(fails=KeyboardInterrupt()) == "interrupted", "as when its process is killed"
+    assert world.run(fails=SystemExit()) == "interrupted", "as when its process is killed"
     assert world.run() == f"{NOTHING}; before: 2 files done"
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_ends_or_begins_while_somebody_looks_is_not_taken_for_interru
         seen = world.job
     assert seen.unended
     assert not runs_of(world.catalog, [seen]).interrupted, "it has ended since"
-    world.run(fails=KeyboardInterrupt())
+    world.run(fails=SystemExit())
     assert runs_of(world.catalog, [world.job]).interrupted == {seen.id}
 
 

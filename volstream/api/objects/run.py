@@ -257,8 +257,8 @@ def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: T
 def _add_files(objects: Objects, before: FileJob, tell: Tell) -> None:
     """Processes the files that a job now takes, and did not before: a condition alone concerns later changes only."""
     stream = objects.home.catalog.streams.by_id(before.stream_id)
-    if stream is not None and stream.initial:
-        return  # it delivers all files yet
+    if stream is not None and (stream.initial or not stream.offset):
+        return  # it delivers all files yet, or the volume had none so far
     name = str(before.name)
     try:
         found = _when_free(lambda: objects.jobs.heal(name))

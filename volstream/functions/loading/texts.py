@@ -162,6 +162,8 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
         # PyArrow drops the bits of a number beyond 128, which makes it another one. 256 have room for 38 digits
         # on each side of the point, and the cast to fewer checks.
         values = values.cast(pa.decimal256(2 * MAX_DIGITS, kind.scale))
+    if pa.types.is_decimal(values.type) and pa.types.is_floating(kind):
+        values = values.cast(pa.string())  # PyArrow multiplies by a power of ten, which is not the nearest number
     return as_texts(values) if kind == pa.string() else values.cast(kind)
 
 

@@ -415,6 +415,9 @@ def as_texts(values: pa.Array) -> pa.Array:
         values = values.cast(pa.timestamp("ns", "UTC"))  # PyArrow moves those of other zones, by 584 years at the ends
     if pa.types.is_time(values.type):
         return _times_of_day(values)
+    if pa.types.is_floating(values.type):
+        texts = values.cast(pa.string())  # "nan" and "inf" become Spark's words
+        return pc.replace_substring(pc.replace_substring(texts, "nan", "NaN"), "inf", "Infinity")
     kind, is_date = values.type, pa.types.is_date32(values.type)
     if not (is_date or (pa.types.is_timestamp(kind) and kind.unit in _DAY)):
         return values.cast(pa.string())

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -200,6 +201,8 @@ def as_text(value: Any) -> str | None:
         except UnicodeDecodeError:
             return None
     text = None if isinstance(value, Decimal) else scalar_text(value)
+    if isinstance(value, float) and not isfinite(value):
+        return as_json(value).strip('"')
     return as_json(value) if text is None else text
 
 

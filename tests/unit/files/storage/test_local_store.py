@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,29 @@ def test_a_link_to_a_file_inside_is_that_file(root: Path) -> None:
         assert file.read() == b"abc"
 
 
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) + 1, (5 << 20) + 3])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_file_is_read_at_once_as_by_opening_it(root: Path, monkeypatch: pytest.MonkeyPatch, size: int, *, grows: bool) -> None:
+    (root / "a").write_bytes(os.urandom(size))
+    (root / "link").symlink_to("a")
+    store = LocalStore(str(root))
+    find = store._find
+
+    def found(path: str) -> Any:
+        file = find(path)
+        with (root / "a").open("ab") as more:  # after its size was read
+            more.write(b"x" * 3)
+        return file
+
+    if grows:
+        monkeypatch.setattr(store, "_find", found)
+    for path in ("a", "link"):
+        content = store.read_bytes(path)
+        with store.open(path) as opened:
+            assert opened.read()[: len(content)] == content
+        assert len(content) >= size
+
+
 def test_the_local_path_is_that_of_the_file_itself(root: Path) -> None:
     (root / "a b").write_bytes(b"abc")
     (root / "link").symlink_to("a b")
@@ -130,6 +154,8 @@ def test_a_link_out_of_the_root_is_a_finding_and_cannot_be_read(root: Path, tmp_
     assert LocalStore(str(root)).head("link") is None
     with pytest.raises(FileNotFoundError):
         LocalStore(str(root)).open("link")
+    with pytest.raises(FileNotFoundError):
+        LocalStore(str(root)).read_bytes("link")
 
 
 def test_dangling_links_and_link_loops_are_ignored(root: Path) -> None:

@@ -127,6 +127,8 @@ def test_text_keeps_all_digits_and_is_valid_json(files: Files, content: str, val
         (pa.array([0.25], pa.float32()), "DECIMAL(5,2)", Decimal("0.25")),
         (pa.array([Decimal("9007199254740993")]), "DOUBLE", None),
         (pa.array([float("nan")]), "FLOAT", "nan"),
+        (pa.array([float("nan")]), "STRING", "NaN"),
+        (pa.array([[float("nan"), -float("inf")]]), "ARRAY<STRING>", ["NaN", "-Infinity"]),
         (pa.array([float("inf")]), "DECIMAL(5,2)", None),
     ],
 )
@@ -135,6 +137,14 @@ def test_values_of_parquet_files_are_not_rounded_to_others(files: Files, given: 
     assert str(row["n"]) == str(value)
     if value is None:
         assert "n" in json.loads(row["_rescued_data"])
+
+
+@pytest.mark.parametrize(("kind", "places"), [("DOUBLE", 2), ("DOUBLE", 6), ("FLOAT", 2)])
+def test_decimals_become_the_nearest_floats(files: Files, kind: str, places: int) -> None:
+    numbers = [Decimal(number).scaleb(-places) for number in range(0, 10_000_019, 997)]
+    rows = files.rows("x.parquet", pa.table({"n": pa.array(numbers, pa.decimal128(12, places))}), f"n {kind}")
+    nearest = np.array([*map(float, numbers)]) if kind == "DOUBLE" else np.array([*map(str, numbers)]).astype(np.float32)
+    assert [row["n"] for row in rows] == nearest.tolist()
 
 
 @pytest.mark.parametrize("kind", ["BIGINT", "DECIMAL(38,2)", "DOUBLE", "STRING"])
