@@ -384,8 +384,11 @@ class Settings(BaseModel):
         """
         if "://" not in self.warehouse_path:
             return {}
-        defaults = {name: value for name, names in _STORE_VARIABLES.items() if (value := environment(*names)) is not None}
-        return defaults | {name: value.get_secret_value() for name, value in self.warehouse_options.items()}
+        found = {name: value for name, names in _STORE_VARIABLES.items() if (value := environment(*names)) is not None}
+        found |= {name: value.get_secret_value() for name, value in self.warehouse_options.items()}
+        if "AWS_ENDPOINT_URL" in found and "AWS_ACCESS_KEY_ID" not in found:
+            found.setdefault("AWS_FORCE_CREDENTIAL_LOAD", "true")  # deltalake would look for no profile
+        return found
 
     @field_serializer("warehouse_options", when_used="json")
     def _reveal(self, options: dict[str, SecretStr]) -> dict[str, str]:

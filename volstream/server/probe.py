@@ -25,6 +25,8 @@ def main(path: str) -> None:
             return
     except HTTPError as error:
         sys.exit(error.read().decode())
+    except TimeoutError:
+        sys.exit(f"{here} did not answer within {_SECONDS:g} s. If /healthz answers, the catalog does not.")
     except OSError as error:
         sys.exit(f"{here}: {error}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +23,9 @@ from volstream.server.daemon.engine import DaemonEngine
 from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.jobs import Scheduler
 from volstream.server.daemon.volumes import VolumeWorker
+
+#: A scrape waits so long for a catalog that does not answer; Prometheus waits ten seconds for the scrape.
+_ANSWER_SECONDS = 5.0
 
 # Whether a daemon is ready: everything that it keeps makes progress. Pure.
 
@@ -92,6 +96,8 @@ class DaemonMetrics(Collector):
         self._scheduler = scheduler
         self._engine = engine
         self._others = others
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="metrics")
+        self._asked: Future[tuple[list[Metric], bool]] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
@@ -100,14 +106,24 @@ class DaemonMetrics(Collector):
         failures = counter("engine_failures", "Losses and failed starts of the engine since the daemon started.")
         failures.add_metric([], self._engine.failures)
         reachable = gauge("catalog_up", "1 if the catalog answers. If not, metrics that need it are missing.")
-        found, answers = [up, failures, reachable], True
+        self._asked = self._asked or self._asking.submit(self._of_catalog)
+        try:
+            found, answers = self._asked.result(_ANSWER_SECONDS)
+            self._asked = None
+        except TimeoutError:  # the next scrape waits for the same answer
+            found, answers = [], False
+        reachable.add_metric([], int(answers))
+        yield from [up, failures, reachable, *found]
+
+    def _of_catalog(self) -> tuple[list[Metric], bool]:
+        """Returns the metrics that need the catalog, and whether it answered to all of them."""
+        found, answers = list[Metric](), True
         for part in (self._own, *(other.collect for other in self._others)):
             try:
                 found += part()
             except CatalogError:
                 answers = False
-        reachable.add_metric([], int(answers))
-        yield from found
+        return found, answers
 
     def _own(self) -> Sequence[Metric]:
         with self._catalog.database.one_snapshot():

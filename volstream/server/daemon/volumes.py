@@ -231,6 +231,11 @@ class ListingSchedule:
         return self._covered == self._missed
 
     @property
+    def is_well(self) -> bool:
+        """True if the last listing succeeded. Not before the first one: an earlier keeper may have left a failure."""
+        return not self.has_failed and self._listed > float("-inf")
+
+    @property
     def due(self) -> float:
         """When the next listing is due."""
         return self._listed + self._seconds[self.polls] if self.is_current else float("-inf")
@@ -482,7 +487,7 @@ class _Turn:
                 self._keeper.maintain(idle=idle)
                 self._commits = 0
             self._keeper.check_store()
-        if not self._schedule.has_failed:
+        if self._schedule.is_well:
             self._of.trouble.recovered()
         return self._pause()
 

@@ -26,7 +26,6 @@ from pyarrow import fs
 
 from volstream.base.log import get
 from volstream.base.model.names import Name, similar
-from volstream.base.model.text import first_line
 from volstream.base.processes import disk_error, sync_to_disk
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError, VolstreamError
 from volstream.files.providers.base import provider_of
@@ -324,6 +323,9 @@ def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -
         sync_to_disk(path)
 
 
+#: In front of a reason, and characters of reasons that are shown at most.
+_ARROW, _REASONS = re.compile(r"\x1b\[[0-9;]*m|\u21b3"), 600
+
 #: What deltalake says of a NULL in a NOT NULL partition column.
 _NULL_PARTITION = "unmasked nulls for non-nullable"
 
@@ -346,7 +348,13 @@ def mapped(location: str) -> Iterator[None]:
             kind = DependencyError
             repair = f"ALTER TABLE delta.`{location}` ALTER COLUMN ... DROP NOT NULL"
             remedy = f'Spark stored NULL in a partition column that is NOT NULL. Run session.spark.sql("{repair}").'
-        raise kind(f"The table at {location} cannot be read or written: {first_line(str(error))}.", remedy) from error
+        raise kind(f"The table at {location} cannot be read or written: {_in_a_line(str(error))}.", remedy) from error
+
+
+def _in_a_line(message: str) -> str:
+    """Returns the reasons of an error of deltalake, which writes each on a line, with arrows in color, from the outermost on."""
+    lines = [_ARROW.sub("", line).strip(" .") for line in message.splitlines()]
+    return ": ".join(dict.fromkeys(filter(None, lines)))[:_REASONS]
 
 
 def _check_disk(location: str, error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from volstream.catalog.consumptions import BatchOutcome
 from volstream.changes.streams.read import StreamReader
 from volstream.errors import CatalogError, StorageError
 from volstream.server.console.app import Console
+from volstream.server.daemon import metrics
 from volstream.server.daemon.metrics import DaemonMetrics
 
 __all__ = ["shell"]
@@ -101,6 +103,23 @@ def test_the_process_tells_what_it_knows_itself_while_the_catalog_is_away(shell:
         assert told(session)["volstream_catalog_up"] == 1
         monkeypatch.setattr(session.home.catalog.database, "one_snapshot", lose)
         assert told(session) == {"volstream_engine_up": 1, "volstream_engine_failures_total": 0, "volstream_catalog_up": 0}
+
+
+def test_a_catalog_that_does_not_answer_is_said_in_time(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_ANSWER_SECONDS", 0.2)
+    back = threading.Event()
+    with Session(config.load(shell.home)) as session, exporting(session) as port:
+        snapshot = session.home.catalog.database.one_snapshot
+        monkeypatch.setattr(session.home.catalog.database, "one_snapshot", lambda: (back.wait(60), snapshot())[1])
+
+        def up() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                return "\nvolstream_catalog_up 1.0" in answer.read().decode()
+
+        assert not up()
+        assert not up()
+        back.set()
+        eventually(up)
 
 
 def test_a_console_in_the_network_is_scraped_by_any_name_and_shows_pages_by_its_own(shell: Shell) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -197,6 +199,29 @@ def test_a_worker_survives_a_catalog_too_full_to_record_what_is_wrong(tmp_path: 
         disk.empty()
         assert worker.reason == "gone"
         world.session.close()
+
+
+def test_a_failure_that_an_earlier_keeper_left_lasts_until_a_listing_succeeds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (world.files / "a").write_text("a")
+    with world.worker():
+        eventually(lambda: world.has("a"))
+    world.session.home.catalog.conditions.note(ConditionKind.VOLUME, world.volume.id, "The store is away.")
+    begin, answered = DirectoryKeeper.begin_listing, threading.Event()
+
+    def begin_listing(keeper: DirectoryKeeper, request: str | None) -> Callable[[], Any]:
+        listing = begin(keeper, request)
+        return lambda: answered.wait(60) and listing()
+
+    monkeypatch.setattr(DirectoryKeeper, "begin_listing", begin_listing)
+    with world.worker():
+        for name in ("b", "c"):  # events are taken meanwhile
+            (world.files / name).write_text(name)
+            eventually(lambda: world.has("a", "b") or world.has("a", "b", "c"))
+        assert world.recorded() == "The store is away."
+        answered.set()
+        eventually(lambda: world.recorded() is None)
 
 
 class Deaf(MemoryQueue):

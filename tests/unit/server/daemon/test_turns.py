@@ -37,8 +37,9 @@ def listed(schedule: ListingSchedule, now: float) -> ListingSchedule:
 
 
 def test_a_volume_that_was_never_listed_is_listed_at_once_and_then_on_schedule(schedule: ListingSchedule) -> None:
-    assert schedule.due == AT_ONCE
+    assert (schedule.due, schedule.is_well) == (AT_ONCE, False)
     assert listed(schedule, 5).due == 105
+    assert schedule.is_well
     schedule.polls = True
     assert schedule.due == 15
 
@@ -57,7 +58,7 @@ def test_a_listing_that_failed_is_made_again_and_covers_no_more_than_the_one_bef
     listed(schedule, 0).missed()
     schedule.begins()
     schedule.failed()
-    assert (schedule.due, schedule.has_failed) == (AT_ONCE, True)
+    assert (schedule.due, schedule.has_failed, schedule.is_well) == (AT_ONCE, True, False)
     schedule.missed()  # the next listing may go on with the first one, which did not see this
     schedule.begins()
     schedule.ended(5)

@@ -40,10 +40,9 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
-from volstream.base import config
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.providers.access import MAX_HELD, Access, DayKeys, KeyFiles, Keys
-from volstream.files.providers.aws import is_own
+from volstream.files.providers.aws import is_own, key_files
 from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 
 #: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
@@ -128,8 +127,7 @@ def client(access: Access, service: str, endpoint: str | None = None) -> Any:
 def _look(access: Access) -> None:
     """Notices new keys in the files of profiles."""
     if access.credentials != "static":
-        names = ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config")
-        _FILES.look(*(os.path.expanduser(config.environment(name) or usual) for name, usual in names))
+        _FILES.look(*key_files())
 
 
 def signed(access: Access, service: str, endpoint: str | None, headers: Mapping[str, str], body: bytes) -> AWSRequest:

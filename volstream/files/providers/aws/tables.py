@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -10,8 +9,10 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from volstream.files.providers.access import Access, Keys
-from volstream.files.providers.aws import is_own
+from volstream.files.providers.access import Access, KeyFiles, Keys
+from volstream.files.providers.aws import is_own, key_files
+
+_FILES = KeyFiles()
 
 #: Buckets, with what reaches them, whose store writes on a condition.
 _safe: set[tuple[str, Access]] = set()
@@ -19,6 +20,8 @@ _safe: set[tuple[str, Access]] = set()
 
 def filesystem(options: Mapping[str, str]) -> fs.FileSystem:
     """See :meth:`~volstream.files.providers.base.TableStore.filesystem`."""
+    if "AWS_ACCESS_KEY_ID" not in options:
+        _FILES.look(*key_files())
     return _filesystem(tuple(sorted(options.items())))
 
 
@@ -52,7 +55,7 @@ def _access(settings: Mapping[str, str]) -> Access:
     return Access("s3", settings.get("AWS_REGION"), endpoint, credentials=source, keys=keys)
 
 
-@functools.cache
+@_FILES.cached
 def _filesystem(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     settings = dict(options)
     if not is_own(settings.get("AWS_ENDPOINT_URL")):
