@@ -28,7 +28,7 @@ def test_a_job_whose_engine_is_killed_names_the_signal(home: Home, name: str, fi
     assert done.code == 4
     assert done.stderr.splitlines() == [
         "Error: The Spark engine was lost: it was killed by signal 9 (SIGKILL).",
-        "  Unless someone killed it, memory ran out: lower driver_memory. The next command restarts the engine.",
+        "  Unless someone killed it, memory ran out: lower driver_memory. The daemon, or the next command, restarts the engine.",
     ]
     [job] = home.json("status")["jobs"]
     assert job["outcome"] == "failed: The Spark engine was lost: it was killed by signal 9 (SIGKILL)."

@@ -26,6 +26,11 @@ def host_of(owner: str) -> str:
     return owner.rsplit("/", 3)[0]
 
 
+def pid_of(owner: str) -> int:
+    """Returns the process id of an owner on its host."""
+    return int(owner.rsplit("/", 3)[1])
+
+
 def is_gone(owner: str) -> bool:
     """True if ``owner`` was a process on this host that no longer exists. False if unknown."""
     try:

@@ -74,9 +74,13 @@ def of_tasks(virtual_cluster: str) -> str:
     return f"tasks:{virtual_cluster}"
 
 
-def of_daemons(virtual_cluster: str) -> str:
-    """Returns the common prefix of the names of the leases of a cluster's daemons."""
-    return f"daemon:{virtual_cluster.upper()}:"
+def of_daemons(virtual_cluster: str | None = None) -> str:
+    """Returns the common prefix of the names of the leases of a cluster's daemons, or of all daemons."""
+    return "daemon:" if virtual_cluster is None else f"daemon:{virtual_cluster.upper()}:"
+
+
+#: How the purpose of the lease of a daemon begins that cannot run jobs; the reason follows.
+DISABLED = "a daemon without an engine: "
 
 
 def _digest(text: str) -> str:

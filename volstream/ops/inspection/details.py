@@ -62,7 +62,7 @@ _HELPS = {
     FailureKind.UNREADABLE: "Check that the store answers",
     FailureKind.MALFORMED: "Fix the file, or how it is read (alter-job --arg)",
     FailureKind.NEW_COLUMNS: "Accept new columns (alter-job --arg new_columns=add)",
-    FailureKind.DENIED: "Grant read access to the user in the message",
+    FailureKind.DENIED: "Grant read access to the identity of the connection (volstream describe connection)",
 }
 
 

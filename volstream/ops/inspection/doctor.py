@@ -31,7 +31,7 @@ from volstream.base.model.paths import FileInfo, printable
 from volstream.base.model.text import counted
 from volstream.base.model.units import about, format_duration
 from volstream.base.model.work import Check, CheckState
-from volstream.base.processes import host_of
+from volstream.base.processes import disk_error, host_of
 from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.leases import of_volume
 from volstream.changes.streams.sources import VolumeSource
@@ -229,7 +229,8 @@ def _writes(warehouse: str) -> str:
         make_folder(warehouse)
         try_writing(warehouse)
     except OSError as error:
-        raise DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.") from None
+        wrong = DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.")
+        raise disk_error(error, warehouse) or wrong from None
     return warehouse
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,8 +15,9 @@ from volstream.base.model.names import Name
 from volstream.base.model.text import counted, ended, first_line, one_line
 from volstream.base.model.units import about, format_duration
 from volstream.base.model.work import FAILING, FailureState
+from volstream.base.processes import host_of, pid_of
 from volstream.catalog.alerts import ConditionKind
-from volstream.catalog.leases import of_volume
+from volstream.catalog.leases import DISABLED, of_daemons, of_volume
 from volstream.errors import CatalogError, StreamStaleError, VolstreamError
 from volstream.functions.pickled import missing_code
 from volstream.jobs.runs.lease import LastRuns, runs_of
@@ -54,8 +57,18 @@ def _status(home: Home) -> dict[str, Any]:
         "alerts": alerts_status(home),
         "metastore": metastore_health(home),
         "unattended": unattended(home, jobs),
+        "disabled": disabled(home),
         "crowd": crowd(home, jobs, open_runs),
     }
+
+
+def disabled(home: Home) -> list[tuple[str, str]]:
+    """Returns host and reason of daemons, apart from this home's, that have been without an engine for a while."""
+    recorded = engine_status(home.settings)
+    own = {os.getpid(), 0 if recorded is None else recorded.pid}
+    found = [one for one in home.catalog.leases.held(of_daemons()) if one.purpose.startswith(DISABLED)]
+    others = [one for one in found if host_of(one.owner) != socket.gethostname() or pid_of(one.owner) not in own]
+    return [(host_of(one.owner), one.purpose.removeprefix(DISABLED)) for one in others]
 
 
 def crowd(home: Home, jobs: Sequence[Job], open_runs: LastRuns) -> Mapping[str, Any] | None:
@@ -101,6 +114,7 @@ def health(home: Home, *, streams: bool) -> dict[str, Any]:
         "functions": [function_health(function) for function in catalog.functions.list()],
         "alerts": [],
         "metastore": metastore_health(home),
+        "disabled": disabled(home),
         "crowd": crowd(home, jobs, open_runs),
     }
 
@@ -349,6 +363,10 @@ def _engine(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Pr
         if engine.get("server"):
             what, do = f"The Spark server {engine['server']}", "To check it: volstream doctor --cluster"
         yield Problem(True, "engine", "", f"{what} is down: {engine['reason']}", f"Jobs wait; the daemon retries. {do}")
+    for host, reason in status.get("disabled", ()):
+        why = f"The Spark engine of a daemon on {host} is down: {reason}"
+        do = "Other daemons keep its volumes, if there are any; it retries. The engine's log is in its home's log/ folder."
+        yield Problem(True, "engine", host, why, do)
 
 
 def _daemon(status: Mapping[str, Any]) -> Iterator[Problem]:

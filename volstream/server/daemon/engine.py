@@ -154,7 +154,7 @@ class EmbeddedEngine:
                     failures = 0
             failures, self.failures = failures + 1, self.failures + 1
             delay = self._backoff.delay(failures)
-            self._reason = reason.partition("\n")[0]
+            self._reason = _in_short(reason)
             with suppress(OSError):  # the daemon's own pages report a full disk
                 self._jvm.announce(reason=self._reason)
             _log.error("engine_lost", cause=reason, failures=failures, retry_seconds=round(delay, 1))
@@ -179,6 +179,38 @@ class EmbeddedEngine:
             return None
         finally:
             watch.stop()
+
+
+class LastingFailure:
+    """Why an engine cannot run jobs, once it has been down for a while, until it has been up for as long.
+
+    Args:
+        seconds: it may take so long to start.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, engine: DaemonEngine, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._clock = clock
+        self._reason: str | None = None
+        self._since = clock()  # what it was then
+
+    def __call__(self) -> str | None:
+        """Returns the reason, or None if it can."""
+        now, is_up = self._clock(), self._engine.is_up
+        if is_up == (self._reason is None):
+            self._since = now
+        elif now - self._since >= self._seconds:
+            self._since = now
+            self._reason = None if is_up else str(self._engine.status().get("reason") or "it does not start")
+        return self._reason
+
+
+def _in_short(reason: str) -> str:
+    """Returns a reason on one line: its first line, and the next one if the first announces it."""
+    first, *more = [line.strip() for line in reason.splitlines() if line.strip()]
+    return f"{first} {more[0]}" if first.endswith(":") and more else first
 
 
 def asking(settings: Settings) -> Callable[[Address], bool]:

@@ -42,6 +42,7 @@ class VolumeKeeping:
 
     Args:
         changed: called after each commit, with the volume's id.
+        disabled: returns why this daemon cannot run jobs, or None if it can.
         queue_of: makes a volume's queue, for each turn.
 
     Attributes:
@@ -53,6 +54,7 @@ class VolumeKeeping:
     virtual_cluster: str
     stop: Stop
     changed: Callable[[str], None] = lambda _: None
+    disabled: Callable[[], str | None] = lambda: None
     queue_of: Callable[[Volume, Catalog, Settings], EventQueue] = queue_of
 
     def __post_init__(self) -> None:
@@ -114,7 +116,8 @@ class VolumeKeeping:
         if changed:
             self._take_note()
         if changed or time.monotonic() >= self._divides_at:  # a daemon that was killed makes no commit
-            self._share.divide(len(self._workers), self._members.count())
+            disabled = self.disabled()
+            self._share.divide(len(self._workers), self._members.count(disabled), disabled=disabled is not None)
             self._divides_at = time.monotonic() + _DIVIDE_SECONDS
         self._seen = version  # only now: what failed is tried again
         kept = self.kept

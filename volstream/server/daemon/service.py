@@ -21,7 +21,7 @@ from volstream.server.console.http import url
 from volstream.server.console.server import HttpServer
 from volstream.server.daemon.alerts import AlertService
 from volstream.server.daemon.arrivals import Committer, SourceWorkers
-from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, RemoteEngine, asking, watch_of
+from volstream.server.daemon.engine import DaemonEngine, EmbeddedEngine, LastingFailure, RemoteEngine, asking, watch_of
 from volstream.server.daemon.housekeeping import Housekeeper, Registrar
 from volstream.server.daemon.ingest import IngestServer
 from volstream.server.daemon.jobs import Scheduler
@@ -105,6 +105,8 @@ class Daemon:
     def _serve(self, session: Session, engine: DaemonEngine) -> None:
         catalog = session.home.catalog
         keeping = VolumeKeeping(catalog, self._settings, self._virtual_cluster, self._stop, self._wake)
+        if self._owned is not None:  # an external Spark is the same for all daemons
+            keeping.disabled = LastingFailure(engine, self._settings.engine_start_seconds)
         self._scheduler = scheduler = Scheduler(
             catalog,
             session.jobs.runner,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from volstream.base.processes import new_owner
-from volstream.catalog.leases import Leases, of_daemons
+from volstream.catalog.leases import DISABLED, Leases, of_daemons
 from volstream.errors import QueueError
 from volstream.files.volumes.routing import Routing
 
@@ -19,8 +19,8 @@ from volstream.files.volumes.routing import Routing
 #
 # Each daemon holds its own lease, by which all can count the daemons. A daemon takes free volumes up to its
 # share, which is the number of volumes divided by that of daemons, rounded up, and hands over any beyond it.
-# So a new daemon receives volumes, and those of a stopped one are taken over by the rest; otherwise no volume
-# moves.
+# So a new daemon receives volumes, and those of a stopped one, or of one without an engine, are taken over by
+# the rest; otherwise no volume moves.
 #
 # What does not belong here: which daemon keeps a volume, which the volume's lease decides.
 
@@ -39,18 +39,22 @@ class ClusterMembers:
         self._owner = new_owner()
         self._seconds = seconds
         self._renewed = -math.inf
+        self._purpose = ""
 
-    def count(self) -> int:
-        """Returns their number. Must be called repeatedly: it also renews this daemon's lease.
+    def count(self, disabled: str | None = None) -> int:
+        """Returns the number of those that can run jobs. Must be called repeatedly: it also renews this daemon's lease.
+
+        Args:
+            disabled: why this daemon cannot run jobs, or None if it can.
 
         Raises:
             CatalogError: the catalog is unavailable.
         """
-        now = time.monotonic()
-        if now - self._renewed >= self._seconds / 3:
-            self._leases.acquire(self._name, self._owner, "a daemon", self._seconds)
-            self._renewed = now
-        return len(self._leases.held(self._prefix))
+        now, purpose = time.monotonic(), "a daemon" if disabled is None else f"{DISABLED}{disabled}"
+        if now - self._renewed >= self._seconds / 3 or purpose != self._purpose:
+            self._leases.acquire(self._name, self._owner, purpose, self._seconds)
+            self._renewed, self._purpose = now, purpose
+        return sum(not one.purpose.startswith(DISABLED) for one in self._leases.held(self._prefix))
 
     def leave(self) -> None:
         """Releases this daemon's lease, because it ends. Raises CatalogError."""
@@ -70,9 +74,13 @@ class Share:
         self._lock = threading.Lock()
         self.taken = 0
 
-    def divide(self, volumes: int, daemons: int) -> None:
-        """Recomputes the share from the cluster's current numbers of volumes and daemons, including this one."""
-        self.maximum = math.ceil(volumes / max(1, daemons))
+    def divide(self, volumes: int, daemons: int, *, disabled: bool = False) -> None:
+        """Recomputes the share from the cluster's current numbers of volumes and of daemons that can run jobs.
+
+        Args:
+            disabled: this daemon cannot, so it keeps volumes only if no other one can either.
+        """
+        self.maximum = 0 if disabled and daemons else math.ceil(volumes / max(1, daemons))
 
     @contextmanager
     def place(self) -> Iterator[bool]:

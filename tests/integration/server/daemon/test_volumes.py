@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
@@ -29,6 +30,7 @@ from volstream.errors import CatalogError, InvalidValueError, QueueError, WatchL
 from volstream.files.queues.base import EventQueue, Message, QueueSpec
 from volstream.files.volumes.access import access_of
 from volstream.files.volumes.routing import Routing
+from volstream.ops.inspection.status import disabled
 from volstream.server.daemon.sharing import Receivers, Share
 from volstream.server.daemon.volumes import VolumeWorker
 from volstream.testing.queues import SETTINGS
@@ -222,6 +224,21 @@ def test_a_failure_that_an_earlier_keeper_left_lasts_until_a_listing_succeeds(
         assert world.recorded() == "The store is away."
         answered.set()
         eventually(lambda: world.recorded() is None)
+
+
+def test_a_daemon_without_an_engine_hands_its_volumes_over(world: World) -> None:
+    home, other = world.session.home, Session(world.session.home.settings)
+    with other, keeping(home.catalog, home.settings) as first, keeping(other.home.catalog, home.settings) as second:
+        eventually(lambda: first.kept or second.kept)
+        broken, healthy = (first, second) if first.kept else (second, first)
+        broken.disabled = lambda: "there is no Java"
+        eventually(lambda: healthy.kept and not broken.kept)
+        assert disabled(other.home) == [], "both are of this process, which knows of its own engine"
+        (world.files / "a").write_text("a")
+        eventually(lambda: world.has("a"))
+        healthy.disabled = broken.disabled
+        time.sleep(1.5)  # a lease
+        assert healthy.kept, "no other one can run jobs either"
 
 
 class Deaf(MemoryQueue):

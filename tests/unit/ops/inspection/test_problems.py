@@ -56,10 +56,19 @@ def test_everything_that_fails_is_found() -> None:
         "tables": [{"table": "t", "note": "disk full"}],
         "sources": [{"name": "topic", "error": "no broker"}],
         "metastore": {"name": "unity", "trouble": "It does not answer."},
+        "disabled": [("b", "no Java")],
     }
     probed = {"engine": {"state": "restarting", "reason": "killed"}, "failing_jobs": {"k": "SqlError"}}
     found = {(problem.kind, problem.name) for problem in problems(status, probed)}
-    assert found == {("engine", ""), ("job", "j"), ("job", "k"), ("table", "t"), ("source", "topic"), ("metastore", "unity")}
+    assert found == {
+        ("engine", ""),
+        ("engine", "b"),
+        ("job", "j"),
+        ("job", "k"),
+        ("table", "t"),
+        ("source", "topic"),
+        ("metastore", "unity"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from tests.waiting import eventually
 from volstream.base.threads import Backoff, Stop
 from volstream.errors import EngineError, EngineLostError, InterruptedByUserError, InvalidValueError, JavaError, VolstreamError
-from volstream.server.daemon.engine import EmbeddedEngine, RemoteEngine
+from volstream.server.daemon.engine import EmbeddedEngine, LastingFailure, RemoteEngine, _in_short
 from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
 
 
@@ -174,3 +175,24 @@ def test_a_server_elsewhere_is_down_until_it_answers_again() -> None:
         stop.set()
         thread.join(10)
     assert [watch.stopped for watch in watches] == [True, True]
+
+
+def test_an_engine_counts_as_down_once_it_has_been_down_for_long_and_until_it_has_been_up_as_long() -> None:
+    now, engine = [0.0], SimpleNamespace(is_up=False, failures=0, status=lambda: {"reason": "no Java"})
+    reason = LastingFailure(engine, 60, lambda: now[0])
+
+    def at(time: float, *, up: bool) -> str | None:
+        now[0], engine.is_up = time, up
+        return reason()
+
+    assert [at(0, up=False), at(59, up=False), at(60, up=False)] == [None, None, "no Java"]
+    assert [at(70, up=True), at(100, up=False), at(120, up=True)] == ["no Java"] * 3, "it died again"
+    assert [at(159, up=True), at(160, up=True), at(200, up=False), at(219, up=False)] == ["no Java", None, None, None]
+
+
+def test_a_reason_that_announces_the_next_line_is_told_with_it() -> None:
+    assert (
+        _in_short("Its JVM ended. Its last lines:\n\n  No such option\nmore") == "Its JVM ended. Its last lines: No such option"
+    )
+    assert _in_short("It was killed.\nmore") == "It was killed."
+    assert _in_short("Its last lines:") == "Its last lines:"

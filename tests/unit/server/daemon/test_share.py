@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from volstream.catalog import Catalog
+from volstream.catalog.leases import DISABLED, of_daemons
 from volstream.server.daemon.sharing import ClusterMembers, Share
 
 
@@ -49,3 +50,13 @@ def test_a_silent_daemon_is_not_counted_until_it_reports_again(catalog: Catalog)
     assert silent.count() >= 0  # its lease has lapsed by now
     assert first.count() == 1
     assert ClusterMembers(catalog.leases, "DEFAULT", 60).count() == 2
+
+
+def test_a_daemon_without_an_engine_leaves_volumes_to_others_and_says_why(catalog: Catalog) -> None:
+    first, second = (ClusterMembers(catalog.leases, "default", 60) for _ in range(2))
+    share = Share()
+    for members, disabled, maximum in ((first, None, 4), (second, None, 2), (second, "no Java", 0), (first, "no Java", 4)):
+        share.divide(4, members.count(disabled), disabled=disabled is not None)
+        assert share.maximum == maximum, "all if no other daemon can run jobs either"
+    assert {one.purpose for one in catalog.leases.held(of_daemons())} == {f"{DISABLED}no Java"}
+    assert (first.count(), second.count()) == (1, 2)
