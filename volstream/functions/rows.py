@@ -113,7 +113,7 @@ def is_row_class(kind: Any) -> TypeGuard[type]:
     )
 
 
-@functools.lru_cache(maxsize=256)  # of the newest classes: a worker imports changed code anew
+@functools.lru_cache(maxsize=256)  # of the newest classes: changed code is imported as new classes
 def fields_of(kind: Any) -> Sequence[str]:
     """Returns the names of a row class's columns, in order: without fields that pydantic excludes."""
     if _is_model(kind):

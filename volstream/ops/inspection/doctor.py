@@ -229,8 +229,8 @@ def _writes(warehouse: str) -> str:
         make_folder(warehouse)
         try_writing(warehouse)
     except OSError as error:
-        wrong = DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.")
-        raise disk_error(error, warehouse) or wrong from None
+        unwritable = DependencyError(f"{warehouse} cannot be written: {error}.", "Correct the setting `warehouse`.")
+        raise disk_error(error, warehouse) or unwritable from None
     return warehouse
 
 

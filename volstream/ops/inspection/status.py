@@ -65,9 +65,9 @@ def _status(home: Home) -> dict[str, Any]:
 def disabled(home: Home) -> list[tuple[str, str]]:
     """Returns host and reason of daemons, apart from this home's, that have been without an engine for a while."""
     recorded = engine_status(home.settings)
-    own = {os.getpid(), 0 if recorded is None else recorded.pid}
+    here = {os.getpid(), 0 if recorded is None else recorded.pid}
     found = [one for one in home.catalog.leases.held(of_daemons()) if one.purpose.startswith(DISABLED)]
-    others = [one for one in found if host_of(one.owner) != socket.gethostname() or pid_of(one.owner) not in own]
+    others = [one for one in found if host_of(one.owner) != socket.gethostname() or pid_of(one.owner) not in here]
     return [(host_of(one.owner), one.purpose.removeprefix(DISABLED)) for one in others]
 
 

@@ -152,19 +152,20 @@ def cause_of(status: int, logs: Path) -> str:
         return f"its JVM ended with status {status}"
 
 
+_RESTARTS = "The daemon, or the next command, restarts the engine."
+
+
 def remedy_of(cause: str) -> str:
     """Returns what the user can do about the loss of an engine for this cause."""
     if cause == _HEAP_EXHAUSTED:
-        return "Increase driver_memory in volstream.toml. The daemon, or the next command, restarts the engine."
+        return f"Increase driver_memory in volstream.toml. {_RESTARTS}"
     if cause == _STACK_OVERFLOW:
-        return "Increase the stack size: -Xss16m in jvm_options. The daemon, or the next command, restarts the engine."
+        return f"Increase the stack size: -Xss16m in jvm_options. {_RESTARTS}"
     if cause == ENDED:
         return "Run the command again; first check whether it changed anything."
     if "SIGKILL" in cause:
-        return (
-            "Unless someone killed it, memory ran out: lower driver_memory. The daemon, or the next command, restarts the engine."
-        )
-    return "The daemon, or the next command, restarts the home's own engine. To check a server of spark_remote: volstream doctor --cluster"
+        return f"Unless someone killed it, memory ran out: lower driver_memory. {_RESTARTS}"
+    return f"{_RESTARTS} To check a server of spark_remote: volstream doctor --cluster"
 
 
 def not_started(cause: str, lines: str, logs: Path) -> EngineError:
