@@ -63,22 +63,6 @@ class _Literal:
         return literal_of
 
 
-class _Text(_Literal, types.String):
-    pass
-
-
-class _Bytes(_Literal, types.LargeBinary):
-    pass
-
-
-class _Day(_Literal, types.Date):
-    pass
-
-
-class _Moment(_Literal, types.DateTime):
-    pass
-
-
 class _Other(types.UserDefinedType[Any]):
     """A type that only Spark has, such as an array; its values are Python's."""
 
@@ -148,10 +132,7 @@ class VolstreamDialect(default.DefaultDialect):
     type_compiler_cls = _TypeCompiler
     preparer = _Preparer  # type: ignore[assignment]  # a class with less arguments
     colspecs = {  # noqa: RUF012  # as SQLAlchemy declares it
-        types.String: _Text,
-        types.LargeBinary: _Bytes,
-        types.Date: _Day,
-        types.DateTime: _Moment,
+        kind: type(kind.__name__, (_Literal, kind), {}) for kind in (types.String, types.LargeBinary, types.Date, types.DateTime)
     }
     div_is_floordiv = False
     default_paramstyle = "qmark"

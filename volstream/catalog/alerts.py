@@ -17,7 +17,7 @@ from volstream.catalog.tables import alert_causes, alerts, conditions, jobs, sou
 
 # Current problems that are known only where they occur: recorded there, and cleared by the next success.
 #
-# What does not belong here: problems that follow from a home's state, such as a stale stream; remedies (``inspection.problems``).
+# What does not belong here: problems that follow from a home's state, such as a stale stream; remedies (``inspection.status``).
 
 
 class ConditionKind(StrEnum):

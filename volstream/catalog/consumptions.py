@@ -1,7 +1,7 @@
 """Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md). What they did is in ``reports``.
 
 The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits;
-``jobs.running`` runs batches.
+``runs.run`` runs batches.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Consumptions:
         """Stores plans with their batches; each plan becomes its stream's one open consumption.
 
         Args:
-            job: for which they were made, with its definition of then.
+            job: the plans' job, as it was when they were made.
 
         Raises:
             JobChangedError: the job was altered since.
@@ -336,8 +336,7 @@ class Consumptions:
             current = _one(transaction, _OPEN_PLAN, Plan, stream=plan.stream_id)
             if current is None or current.id != plan.id or _has(transaction, _OPEN_INTENT, stream=plan.stream_id):
                 raise FencedError(f"The plan {plan.id} has ended, or is being worked on by another process.")
-            waiting = (batches.c.plan_id == plan.id) & (batches.c.state == BatchState.PLANNED)
-            transaction.execute(update(batches).where(waiting).values(state=BatchState.DROPPED))
+            transaction.execute(update(batches).where(_planned(plan)).values(state=BatchState.DROPPED))
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
 
     def move(self, stream: Stream, to: int, table_id: str) -> Stream:

@@ -304,8 +304,13 @@ def described(definition: Mapping[str, Key], *, changes: bool = False) -> Callab
     """Adds an option for each one that a definition describes. The command gets those that were given as ``given``, by name.
 
     Args:
-        changes: the command changes an object: there are no defaults, and each flag can be set and unset.
+        changes: the command changes an object: there are no defaults, and each option can be set and unset.
     """
+    defaults = {
+        key.word.replace("_", "-"): key
+        for key in definition.values()
+        if changes and not key.required and key.form is not forms.FLAG and key.name not in NO_SCHEDULE
+    }
 
     def decorated(function: F) -> F:
         @functools.wraps(function)
@@ -315,12 +320,21 @@ def described(definition: Mapping[str, Key], *, changes: bool = False) -> Callab
             for name in given:
                 if definition[name].form in forms.BY_ITEM:
                     given[name] = merged(given[name])
+            for key in map(defaults.__getitem__, options.pop("unset", ())):
+                if key.name in given:
+                    raise click.UsageError(f"--{key.word} is both given and unset.")
+                given[key.name] = key.default
             try:
                 Scheduled(**{name: given[name] for name in NO_SCHEDULE if name in given})
             except InvalidValueError as error:
                 raise click.UsageError(str(error)) from None
             return function(*arguments, given=given, **options)
 
+        if defaults:
+            names, help_ = click.Choice([*defaults]), "Give an option its default back. May be repeated."
+            command = click.option("--unset", type=names, multiple=True, metavar="OPTION", help=help_)(
+                command
+            )
         for key in reversed([*definition.values()]):
             command = _option(key, changes)(command)
         return command  # type: ignore[return-value]  # the same command with other options

@@ -1,4 +1,4 @@
-"""DataFrames with snake_case names. What does not belong here: writing them (``compat.writer``)."""
+"""DataFrames with snake_case names."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from volstream.base.model.paths import FileInfo
 from volstream.base.model.work import FailureKind, groups
 from volstream.errors import InvalidValueError
@@ -78,15 +80,14 @@ def try_function(
     with source.folder():
         caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
         outcomes = [outcome for group in groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
-    if schema is not None:
-        for outcome in outcomes:
-            check(outcome, schema)
-        return _shown(Trial(outcomes))
-    return _shown(_inferred(outcomes))
+    for outcome in outcomes if schema is not None else ():
+        check(outcome, schema)
+    return _shown(outcomes, schema)
 
 
-def _shown(trial: Trial) -> Trial:
-    """Returns a trial whose rows are Python's, as a job would store them if it had the inferred columns."""
+def _shown(outcomes: Sequence[FileOutcome], schema: pa.Schema | None) -> Trial:
+    """Returns a trial whose rows are Python's, as a job would store them with the columns, which are inferred if not given."""
+    trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in trial.outcomes:
         if isinstance(outcome.rows, ArrowRows):
             outcome.rows = outcome.rows.to_pylist()
@@ -127,7 +128,7 @@ def _tried_apart(work: Work, tasks: Sequence[FileTask]) -> Trial:
             outcomes += call_each(worker.call, group)
             for printed in (printed for outcome in outcomes[-len(group) :] for printed in outcome.printed):
                 sys.stderr.writelines(f"{line.text}\n" for line in printed.lines)
-    return _shown(_inferred(outcomes) if work.schema is None else Trial(outcomes))
+    return _shown(outcomes, work.schema)
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:

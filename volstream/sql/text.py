@@ -89,7 +89,7 @@ def type_of(kind: Any) -> str:
     return f"STRUCT<{', '.join(fields)}>"
 
 
-#: A line break may begin a guard (``spark.guard``), and a session that substitutes variables expands ``${x}``.
+#: A line break may begin a guard (``spark.frames``), and a session that substitutes variables expands ``${x}``.
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, ord("$"))}
 _ESCAPES |= {ord(character): f"\\{character}" for character in "\\'"}
 

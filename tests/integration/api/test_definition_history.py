@@ -164,6 +164,14 @@ def test_commands_say_what_they_replace_and_what_differs(
         *job, "--or-replace"
     )
     assert "now on_change false -> true, retries 3 -> 5" in said("revert", "job", "o")
+    said("alter-job", "o", "--timeout", "5s", "--where", "size > 0", "--retries", "7", "--expect", "n > 0")
+    said("alter-job", "o", "--unset", "timeout", "--unset", "where", "--unset", "retries", "--unset", "expect")
+    job_o = session.jobs.get("o")
+    assert isinstance(job_o, FileJob)
+    assert (job_o.timeout, job_o.where, job_o.retries, job_o.expect) == (None, None, 3, ())
+    said("alter-volume", "inbox", "--expect-every", "1h")
+    said("alter-volume", "inbox", "--unset", "expect-every")
+    assert session.volumes.get("inbox").expect_every is None
     said("alter-job", "o", "--function", "f.py:g")
     assert "f.py:f. Rows of other code stay; to replace them: volstream replay o --stale." in said("revert", "job", "o")
     assert "The volume inbox exists, unchanged." in said("create-volume", "inbox", "in", "--if-not-exists")

@@ -1,7 +1,7 @@
 """A provider's inventory report of a bucket, read instead of a listing: its files are spooled to the sorted Parquet files of a
 listing, in memory that does not depend on their number.
 
-A report has the bucket as of the time at which its scan began. What the directory may take from it is in ``directory.confirm``,
+A report has the bucket as of the time at which its scan began. What the directory may take from it is in ``directory.reconcile``,
 the formats of reports are in ``storage.inventory``.
 """
 

@@ -1,7 +1,7 @@
 """A full listing of subtrees, spooled to Parquet files in path order; memory use does not depend on the number of files.
 
 Lists only settled files: a recently modified file is checked again after the settle time, and included only if it has not
-changed. Splitting and resuming the listing of a bucket is in ``directory.shards``.
+changed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Refresh *n* carries the transaction version *n* of the volume's application id, 
 refresh; the catalog's record follows it, even after a crash between the two. Delta refuses the next commit of a writer that
 lost its lease, because the version that it read lacks the other writer's commit.
 
-What is compared, and why, is in ``directory.refresh`` (single keys) and ``directory.reconcile`` (listings).
+What is compared, and why, is in ``directory.keeper`` (single keys) and ``directory.reconcile`` (listings).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Net changes of a directory's refreshes, computed in this process by the rules of ``changelog.process``, without
+"""Net changes of a directory's refreshes, computed in this process by the rules of ``changes.changelog``, without
 an engine. For changes that fit in memory, and for whole directories, which are read in order.
 """
 

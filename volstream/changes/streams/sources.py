@@ -167,7 +167,7 @@ class TailChanges:
         return self.snapshot.changes_query(first - 1, last)
 
 
-# Sources of streams: tables. Volumes are in ``streams.volume_source``.
+# Sources of streams: tables.
 #
 # A stream stores none of this: each read gets it from the catalog and the table's log.
 

@@ -1,6 +1,6 @@
 """What a provider of buckets is: one folder, with a module for each part.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``), and their queues
+What does not belong here: what all providers' buckets have in common (``storage.buckets``), and their queues
 (``queues.remote``).
 """
 

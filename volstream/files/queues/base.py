@@ -1,7 +1,7 @@
 """The protocol of event queues, the source of hints about changed objects. Implementations are beside this file;
 :mod:`volstream.files.queues` picks one by type.
 
-What does not belong here: what hints mean for the directory (``model.hint_set``), an object's current state (``storage``).
+What does not belong here: what hints mean for the directory (``model.hints``), an object's current state (``storage``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The interface for reading a volume's files. :mod:`volstream.files.storage` picks an implementation by URI scheme.
 
-What does not belong here: selecting paths (``model.selection``), using a listing (``directory``).
+What does not belong here: selecting paths (``model.paths``), using a listing (``directory``).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
     """
     with places.staged(home.warehouse, "upload") as folder:
         with tempfile.TemporaryDirectory(prefix="volstream-upload-") as scratch:
-            # A name of its own: those that begin with _ have no rows elsewhere, and long ones cannot be a file's here.
+            # A name of our own: Spark skips names that begin with _, and the original one may be too long.
             name = "rows" + "".join(Path(upload.name).suffixes[-2:])[-40:]
             with _opened(home, upload) as source, open(f"{scratch}/{name}", "wb") as copy:
                 _copy(source, copy, upload, home.settings.upload_max_bytes)

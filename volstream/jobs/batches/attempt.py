@@ -1,4 +1,4 @@
-"""The failed files of attempts: recorded with them, and ended by later ones."""
+"""Runs batches: calls the function, records failures, commits the rows, and begins the next batch ahead of its turn."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class LookAhead:
 
     @property
     def begun_until(self) -> int:
-        """The number of the batch that was begun ahead; 0: none was."""
+        """The number of the batch that was begun ahead, or 0."""
         return 0 if self._ahead is None else self._ahead.batch.number
 
     def staged(self, open_plan: Plan, batch: Batch, attempt: str, look: Callable[[], None]) -> StagedBatch:
@@ -285,8 +285,8 @@ def _times_as_long(following: Batch, batch: Batch) -> float:
 
 # Attempts at batches, one at a time: the function's results are staged and committed exactly once.
 #
-# What does not belong here: how the function runs (``stager``, ``ahead`` for the next batch), and which rows
-# change (``results``).
+# What does not belong here: how the function runs (``batches.stager``), and which rows change
+# (``batches.results``).
 
 _log = get("jobs")
 

@@ -43,7 +43,7 @@ class Places:
 
     Attributes:
         warehouse: where they write.
-        options: of its store (``delta.options``).
+        options: of its store (``delta.warehouse``).
         folders: of volumes, which they read.
         schemes: of volumes' other locations.
     """

@@ -15,7 +15,7 @@ while an attempt makes its next content, which may never be committed. So no att
    changes nothing that a row names. Between 4 and 5 the file has its old content, complete.
 6. The leader removes outputs of replaced rows whose paths no new row names.
 
-Files that a job takes out of its own volume once they are loaded (``jobs.after_load``) are in the ledger, too: noted in 2, taken
+Files that a job takes out of its own volume once they are loaded (``after_load``) are in the ledger, too: noted in 2, taken
 away in 6. A local file is moved aside first, where no writer replaces it, and goes back to its path if another version has come.
 What cannot be put away stays where it is, and is tried again. No such move replaces a file.
 

@@ -71,7 +71,7 @@ class RowsTarget:
         folder: URI; created with the first file.
         schema: of a row: the function's columns, then those that volstream adds.
         key: the column with the file's path.
-        options: for the folder's object store (``delta.options``).
+        options: for the folder's object store (``delta.warehouse``).
     """
 
     folder: str

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 #: With MOVE the old path's rows follow; to run the function instead, the moved file is planned as an INSERT.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
-#: The files of a set (``jobs.sets``), and for how many seconds it is held back; no files and NULL for a single file. Not NULL for
-#: both: for each row that Spark gives to Python, Arrow in Java goes through all NULL lists of the batch before it.
+#: The files of a set (``plans.sets``), and for how many seconds it is held back; no files and NULL for a single file. An
+#: empty list and not NULL: Arrow in Java takes quadratic time for NULL lists.
 _OF_SETS = (("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileInfo._fields]))), ("held", pa.float64()))
 
 #: Columns of a plan's files; also as DDL for Spark, which would otherwise run a job to infer them.
@@ -239,7 +239,7 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 def few_of(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table | None:
     """Returns the rows of a plan's files that belong to a batch, except removals and some paths; None: they are many."""
-    if batch.files > _FEW_FILES:
+    if batch.files > 100_000:
         return None
     rows = places.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
     return rows.filter(pc.invert(pc.is_in(rows["relative_path"], value_set=pa.array([*without], pa.string()))))

@@ -87,7 +87,7 @@ Observer = Callable[[Progress], None]
 
 # Limits a job to one run at a time, by its lease, and records the result in the catalog.
 #
-# What does not belong here: what a run does (``jobs.run`` for functions, ``statements.jobs`` for statements).
+# What does not belong here: what a run does (``runs.run`` for functions, ``api.statements`` for statements).
 
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The socket and the thread of an HTTP server: few connections, none of them silent for long.
 
-What does not belong here: what is answered (``console.app``), and to whom (``console.access``).
+What does not belong here: what is answered (``console.app``), and to whom (``console.http``).
 """
 
 from __future__ import annotations

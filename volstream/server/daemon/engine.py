@@ -1,6 +1,6 @@
 """The daemon's engine: started after everything else is running, and restarted whenever it is lost.
 
-What does not belong here: who owns the JVM, and that there is only one (``engine.process``).
+What does not belong here: who owns the JVM, and that there is only one (``engine.owner``).
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ TOKEN = "ingest.token"
 class IngestServer(Collector):
     """Serves a home's tables. Rows of all clients that wait for one table are appended together.
 
-    Its metrics are the counts since it was made. It commits nothing: ``daemon.tails`` does.
+    Its metrics are the counts since it was made. It commits nothing: ``daemon.arrivals`` does.
 
     Args:
         max_request: bytes of rows that a request may have.

@@ -1,7 +1,6 @@
 """Work that one daemon at a time does while it holds a lease. Its failures are recorded in the catalog, where all can see them.
 
-What does not belong here: the work itself (``volumes``, ``sources``, ``alerts``). What every daemon does (``tails``) is no such
-work, although each commit has a lease.
+What does not belong here: the work itself (``daemon.volumes``, ``daemon.arrivals``, ``daemon.alerts``).
 """
 
 from __future__ import annotations

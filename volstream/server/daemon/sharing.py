@@ -98,13 +98,13 @@ class Share:
 # Volumes that share a provider's queue: one of them in this process receives for all, so that a thousand
 # prefixes of a bucket cost one queue. All hear by way of the catalog, as they do from other daemons.
 #
-# What does not belong here: which volume a message concerns (``volumes.route``).
+# What does not belong here: which volume a message concerns (``volumes.routing``).
 
 
 @dataclass
 class Receivers:
-    """Picks one turn to receive from each queue that volumes share. Thread-safe. It wakes a turn by calling it, and says whether
-    the turn may have missed changes.
+    """Picks one turn to receive from each queue that volumes share. Thread-safe. It calls a turn with whether the turn may
+    have missed changes.
 
     Attributes:
         pass_on: tells volumes, by id, that checks were asked of them.
@@ -116,7 +116,7 @@ class Receivers:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        #: By queue: the turn that receives, and behind it those that would, each with what tells it to look again.
+        #: The turns of each queue with their callbacks: the first one receives, the others wait.
         self._turns: dict[Hashable, dict[object, Callable[[bool], None]]] = {}
         self._failures: dict[Hashable, QueueError] = {}
 

@@ -61,7 +61,7 @@ class VolumeWorker(Leased):
         changed: called after each commit, with the volume's id.
         share: this daemon's share; without a free place the volume is left to other daemons.
         listings: lists volumes beside their steps.
-        volumes: returns all volumes: others may share this one's queue.
+        receivers: picks the volume that receives, where several share a queue.
         queue_of: makes the volume's queue, for each turn.
 
     Attributes:
@@ -369,10 +369,17 @@ class Inbox:
 
 
 class _Turn:
-    """Keeps a volume without state from earlier turns, because others may have kept it since.
+    """One turn of keeping a volume. It starts from the catalog alone: another daemon may have kept the volume in between.
+
+    | thread | calls | while |
+    |---|---|---|
+    | a step of the volume | :meth:`tick` | no other step of it runs |
+    | a step of the queue, if volumes share it | :meth:`relay` | anything; it leaves hints to the catalog |
+    | the pool of listings | a listing of the keeper | anything; :meth:`tick` takes its result |
+    | steps of other turns, the queue | what they announce | anything; they mark what is due, and wake a step |
 
     Args:
-        of: receives the numbers.
+        of: the worker whose figures this turn updates.
         stop: set when the lease is lost or to be released.
 
     Attributes:
@@ -450,7 +457,7 @@ class _Turn:
             self._of.wake(at)
 
     def _look(self, missed: bool) -> None:
-        """Decides anew who receives from the queue; lists if changes may have been missed."""
+        """Claims the queue again. With ``missed``, also schedules a listing."""
         self._reception.again()
         if missed:
             self._schedule.missed()
@@ -640,7 +647,7 @@ class _Turn:
         self._of.queue_failure.recovered()
 
     def _hear_of_failure(self) -> None:
-        """Takes over the failure of the volume that receives from the shared queue."""
+        """Reports the failure of the shared queue as this volume's own."""
         if not self._reception.is_left:
             return
         failure = self._of.receivers.failure(self._queue_id)

@@ -1,7 +1,7 @@
 """Locations of tables and folders, opened as pyarrow filesystems or deltalake tables.
 
 A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. The warehouse that contains the
-location determines other options of an object store, such as an endpoint (``delta.options``).
+location determines other options of an object store, such as an endpoint (``delta.warehouse``).
 
 No other module creates pyarrow filesystems or opens tables with deltalake. Workers of a cluster write files by this module, and
 may lack deltalake: it is imported late.

@@ -1,6 +1,6 @@
 """The objects of an Alibaba Cloud OSS bucket. The only module that imports oss2.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``, ``storage.parts``), the source
+What does not belong here: what all providers' buckets have in common (``storage.buckets``), the source
 of keys (``credentials``).
 """
 

@@ -1,6 +1,6 @@
 """The objects of an S3 bucket, Amazon's or S3-compatible.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``, ``storage.parts``); credentials,
+What does not belong here: what all providers' buckets have in common (``storage.buckets``); credentials,
 retries and the meaning of errors (``credentials``).
 """
 

@@ -1,6 +1,6 @@
 """The blobs of a container of Azure's Blob Storage, and of Data Lake Storage with its hierarchical namespace.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``); accounts, credentials and the
+What does not belong here: what all providers' buckets have in common (``storage.buckets``); accounts, credentials and the
 meaning of errors (``credentials``).
 """
 

@@ -1,6 +1,6 @@
 """The objects of a bucket of Google Cloud Storage.
 
-What does not belong here: what all providers' buckets have in common (``storage.bucket_store``); credentials and the meaning of
+What does not belong here: what all providers' buckets have in common (``storage.buckets``); credentials and the meaning of
 errors (``credentials``).
 """
 
