@@ -114,7 +114,7 @@ _log = get("jobs")
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
 #: Up to so many files run in waiting tasks, if there are as many of these as slots.
-_FEW_FILES = int(__import__("os").environ.get("FEWF", "100"))
+_FEW_FILES = 100
 
 #: How often unwanted calls are interrupted until they have ended: they may not have begun yet.
 _INTERRUPT_SECONDS = 0.2

@@ -239,7 +239,7 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
 
 def few_of(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table | None:
     """Returns the rows of a plan's files that belong to a batch, except removals and some paths; None: they are many."""
-    if batch.files > 100_000:
+    if batch.files > _FEW_FILES:
         return None
     rows = places.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
     return rows.filter(pc.invert(pc.is_in(rows["relative_path"], value_set=pa.array([*without], pa.string()))))
