@@ -67,6 +67,7 @@ def test_store_options_come_from_the_settings_and_otherwise_from_the_environment
         "AWS_REGION": "eu-north-1",
         "AWS_ENDPOINT_URL": "http://here",
         "AWS_SECRET_ACCESS_KEY": "hidden",
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",  # the key's id may be in a profile
     }
     assert "hidden" not in repr(settings)
     # As they go to the home's engine.
