@@ -332,9 +332,7 @@ def described(definition: Mapping[str, Key], *, changes: bool = False) -> Callab
 
         if defaults:
             names, help_ = click.Choice([*defaults]), "Give an option its default back. May be repeated."
-            command = click.option("--unset", type=names, multiple=True, metavar="OPTION", help=help_)(
-                command
-            )
+            command = click.option("--unset", type=names, multiple=True, metavar="OPTION", help=help_)(command)
         for key in reversed([*definition.values()]):
             command = _option(key, changes)(command)
         return command  # type: ignore[return-value]  # the same command with other options

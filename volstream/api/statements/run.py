@@ -274,6 +274,11 @@ class SparkStatements:
         if "primary_key" in statement.options:
             properties[PRIMARY_KEY] = _key_of(statement.target, schema, statement.options["primary_key"])
         if schema is None and any(key.lower() == "change_tracking" for key in said):
+            if writer := next((job for job in self._home.catalog.jobs.list() if job.into == statement.target), None):
+                raise InvalidStateError(
+                    f"There is no table {statement.target} yet: the first run of the job {writer.name} makes it.",
+                    f"First run: volstream run-job {writer.name}",
+                )
             raise InvalidStateError(
                 f"The table {statement.target} is not in the home's warehouse, so it can have no streams.",
                 "Copy it: CREATE TABLE ... AS SELECT ...",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -369,6 +371,19 @@ _TIME_FORMAT = forms.form("a format of dates", "str", _time_format, metavar="%d.
 _ENCODING = forms.form("an encoding", "str", _encoding, metavar="NAME")
 
 
+def _bad_rows(value: Any) -> str:
+    text = str(value).replace(" ", "")
+    number = text.removesuffix("%")
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,18}|[0-9]{1,3}(\.[0-9]{1,6})?%", text):
+        raise forms.unfit(value, "a number of rows or a percentage", "Give for example 100 or 5%.")
+    if text != number and Decimal(number) > 100:
+        raise forms.unfit(value, "a percentage", "Give 0% to 100%.")
+    return text
+
+
+_BAD_ROWS = forms.form("a number of rows or a percentage", "int | str", _bad_rows, metavar="N|N%")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadKeys:
     """What a user says of how files are loaded as rows."""
@@ -417,6 +432,10 @@ class LoadKeys:
     new_columns: Annotated[
         NewColumns, Option("Columns that the table lacks: add them, rescue their values, or fail the file.")
     ] = NewColumns.ADD
+    max_bad_rows: Annotated[
+        str | None,
+        Option("A file fails if more of its rows than this have values that do not fit; default: none does.", form=_BAD_ROWS),
+    ] = None
 
     def __post_init__(self) -> None:
         """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps them, and for a

@@ -125,6 +125,7 @@ class LoadKeywords(FileJobChanges, total=False):
     schema: str | None
     infer_types: bool
     new_columns: NewColumns | Literal["add", "rescue", "fail"]
+    max_bad_rows: int | str | None
     write: Write | Literal["upsert", "append"]
 
 

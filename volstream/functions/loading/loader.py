@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volstream.base.definitions import FileFormat, NewColumns
 from volstream.base.model.names import folded
@@ -42,6 +44,9 @@ from volstream.functions.schema import PROVENANCE, from_ddl, to_ddl
 from volstream.functions.types.values import as_json
 from volstream.functions.types.widen import of_values_only, widen, without_null
 
+#: Characters of a bad row that an error shows.
+_SHOWN = 200
+
 
 class Loader:
     """Loads files.
@@ -64,10 +69,11 @@ class Loader:
         """Yields a file's rows.
 
         Raises:
-            FileRejectedError: it is not of its format; or it has columns that the table lacks, and they are not to be
-                rescued.
+            FileRejectedError: it is not of its format; it has columns that the table lacks, and they are not to be rescued; or
+                too many of its rows have rescued data.
         """
         missing: dict[str, pa.Field] = {}
+        bad = BadRows(self._options.max_bad_rows)
         for chunk in map(self._named, chunks(file, self._options)):
             placement = self._place(tuple(column.name for column in chunk.columns))
             self._check_header(chunk, placement)
@@ -80,10 +86,12 @@ class Loader:
                 rows = self._fitted(chunk, placement)
                 if rescued := rows.num_rows - rows.column(RESCUED).null_count:
                     file.count("rows with rescued data", rescued)
+                bad.add(rows)
                 yield rows
         if missing:
             ddl = to_ddl(pa.schema([*missing.values()]))
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
+        bad.end()
 
     def _named(self, chunk: Chunk) -> Chunk:
         """Returns rows of a csv file without a header with the names of the table's columns, by position, unless the table was
@@ -144,6 +152,41 @@ class Loader:
         if rescued:
             arrays[self._columns.names.index(RESCUED)] = _as_column(rescued, chunk.rows)
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
+
+
+class BadRows:
+    """Counts the rows of a file, and those with rescued data.
+
+    Args:
+        most: how many of them may be bad, or what share, such as 5%; None: all.
+    """
+
+    def __init__(self, most: str | None) -> None:
+        self._most = most
+        self._number = None if most is None or most.endswith("%") else int(most)
+        self._rows = self._bad = 0
+        self._first = ""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Counts rows. Raises FileRejectedError as soon as too many are bad, whatever follows."""
+        if self._most is None:
+            return
+        rescued = rows.column(RESCUED)
+        if not self._bad and (at := pc.index(rescued.is_valid(), True).as_py()) >= 0:
+            self._first = f"row {self._rows + at + 1:,}, {rescued[at].as_py()[:_SHOWN]}"
+        self._rows += rows.num_rows
+        self._bad += rows.num_rows - rescued.null_count
+        if self._number is not None and self._bad > self._number:
+            raise self._rejection("or more ")
+
+    def end(self) -> None:
+        """Raises FileRejectedError if too many of all rows were bad."""
+        if self._most is not None and self._number is None and self._bad * 100 > Decimal(self._most[:-1]) * self._rows:
+            raise self._rejection(f"of {self._rows:,} ")
+
+    def _rejection(self, among: str) -> FileRejectedError:
+        limit = f"more than {self._most} (max_bad_rows)"
+        return FileRejectedError(f"{self._bad:,} {among}rows have values that do not fit, {limit}. The first one: {self._first}")
 
 
 def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,11 @@ def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
         files[name].to_pylist() if files.column_names.count(name) == 1 else [None] * files.num_rows
         for name in (f"min.{column}", f"max.{column}")
     )
-    return minimum, maximum
+    return minimum, [one + _CUT if isinstance(one, datetime) else one for one in maximum]
+
+
+#: Delta cuts the times of statistics to milliseconds.
+_CUT = timedelta(milliseconds=1)
 
 
 def group_bounds(group: pq.RowGroupMetaData, column: str) -> tuple[Any, Any]:

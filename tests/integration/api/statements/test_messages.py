@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.integration.conftest import Home
+from tests.integration.conftest import COUNT, Home, Place
 from volstream.api import dbapi
 from volstream.errors import InvalidStateError, InvalidValueError, SqlError, StorageError
 
@@ -84,3 +84,9 @@ def test_a_table_that_can_have_no_stream_is_not_made_to_track_its_changes(home: 
         home.sql("ALTER TABLE x$ SET PROPERTIES ('change_tracking' = 'true')")
     write_deltalake(str(tmp_path / "theirs"), pa.table({"id": [2]}), mode="append")
     assert home.rows("SELECT id FROM x$") == [(1,), (2,)]
+
+
+def test_a_table_that_a_job_has_not_made_yet_is_told_from_one_elsewhere(place: Place) -> None:
+    place.job(COUNT)
+    with pytest.raises(InvalidStateError, match="the first run of the job j makes it"):
+        place.session.sql("ALTER TABLE t SET PROPERTIES ('change_tracking' = 'true')")

@@ -8,6 +8,8 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,37 @@ def test_rows_of_a_file_are_found_by_key(session: Session, tmp_path: Path, name:
     assert session.connector.upload_file(str(tmp_path / name), name="users", primary_key="id").versions == [1]
     with Session(session.home.settings) as later:  # another program, without an engine
         assert dict(later.source.get_table("users").get("user1") or {}) == USERS[0]
+
+
+_NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([_NOON + timedelta(microseconds=one) for one in (0, 999, 1000, 123_456)], pa.timestamp("us", "UTC")),
+        *(
+            pytest.param(keys, marks=pytest.mark.long)
+            for keys in (
+                pa.array(
+                    [_NOON.replace(year=1, microsecond=999_999), _NOON.replace(year=9999, microsecond=1)],
+                    pa.timestamp("us", "UTC"),
+                ),
+                pa.array([-(2**63), -1, 0, 2**63 - 1], pa.int64()),
+                pa.array([-128, 127], pa.int8()),
+                pa.array([date(1, 1, 1), date(9999, 12, 31)]),
+                pa.array([Decimal("-0.0000000001"), Decimal("9" * 28 + ".9999999999")], pa.decimal128(38, 10)),
+                pa.array(["", "a" * 40, "a" * 40 + "b", "\U0010ffff" * 40, "\uffff", "\x00", "é", "z"]),
+            )
+        ),
+    ],
+    ids=lambda keys: str(keys.type),
+)
+def test_the_row_of_every_key_is_found_also_at_the_ends_of_statistics(session: Session, tmp_path: Path, keys: pa.Array) -> None:
+    pq.write_table(pa.table({"k": keys, "v": range(len(keys))}), tmp_path / "x.parquet")
+    table = session.connector.upload_file(str(tmp_path / "x.parquet"), name=f"x{len(keys)}", primary_key="k")
+    found = [dict(table.get(key) or {}).get("v") for key in keys.to_pylist()]
+    assert found == [*range(len(keys))]
 
 
 @pytest.mark.long
