@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -208,6 +210,45 @@ def test_a_failed_file_keeps_its_rows(place: Place) -> None:
     place.put("a.json", '[{"id":2}')
     more(place)
     assert table(place, "_file_path, id") == [("a.json", 1)]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
+def test_a_file_with_too_many_bad_rows_keeps_its_rows_until_it_or_the_limit_changes(place: Place, seed: int) -> None:
+    chance = random.Random(seed)
+    load(place, schema="id BIGINT", max_bad_rows="0")
+    present: dict[str, list[str]] = {}  # the values of each file
+    loaded: dict[str, list[str]] = {}  # those of its version in the table
+    failed: set[str] = set()
+    limit = 0
+    for _ in range(6):
+        changed = set()
+        for name in chance.sample("abcd", chance.randint(0, 3)):
+            changed.add(name)
+            if chance.random() < 0.2:
+                loaded.pop(name, None)
+                if present.pop(name, None):
+                    place.delete(f"{name}.csv")
+            else:
+                present[name] = [chance.choice(["1", "2", "x", "y"]) for _ in range(chance.randint(1, 6))]
+                place.put(f"{name}.csv", "".join(f"{value}\n" for value in ["id", *present[name]]))
+        place.refresh()
+        if chance.random() < 0.4:
+            limit = chance.randint(0, 3)
+            place.session.jobs.alter("j", arguments={"max_bad_rows": str(limit)})
+            changed |= failed
+        place.session.jobs.run("j", until_empty=True)
+        for name in changed & present.keys():
+            failed.discard(name)
+            if sum(value in "xy" for value in present[name]) <= limit:
+                loaded[name] = present[name]
+            else:
+                failed.add(name)
+        failed &= present.keys()
+        kept = [(f"{name}.csv", value) for name, values in loaded.items() for value in values]
+        columns = "_file_path, coalesce(CAST(id AS STRING), get_json_object(_rescued_data, '$.id'))"
+        rows = table(place, columns) if Path(place.location).exists() else []
+        assert rows == sorted(kept)
+        assert {*failures(place)} == {f"{name}.csv" for name in failed}
 
 
 @pytest.mark.long
