@@ -215,7 +215,7 @@ def test_a_failed_file_keeps_its_rows(place: Place) -> None:
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
 def test_a_file_with_too_many_bad_rows_keeps_its_rows_until_it_or_the_limit_changes(place: Place, seed: int) -> None:
     chance = random.Random(seed)
-    load(place, schema="id BIGINT", max_bad_rows="0")
+    load(place, schema="id BIGINT", max_bad_rows="0", pause_after=0)
     present: dict[str, list[str]] = {}  # the values of each file
     loaded: dict[str, list[str]] = {}  # those of its version in the table
     failed: set[str] = set()
