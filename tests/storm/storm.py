@@ -289,7 +289,7 @@ class Storm:
             ("latest", "a", "read", ("--on-change", "--retries", _RETRIES, "--max-files", str(plan.batch))),
             ("apart", last, "fragile", ("--every", "2s", "--isolate", "--retries", "2", "--max-files", "25")),
             ("each", "a", "read", ("--on-change", "--write", "append", "--retries", _RETRIES, "--max-files", "20")),
-            ("moved", last, "read", ("--on-move", "rekey", "--retries", _RETRIES, "--max-files", "30")),
+            ("moved", last, "read", ("--on-move", "rekey", "--retries", _RETRIES, "--max-files", "30", "--order", "newest")),
         )[: plan.jobs]:
             self._job(job, volume, function, *options)
         if plan.outputs:
