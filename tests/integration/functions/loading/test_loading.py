@@ -280,8 +280,7 @@ def test_an_existing_table_keeps_its_columns_and_types(place: Place) -> None:
 
 @pytest.mark.long
 def test_codes_are_rescued_from_number_columns_that_were_found_until_someone_declares_them(place: Place) -> None:
-    place.forget_other_tables()
-    place.session.sql(f"CREATE TABLE {place.at} (id BIGINT)")
+    place.gateway.session().sql(f"CREATE TABLE {place.at} (id BIGINT) USING DELTA").collect()
     place.put("a.csv", "id,zip\n1,10115\n")
     load(place)
     more(place, b="id,zip,phone\n002,02139,49151\n", c="id,zip,phone\n3,20095,+49151\n")
