@@ -27,6 +27,7 @@ from pyarrow import fs
 from volstream.base.log import get
 from volstream.base.model.names import Name, similar
 from volstream.base.processes import disk_error, sync_to_disk
+from volstream.base.threads import attempts_at
 from volstream.errors import DependencyError, InvalidStateError, InvalidValueError, StorageError, VolstreamError
 from volstream.files.providers.base import provider_of
 from volstream.files.storage.local import entries_of, held_directory, open_regular, remove_tree, time_of
@@ -98,11 +99,25 @@ def is_folder(location: str) -> bool:
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
 
+#: What deltalake says of a log that lacks an entry, and how often it is listed then.
+_GAP, _LISTINGS = "found gap", 8
+
+
 def open_table(location: str, version: int | None = None) -> DeltaTable:
     """Opens the table at a version, or at the newest. Raises deltalake's exceptions."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
-    return DeltaTable(location, version=version, storage_options=options_of(location) or None)
+    try:
+        return DeltaTable(location, version=version, storage_options=options_of(location) or None)
+    except DeltaError as error:
+        if _GAP not in str(error):
+            raise
+    # A folder is not listed at one moment: an entry that comes meanwhile may be missed although the next one is seen.
+    for attempt in attempts_at(lambda error: _GAP in str(error), attempts=_LISTINGS, wait_initial=0.01, wait_max=0.2):
+        with attempt:
+            return DeltaTable(location, version=version, storage_options=options_of(location) or None)
+    raise AssertionError("the last attempt raises")
 
 
 def stamp_of(path: str) -> tuple[int, ...] | None:

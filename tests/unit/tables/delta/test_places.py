@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,3 +181,19 @@ def test_a_link_that_leads_elsewhere_leads_to_another_table(tmp_path: Path) -> N
 def test_tables_are_refused_where_no_store_keeps_them(scheme: str) -> None:
     with pytest.raises(InvalidValueError, match=f"Tables cannot be kept in {scheme}://"):
         filesystem_of(f"{scheme}://bucket/warehouse")
+
+
+def test_an_entry_that_a_listing_of_the_log_missed_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = str(tmp_path / "t")
+    for number in range(4):
+        write_deltalake(location, pa.table({"n": [number]}), mode="append")
+    entry, away = (tmp_path / "t" / "_delta_log" / f"{2:020d}.json", tmp_path / "away")
+    entry.rename(away)
+    later = threading.Timer(0.1, away.rename, [entry])
+    later.start()
+    assert newest(location).version == 3
+    later.join()
+    entry.unlink()
+    monkeypatch.setattr(places, "_LISTINGS", 2)
+    with pytest.raises(DependencyError, match="found gap"):
+        OpenTable.at(location, 3)
