@@ -14,12 +14,14 @@ import pytest
 from tests.integration.conftest import COUNT, Place
 from tests.interrupts import meanwhile
 from tests.waiting import eventually
+from volstream.base.definitions import JobState
 from volstream.base.model.work import BatchState
 from volstream.base.threads import Stop
+from volstream.catalog.alerts import ConditionKind
 from volstream.errors import EngineLostError, InvalidStateError, NotFoundError, VolstreamError
 from volstream.jobs.plans import plan
 from volstream.jobs.runs.lease import Progress
-from volstream.ops.inspection.status import problems, status
+from volstream.ops.inspection.status import ProblemCause, problems, status
 from volstream.spark.frames import batches
 
 if TYPE_CHECKING:
@@ -270,6 +272,17 @@ def test_large_files_are_dealt_out_evenly(place: Place) -> None:
     assert sorted(row["relative_path"] for row in tasks) == planned["relative_path"].to_pylist()
     large = Counter(row["task"] for row in tasks if row["size"] > 1)
     assert set(large.values()) == {6 // len({row["task"] for row in tasks})}
+
+
+def test_a_resumed_job_is_no_problem_until_it_has_run(place: Place) -> None:
+    place.put("a")
+    place.job("def f(file):\n    raise ValueError\n", returns="n INT", retries=0, pause_after=1)
+    place.run()
+    assert place.session.jobs.get("j").state is JobState.PAUSED
+    home = place.session.home
+    home.catalog.conditions.note(ConditionKind.JOB, place.session.jobs.get("j").id, "The job is paused.")
+    place.session.jobs.resume("j")
+    assert [problem.cause for problem in problems(status(home), {})] == [ProblemCause.FILES]
 
 
 def test_a_run_that_its_user_interrupts_is_no_problem_of_the_job(place: Place) -> None:

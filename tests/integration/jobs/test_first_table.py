@@ -147,9 +147,14 @@ def test_options_are_those_of_the_call(run: Run, home: Home, tmp_path: Path) -> 
     run(sized(), retries=7, on_change=True)
     job = objects.file_job(home.session.jobs.get(home.name("t")))
     assert (job.retries, job.on_change) == (7, True)
-    run(sized())
+    assert "retries 7 -> 3. Undo: volstream revert job" in run(sized())[1]
     job = objects.file_job(home.session.jobs.get(home.name("t")))
-    assert (job.retries, job.on_change) == (3, False)
+    assert (job.retries, job.on_change) == (3, True), "the daemon goes on"
+    home.session.jobs.alter(home.name("t"), every=60)
+    assert "Undo" not in run(sized())[1]
+    assert objects.file_job(home.session.jobs.get(home.name("t"))).every == 60
+    assert "Undo" in run(sized(), on_change=True)[1]
+    assert str(objects.file_job(home.session.jobs.get(home.name("t"))).trigger) == "on-change"
     with pytest.raises(InvalidStateError, match=r"was created with write=upsert, which cannot be changed"):
         run(sized(), write="append")
     with pytest.raises(InvalidValueError, match="no argument 'retrys'"):
@@ -366,6 +371,9 @@ def test_a_call_after_one_on_an_empty_folder_may_take_other_files(place: Place) 
     place.put("a.txt", "a")
     place.put("b.log", "b")
     assert taken() == ["a.txt", "b.log"]
+    assert taken("*.log") == ["b.log"]
+    with pytest.raises(InvalidValueError, match=r"None of the 2 files in .* matches '\*\.lgo'"):
+        taken("*.lgo")
     assert taken("*.log") == ["b.log"]
 
 

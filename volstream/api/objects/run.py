@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from volstream.api.objects.all import Objects
 from volstream.base.definitions import FileJob, FileJobOptions, FileJobSpec, Job, Volume
-from volstream.base.definitions.job import FunctionOptions, SetOptions
+from volstream.base.definitions.job import NO_SCHEDULE, FunctionOptions, SetOptions
 from volstream.base.definitions.options import keys, read, to_alter
 from volstream.base.model.names import Name, quote
-from volstream.base.model.paths import DEFAULT_IGNORES, local_path, printable, scheme_of
+from volstream.base.model.paths import DEFAULT_IGNORES, Selection, local_path, printable, scheme_of
 from volstream.base.model.text import counted, ended, shortened
 from volstream.base.threads import Stop
+from volstream.changes.streams.sources import VolumeSource
 from volstream.errors import AlreadyExistsError, InvalidStateError, InvalidValueError, StreamBusyError, UserError
 from volstream.jobs.rules.conditions import matching
 from volstream.jobs.rules.targets import is_of_job
@@ -61,7 +62,8 @@ def run(
     Args:
         files: a directory or the URI of a bucket's folder; a file, a glob, or a list of files of one folder.
         into: the table's name, and the job's.
-        options: those of the job. One that is left out has its default, also if an earlier call gave it.
+        options: those of the job. One that is left out has its default, also if an earlier call gave it; only the schedule, the
+            priority, the receivers of alerts and the comment stay.
         pattern: a glob, as volumes have them: without ``/``, for the names of files.
         replace: take over a job or a table that no call made.
 
@@ -77,6 +79,8 @@ def run(
     volume = _volume(objects, folder)
     existing = objects.home.catalog.jobs.find(Name.parse(into))
     objects.volumes.refresh(str(volume.name))
+    if pattern is not None and existing is not None:
+        _check_pattern(objects, volume, pattern)
     created: Job | None = None
     if existing is None:
         if not replace:
@@ -157,6 +161,22 @@ def _inside(objects: Objects, location: str) -> list[str]:
     return [f"{os.path.relpath(home, root)}/**"] if home.startswith(f"{root.rstrip('/')}/") else []
 
 
+def _check_pattern(objects: Objects, volume: Volume, pattern: str) -> None:
+    """Raises InvalidValueError if a volume has files and a pattern matches none of them: all rows would go, for a slip."""
+    selection, count = Selection(patterns=(pattern,)), 0
+    directory = VolumeSource(objects.home.catalog, objects.home.warehouse, volume.id).find()
+    for part in () if directory is None else directory.at():
+        paths = part["relative_path"].to_pylist()
+        if any(map(selection.accepts_name, paths)):
+            return
+        count += len(paths)
+    if count:
+        raise InvalidValueError(
+            f"None of the {counted(count, 'file')} in {volume.location} matches {pattern!r}.",
+            "Correct the pattern. The rows stay as they are; to remove them, drop the job and its table.",
+        )
+
+
 def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
     """Returns the job of an earlier call. Raises InvalidStateError if it is another one."""
     stream = objects.home.catalog.streams.by_id(job.stream_id)
@@ -179,6 +199,10 @@ def _check_table(objects: Objects, into: Name) -> None:
         )
 
 
+#: Options that stay as they are if a call leaves them out, as does the schedule: they say nothing about the rows.
+_KEPT = frozenset({"priority", "alert", "comment"})
+
+
 def _renewed(
     objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell, *, replace: bool
 ) -> FileJob:
@@ -193,7 +217,9 @@ def _renewed(
     wanted = read(FileJobSpec, options)
     wanted["environment"] = resolve_environment(wanted.get("environment"), None)
     allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
-    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name != "returns"}
+    kept = {"returns", *(_KEPT if NO_SCHEDULE.keys() & wanted.keys() else {*_KEPT, *NO_SCHEDULE})}
+    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name in wanted or name not in kept}
+    changes.pop("returns", None)
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
     if fixed:
@@ -221,9 +247,11 @@ def _renewed(
         changes["may_have_strays"] = True  # the next run with the condition removes the rows of files that it leaves out
     has_rows = objects.home.catalog.reports.totals(job.id)["batches"] > 0
     changed = _changed(objects, job, changes, tell) if changes else job
-    if "made_by_run" in changes:
+    if changes.keys() - {*code, "where", "may_have_strays"}:
         [newest, *_] = objects.jobs.history(str(job.name))
-        tell(f"The job {job.name}, which run did not make, has changed: {newest.text}. Undo: volstream revert job {job.name}")
+        which = ", which run did not make, has" if "made_by_run" in changes else ""
+        said = f"The job {job.name}{which or ' has'} changed: {newest.text}."
+        tell(f"{said} Undo: volstream revert job {job.name}")
     assert isinstance(changed, FileJob), "a job stays of its kind"
     if takes_others:
         _add_files(objects, job, tell)

@@ -39,6 +39,7 @@ from volstream.base.definitions.options import keys
 from volstream.base.model.names import DEFAULT_SCHEMA, Name, check_table
 from volstream.base.model.work import FAILING, PERMANENT, FailureKind, FailureState
 from volstream.catalog import Catalog
+from volstream.catalog.alerts import ConditionKind
 from volstream.catalog.failures import FailureFilter
 from volstream.changes.streams.definitions import new_stream
 from volstream.errors import (
@@ -330,6 +331,8 @@ def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
     changes: dict[str, Any] = {"state": state, "state_reason": PAUSED_BY_USER if paused else None}
     if isinstance(job, FileJob):
         changes["failed_batches"] = 0
+    if not paused:  # the next run shows whether it still fails
+        catalog.conditions.note(ConditionKind.JOB, job.id, None)
     return catalog.jobs.change(job, **changes)
 
 
