@@ -45,7 +45,7 @@ def restore_command(session: Session, output: Output, directory: Path) -> None:
     manifest = restore_backup(session.home.catalog, session.home.settings, directory, _progress(output))
     text = f"Restored {session.home.settings.home}, as of {manifest.created_on:%F %T} UTC: {_what(manifest)}."
     text += "\nNext: volstream daemon, or volstream refresh VOLUME. A listing finds what has changed since."
-    if str(session.home.settings.home) != manifest.home:
+    if str(session.home.settings.home) != manifest.home and (directory / "volstream.toml").exists():
         text += f"\nSettings are not restored; those of {manifest.home} are in {directory / 'volstream.toml'}."
     for job in session.jobs.list():
         if isinstance(job, FileJob) and job.outputs_to:

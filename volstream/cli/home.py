@@ -139,7 +139,10 @@ def _show_status(session: Session, output: Output, overview: Mapping[str, Any], 
 
     show("volume", ["files", "note", "last_listing", "queue", "rejected", *_LISTED], overview["volumes"])
     show("stream", ["source", "has_data", "unread", "offset", "note"], overview["streams"])
-    jobs = [{**job, "done": done_of(job), "trigger": job["schedule"]} for job in overview["jobs"]]
+    jobs = [
+        {**job, "state": "running" if job["running"] else job["state"], "done": done_of(job), "trigger": job["schedule"]}
+        for job in overview["jobs"]
+    ]
     show("job", ["state", "done", "failed", "waiting_since", "last_run", "outcome", "skipped", "trigger"], jobs)
     if overview["tables"]:  # others have no rows that arrive one by one
         show("table", ["not_committed", "note"], overview["tables"])

@@ -135,7 +135,7 @@ def refresh_command(
             text += f" Complete as of {listing.as_of:%Y-%m-%d %H:%M:%S} UTC; events bring what has changed since."
     if done.held:
         text += (
-            f" {counted(done.held, 'removal')} held, because there are more than the volume's limit. If the files were deleted, "
+            f"; {counted(done.held, 'removal')} held, because there are more than the volume's limit. If the files were deleted, "
             f"run: volstream refresh {volume} --accept-removals."
         )
     output.result(value, text)
