@@ -109,7 +109,7 @@ class Consumptions:
         """Stores plans with their batches; each plan becomes its stream's one open consumption.
 
         Args:
-            job: the plans' job, as it was when they were made.
+            job: the plans' job, with the definition by which they were made.
 
         Raises:
             JobChangedError: the job was altered since.

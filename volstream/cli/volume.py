@@ -135,7 +135,8 @@ def refresh_command(
             text += f" Complete as of {listing.as_of:%Y-%m-%d %H:%M:%S} UTC; events bring what has changed since."
     if done.held:
         text += (
-            f"; {counted(done.held, 'removal')} held, because there are more than the volume's limit. If the files were deleted, "
+            f"{'' if text.endswith('.') else '.'} {counted(done.held, 'removal')} held, because there are more than the volume's "
+            f"limit. If the files were deleted, "
             f"run: volstream refresh {volume} --accept-removals."
         )
     output.result(value, text)

@@ -162,7 +162,7 @@ def _inside(objects: Objects, location: str) -> list[str]:
 
 
 def _check_pattern(objects: Objects, volume: Volume, pattern: str) -> None:
-    """Raises InvalidValueError if a volume has files and a pattern matches none of them: all rows would go, for a slip."""
+    """Raises InvalidValueError if a volume has files and a pattern matches no file: all rows would go, for a slip."""
     selection, count = Selection(patterns=(pattern,)), 0
     directory = VolumeSource(objects.home.catalog, objects.home.warehouse, volume.id).find()
     for part in () if directory is None else directory.at():
@@ -173,7 +173,7 @@ def _check_pattern(objects: Objects, volume: Volume, pattern: str) -> None:
     if count:
         raise InvalidValueError(
             f"None of the {counted(count, 'file')} in {volume.location} matches {pattern!r}.",
-            "Correct the pattern. The rows stay as they are; to remove them, drop the job and its table.",
+            "Correct the pattern. The rows stay; to remove them, drop the job and its table.",
         )
 
 
@@ -199,7 +199,7 @@ def _check_table(objects: Objects, into: Name) -> None:
         )
 
 
-#: Options that stay as they are if a call leaves them out, as does the schedule: they say nothing about the rows.
+#: Options that a call does not reset by leaving them out, and neither the schedule: they say nothing about the rows.
 _KEPT = frozenset({"priority", "alert", "comment"})
 
 
@@ -217,8 +217,8 @@ def _renewed(
     wanted = read(FileJobSpec, options)
     wanted["environment"] = resolve_environment(wanted.get("environment"), None)
     allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
-    kept = {"returns", *(_KEPT if NO_SCHEDULE.keys() & wanted.keys() else {*_KEPT, *NO_SCHEDULE})}
-    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name in wanted or name not in kept}
+    omitted = {"returns", *(_KEPT if NO_SCHEDULE.keys() & wanted.keys() else {*_KEPT, *NO_SCHEDULE})}
+    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name in wanted or name not in omitted}
     changes.pop("returns", None)
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
@@ -250,8 +250,7 @@ def _renewed(
     if changes.keys() - {*code, "where", "may_have_strays"}:
         [newest, *_] = objects.jobs.history(str(job.name))
         which = ", which run did not make, has" if "made_by_run" in changes else ""
-        said = f"The job {job.name}{which or ' has'} changed: {newest.text}."
-        tell(f"{said} Undo: volstream revert job {job.name}")
+        tell(f"The job {job.name}{which or ' has'} changed: {newest.text}. Undo: volstream revert job {job.name}")
     assert isinstance(changed, FileJob), "a job stays of its kind"
     if takes_others:
         _add_files(objects, job, tell)

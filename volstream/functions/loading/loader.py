@@ -155,10 +155,10 @@ class Loader:
 
 
 class BadRows:
-    """Counts the rows of a file, and those with rescued data.
+    """Counts the rows of a file, and how many have rescued data.
 
     Args:
-        most: how many of them may be bad, or what share, such as 5%; None: all.
+        most: how many of them may be bad, or what share, such as 5%, or None for any number.
     """
 
     def __init__(self, most: str | None) -> None:
@@ -184,9 +184,11 @@ class BadRows:
         if self._most is not None and self._number is None and self._bad * 100 > Decimal(self._most[:-1]) * self._rows:
             raise self._rejection(f"of {self._rows:,} ")
 
-    def _rejection(self, among: str) -> FileRejectedError:
-        limit = f"more than {self._most} (max_bad_rows)"
-        return FileRejectedError(f"{self._bad:,} {among}rows have values that do not fit, {limit}. The first one: {self._first}")
+    def _rejection(self, of_rows: str) -> FileRejectedError:
+        excess = f"more than {self._most} (max_bad_rows)"
+        return FileRejectedError(
+            f"{self._bad:,} {of_rows}rows have values that do not fit, {limit}. The first one: {self._first}"
+        )
 
 
 def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, Any]]) -> None:

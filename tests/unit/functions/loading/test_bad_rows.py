@@ -44,7 +44,7 @@ def test_a_file_fails_if_more_of_its_rows_than_the_limit_are_bad(files: Files, s
         files.rows(f"x.{form}", content, "n BIGINT, m BIGINT", max_bad_rows=limit)
     said = re.fullmatch(
         r"([0-9,]+) (or more|of ([0-9,]+)) rows have values that do not fit, more than (\S+) \(max_bad_rows\)\. "
-        r"The first one: row ([0-9,]+), (\{.*\})",
+        r"The first: row ([0-9,]+), (\{.*\})",
         str(refused.value),
     )
     assert said is not None, str(refused.value)

@@ -6,7 +6,6 @@ import os
 import re
 from urllib.parse import urlsplit
 
-from volstream.base import config
 from volstream.files.providers.base import Provider
 
 PROVIDER = Provider(
@@ -23,7 +22,7 @@ PROVIDER = Provider(
 def key_files() -> list[str]:
     """Returns the paths of the files from which Amazon's tools take profiles, whether they exist or not."""
     names = ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config")
-    return [os.path.expanduser(config.environment(name) or usual) for name, usual in names]
+    return [os.path.expanduser(os.environ.get(name) or usual) for name, usual in names]
 
 
 def is_own(endpoint: str | None) -> bool:

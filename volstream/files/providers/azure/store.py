@@ -126,17 +126,17 @@ class BlobStore(BucketStore):
         start = self._place.root + after if after else None
         asked: dict[str, Any] = {"name_starts_with": self._place.root + prefix, "include": ["metadata"]}
         asked |= {"results_per_page": self._page} | ({} if start is None else {"start_from": start})
-        last, taken = "", list[_Blob]()
+        last, blobs_of_page = "", list[_Blob]()
 
         def take(response: Any) -> None:
-            taken[:] = _taken(response.http_response)
+            blobs_of_page[:] = _take_blobs(response.http_response)
 
         with self._errors(prefix):
             listing = (self._container.list_blobs if deep else self._container.walk_blobs)(**asked, raw_response_hook=take)
             for page in listing.by_page():
                 self._seen = time.monotonic()
                 entries = [*page]
-                blobs = [*taken] or [_blob(one) for one in entries if not isinstance(one, BlobPrefix)]
+                blobs = [*blobs_of_page] or [_blob(one) for one in entries if not isinstance(one, BlobPrefix)]
                 for one in blobs:
                     last = self._checked(one.listed[0], last)
                 # It begins with the start.
@@ -287,7 +287,7 @@ def _blob(blob: BlobProperties) -> _Blob:
     return _Blob((blob.name, blob.size, blob.last_modified, _etag(blob), _version(blob)), _is_folder(blob))
 
 
-def _taken(response: Any) -> list[_Blob]:
+def _take_blobs(response: Any) -> list[_Blob]:
     """Takes the blobs out of the answer to a listing, which the SDK would parse in ten times as long. It parses the rest, and
     alone what is not such a page."""
     sent = getattr(response, "internal_response", None)
