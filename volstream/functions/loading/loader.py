@@ -186,9 +186,7 @@ class BadRows:
 
     def _rejection(self, of_rows: str) -> FileRejectedError:
         excess = f"more than {self._most} (max_bad_rows)"
-        return FileRejectedError(
-            f"{self._bad:,} {of_rows}rows have values that do not fit, {limit}. The first one: {self._first}"
-        )
+        return FileRejectedError(f"{self._bad:,} {of_rows}rows have values that do not fit, {excess}. The first: {self._first}")
 
 
 def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, Any]]) -> None:
