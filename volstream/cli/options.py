@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ from volstream.base.definitions.job import Scheduled
 from volstream.base.definitions.options import Key
 from volstream.base.model.names import Name
 from volstream.base.model.paths import is_utf8, printable
-from volstream.base.model.text import counted
+from volstream.base.model.text import counted, nearest
 from volstream.base.model.units import format_size
 from volstream.base.model.work import FailureKind
 from volstream.base.threads import Stop, stop_on_signals
@@ -238,6 +238,18 @@ class _Words(click.Choice[str]):
         return self._others.convert(value, param, ctx)
 
 
+def _known(names: Collection[str]) -> Callable[[str], str]:
+    """Returns what checks the name of an option that can be unset."""
+
+    def parse(name: str) -> str:
+        if name in names:
+            return name
+        hint = "For a job without a schedule: --manual." if name.replace("-", "_") in NO_SCHEDULE else nearest(name, [*names])
+        raise InvalidValueError(f"There is no option {name!r} to unset.", hint)
+
+    return parse
+
+
 def choice(values: type[StrEnum]) -> click.Choice[str]:
     """Returns a choice of an enumeration's values: click would use the names of its members."""
     return click.Choice([value.value for value in values])
@@ -331,7 +343,7 @@ def described(definition: Mapping[str, Key], *, changes: bool = False) -> Callab
             return function(*arguments, given=given, **options)
 
         if defaults:
-            names, help_ = click.Choice([*defaults]), "Give an option its default back. May be repeated."
+            names, help_ = _Words(defaults, _known(defaults)), "Give an option its default back. May be repeated."
             command = click.option("--unset", type=names, multiple=True, metavar="OPTION", help=help_)(command)
         for key in reversed([*definition.values()]):
             command = _option(key, changes)(command)

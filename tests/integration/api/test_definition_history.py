@@ -166,6 +166,9 @@ def test_commands_say_what_they_replace_and_what_differs(
     assert "now on_change false -> true, retries 3 -> 5" in said("revert", "job", "o")
     said("alter-job", "o", "--timeout", "5s", "--where", "size > 0", "--retries", "7", "--expect", "n > 0")
     said("alter-job", "o", "--unset", "timeout", "--unset", "where", "--unset", "retries", "--unset", "expect")
+    for wrong, hint in (("timeuot", "Did you mean 'timeout'?"), ("every", "--manual")):
+        assert run(["alter-job", "o", "--unset", wrong, "--home", str(tmp_path / "home")]) == 2
+        assert hint in capsys.readouterr().err
     job_o = session.jobs.get("o")
     assert isinstance(job_o, FileJob)
     assert (job_o.timeout, job_o.where, job_o.retries, job_o.expect) == (None, None, 3, ())
