@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from volstream.base.definitions import FileJob, Job, SourceKind, Stream, Volume, Write
-from volstream.base.definitions.job import KEEP
+from volstream.base.definitions.job import KEEP, LOADER
 from volstream.base.model.names import Name, folded
 from volstream.base.model.paths import overlap, place_of, scheme_of
 from volstream.base.model.work import Intent
@@ -85,10 +85,12 @@ def missing_columns(job: FileJob, table: OpenTable, owner: str | None) -> list[s
             if not more and table.rows == 0 and is_of_job(table.schema) and table.properties.get(OWNER) in (None, owner):
                 return None
             if not more:
+                loads = job.function == LOADER
                 raise InvalidValueError(
-                    f"Column {field.name} of table {job.into} is {there}, but the function returns {returned}.",
-                    f"Return {there}; or make the table again: volstream drop job {job.name}, volstream drop table {job.into}, "
-                    "and create the job with the new columns.",
+                    f"Column {field.name} of table {job.into} is {there}, "
+                    f"but {'it is declared as' if loads else 'the function returns'} {returned}.",
+                    f"{'Declare' if loads else 'Return'} {there}; or make the table again: volstream drop job {job.name}, "
+                    f"volstream drop table {job.into}, and create the job with the new columns.",
                 )
             missing += more
     return missing

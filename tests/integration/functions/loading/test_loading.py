@@ -457,3 +457,11 @@ def test_a_file_that_ends_its_reader_ends_nothing_else(place: Place) -> None:
     assert load(place) == "id BIGINT, _rescued_data STRING"
     assert place.run().progress.rows == 1
     assert set(failures(place)) == {"a.orc"}
+
+
+def test_a_column_of_another_type_is_refused_in_the_words_of_loading(place: Place) -> None:
+    place.put("a.csv", "code\n10\n")
+    load(place)
+    place.run()
+    with pytest.raises(InvalidValueError, match="Column code of table t is BIGINT, but it is declared as STRING"):
+        place.session.jobs.alter("j", returns="code STRING, _rescued_data STRING")
