@@ -375,6 +375,8 @@ def test_a_call_after_one_on_an_empty_folder_may_take_other_files(place: Place) 
     with pytest.raises(InvalidValueError, match=r"None of the 2 files in .* matches '\*\.lgo'"):
         taken("*.lgo")
     assert taken("*.log") == ["b.log"]
+    place.delete("b.log")
+    assert taken("*.log") == [], "its files are gone, and that is no slip of the pattern"
 
 
 def test_files_that_are_not_there_are_refused(place: Place) -> None:

@@ -79,7 +79,7 @@ def run(
     volume = _volume(objects, folder)
     existing = objects.home.catalog.jobs.find(Name.parse(into))
     objects.volumes.refresh(str(volume.name))
-    if pattern is not None and existing is not None:
+    if pattern is not None and isinstance(existing, FileJob) and existing.where != options["where"]:
         _check_pattern(objects, volume, pattern)
     created: Job | None = None
     if existing is None:
@@ -217,9 +217,9 @@ def _renewed(
     wanted = read(FileJobSpec, options)
     wanted["environment"] = resolve_environment(wanted.get("environment"), None)
     allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
-    omitted = {"returns", *(_KEPT if NO_SCHEDULE.keys() & wanted.keys() else {*_KEPT, *NO_SCHEDULE})}
-    changes = {name: wanted.get(name, key.default) for name, key in allowed.items() if name in wanted or name not in omitted}
-    changes.pop("returns", None)
+    kept = _KEPT if NO_SCHEDULE.keys() & wanted.keys() else _KEPT | NO_SCHEDULE.keys()
+    allowed = {name: key for name, key in allowed.items() if name != "returns" and (name in wanted or name not in kept)}
+    changes = {name: wanted.get(name, key.default) for name, key in allowed.items()}
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
     if fixed:
@@ -249,8 +249,8 @@ def _renewed(
     changed = _changed(objects, job, changes, tell) if changes else job
     if changes.keys() - {*code, "where", "may_have_strays"}:
         [newest, *_] = objects.jobs.history(str(job.name))
-        which = ", which run did not make, has" if "made_by_run" in changes else ""
-        tell(f"The job {job.name}{which or ' has'} changed: {newest.text}. Undo: volstream revert job {job.name}")
+        which = ", which run did not make," if "made_by_run" in changes else ""
+        tell(f"The job {job.name}{which} has changed: {newest.text}. Undo: volstream revert job {job.name}")
     assert isinstance(changed, FileJob), "a job stays of its kind"
     if takes_others:
         _add_files(objects, job, tell)
