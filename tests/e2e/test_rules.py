@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-#: Troubles that stop a daemon's engine, tried apart from those that need jobs to run.
+#: Troubles that stop the engine: jobs cannot run meanwhile, so their rules are tested separately.
 _ENGINE = {"VolstreamEngineDown", "VolstreamEngineFailsOften"}
 
 _TRACKED = "(id STRING) TBLPROPERTIES ('change_tracking' = 'true')"

@@ -136,8 +136,7 @@ def refresh_command(
     if done.held:
         text += (
             f"{'' if text.endswith('.') else '.'} {counted(done.held, 'removal')} held, because there are more than the volume's "
-            f"limit. If the files were deleted, "
-            f"run: volstream refresh {volume} --accept-removals."
+            f"limit. If the files were deleted, run: volstream refresh {volume} --accept-removals."
         )
     output.result(value, text)
 

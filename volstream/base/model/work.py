@@ -162,12 +162,13 @@ class BatchState(StrEnum):
     DROPPED = "dropped"
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: From which times are counted.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _position(path: str, time: datetime | None) -> tuple[timedelta, bytes]:
     """Returns what a plan is sorted by. ``time`` None: by paths alone."""
-    return timedelta(0) if time is None else _EPOCH - time, path.encode()
+    return timedelta(0) if time is None else EPOCH - time, path.encode()
 
 
 @dataclass(frozen=True, kw_only=True)

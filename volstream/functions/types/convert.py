@@ -354,7 +354,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _has_times(kind: pa.DataType) -> bool:
-    """True for times of day, also inside of other values: PyArrow makes others of those beyond a day."""
+    """True for times of day, nested ones included: PyArrow misreads times of 24 hours and more."""
     return "time32[" in str(kind) or "time64[" in str(kind)
 
 

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from volstream.base.definitions import FileJob, FileOrder
 from volstream.base.model.paths import FileInfo
-from volstream.base.model.work import Batch, Plan, PlanKind
+from volstream.base.model.work import EPOCH, Batch, Plan, PlanKind
 from volstream.changes.directory.snapshot import Snapshot
 from volstream.changes.directory.table import COLUMNS, CONTENT, SCHEMA
 from volstream.changes.streams.net_files import FEW
@@ -415,7 +415,7 @@ def _beyond(time: datetime | None, path: str) -> str:
     after = f"relative_path > {literal(path)}"
     if time is None:
         return f"({after})"
-    micros = f"timestamp_micros({(time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)})"
+    micros = f"timestamp_micros({(time - EPOCH) // timedelta(microseconds=1)})"
     return f"(last_modified_time < {micros} OR (last_modified_time = {micros} AND {after}))"
 
 

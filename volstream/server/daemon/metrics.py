@@ -106,10 +106,10 @@ class DaemonMetrics(Collector):
         failures = counter("engine_failures", "Losses and failed starts of the engine since the daemon started.")
         failures.add_metric([], self._engine.failures)
         reachable = gauge("catalog_up", "1 if the catalog answers. If not, metrics that need it are missing.")
-        self._asked = self._asked or self._asking.submit(self._of_catalog)
+        asked = self._asked = self._asked or self._asking.submit(self._of_catalog)
         try:
-            found, answers = self._asked.result(_ANSWER_SECONDS)
-            self._asked = None
+            found, answers = asked.result(_ANSWER_SECONDS)
+            self._asked = None  # two scrapes at once may share an answer
         except TimeoutError:  # the next scrape waits for the same answer
             found, answers = [], False
         reachable.add_metric([], int(answers))

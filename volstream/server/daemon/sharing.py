@@ -19,8 +19,8 @@ from volstream.files.volumes.routing import Routing
 #
 # Each daemon holds its own lease, by which all can count the daemons. A daemon takes free volumes up to its
 # share, which is the number of volumes divided by that of daemons, rounded up, and hands over any beyond it.
-# So a new daemon receives volumes, and the rest take over the volumes of a daemon that
-# stopped or has no engine; otherwise no volume moves.
+# So a new daemon receives volumes, and the rest take over the volumes of a daemon that stopped or has no engine;
+# otherwise no volume moves.
 #
 # What does not belong here: which daemon keeps a volume, which the volume's lease decides.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from tests.clouds import QuietServer, serving
 from volstream.base import config
 from volstream.errors import StorageError
 from volstream.files.providers.aws import tables
@@ -36,10 +36,8 @@ class _Refusing(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(QuietServer(("127.0.0.1", 0), _Refusing)) as url:
+        yield url
 
 
 def test_new_keys_in_the_file_of_a_profile_are_used_at_once(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import random
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape
@@ -14,6 +13,7 @@ from xml.sax.saxutils import escape
 import pytest
 from azure.storage.blob import BlobPrefix, ContainerClient
 
+from tests.clouds import QuietServer, serving
 from volstream.files.providers.azure.store import _Blob, _blob, _take_blobs
 
 #: The next answers.
@@ -35,11 +35,8 @@ class _Service(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def container() -> Iterator[ContainerClient]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Service) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with ContainerClient(f"http://127.0.0.1:{server.server_port}/account", "c") as client:
-            yield client
-        server.shutdown()
+    with serving(QuietServer(("127.0.0.1", 0), _Service)) as url, ContainerClient(f"{url}/account", "c") as client:
+        yield client
 
 
 def blob_of(chance: random.Random) -> str:

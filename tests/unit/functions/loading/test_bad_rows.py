@@ -54,7 +54,7 @@ def test_a_file_fails_if_more_of_its_rows_than_the_limit_are_bad(files: Files, s
     assert (given, int(first or 0)) == (limit, bad[0] + 1)
     assert json.loads(values or "") == {name: "x" for name, value in zip("nm", rows[bad[0]], strict=True) if value == "x"}
     if of is None:
-        assert most < int(found or 0) <= len(bad), "told at once"
+        assert most < int(found or 0) <= len(bad), "reported as soon as the limit is exceeded"
     else:
         assert (int(found or 0), int(of)) == (len(bad), count)
 

@@ -265,7 +265,7 @@ def _source(access: Access) -> boto3.Session:
 def _core() -> botocore.session.Session:
     core = botocore.session.Session()
     core.register_component("data_loader", _loader())
-    # This event name makes botocore call it before its own S3 handlers, one of which would parse the whole page.
+    # botocore calls handlers of this event before its own S3 handlers, one of which would parse the whole page.
     core.get_component("event_emitter").register("before-parse.*.ListObjectsV2", _list_objects)
     return core
 
