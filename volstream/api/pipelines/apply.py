@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from volstream.base.definitions.forms import as_text
 from volstream.base.definitions.options import keys, to_create
 from volstream.base.model.names import DEFAULT_SCHEMA, Name
 from volstream.base.model.text import counted
-from volstream.errors import EngineError, NotFoundError, VolstreamError
+from volstream.errors import EngineError, InvalidValueError, NotFoundError, VolstreamError
 from volstream.functions.schema import InferredColumns, from_ddl
 from volstream.home import Home
 from volstream.jobs.rules.definitions import check_no_plan, create_job
 from volstream.spark.session import SparkGateway
-from volstream.sql.text import pairs, quote_columns
+from volstream.sql.text import pairs, quote_columns, type_of
 
 # Creates, alters and drops objects as actions say, through a home's objects.
 
@@ -217,7 +217,7 @@ def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
 # columns of files to load, a stream's start in history.
 
 #: Columns of a job whose columns its files would show.
-_SOME_COLUMNS = "value STRING"
+_SOME_COLUMNS = "volstream_rehearsal STRING"
 
 
 def rehearse(home: Home, plan: PipelinePlan, *, contact: bool = True) -> None:
@@ -280,14 +280,14 @@ class _Rehearsal(ActionExecutor):
         super().stream(PlanStep(action.verb, Definition(definition.kind, definition.name, values), action.changes))
 
     def table(self, action: PlanStep) -> None:
-        """Creates an empty table with columns of the same names."""
+        """Creates an empty table with the same columns."""
         from volstream.ingest.sources.tables import check_free
 
         definition = action.definition
         if action.verb is Verb.CREATE:
             check_free(self.objects.home, definition.name)
             tracked = definition.values["properties"].get("change_tracking", "false") == "true"
-            columns = [column.name for column in parse_columns(definition.values["columns"]).values()]
+            columns = {column.name: column.text for column in parse_columns(definition.values["columns"]).values()}
             _empty_table(self.objects.home, definition.name, columns, definition.values["primary_key"], tracked=tracked)
 
     def load(self, name: str, volume: str, into: str, values: Mapping[str, Any]) -> None:
@@ -309,7 +309,7 @@ class _Rehearsal(ActionExecutor):
             **values,
         )
         create_job(home, spec)
-        _empty_table(home, definition.name, ["value"], (), tracked=True)
+        _empty_table(home, definition.name, {"value": "value STRING"}, (), tracked=True)
 
     def drop(self, definition: Definition) -> None:
         """Drops definitions only."""
@@ -354,17 +354,28 @@ def _copy_table(home: Home, scratch: Home, name: Name) -> None:
         return
     schema = schema_at(metastore.locate(home, name))
     if schema is not None:
-        _empty_table(scratch, name, schema.columns, schema.primary_key, tracked=tracked(schema))
+        columns = {column: f"c {type_of(json.loads(kind))}" for column, kind in schema.types.items()}
+        _empty_table(scratch, name, columns, schema.primary_key, tracked=tracked(schema))
 
 
-def _empty_table(home: Home, name: Name, columns: Any, key: Any, *, tracked: bool) -> None:
+def _empty_table(home: Home, name: Name, columns: Mapping[str, str], key: Any, *, tracked: bool) -> None:
+    """Creates a table.
+
+    Args:
+        columns: the definitions by name. A type that only Spark can create becomes STRING.
+    """
     import pyarrow as pa
 
     from volstream.tables.delta import direct, places
     from volstream.tables.delta.schema import PRIMARY_KEY
 
+    def type_of_column(definition: str) -> pa.DataType:
+        with suppress(InvalidValueError):
+            return pa.string() if "NTZ" in definition.upper() else from_ddl(definition).field(0).type
+        return pa.string()
+
     properties = {PRIMARY_KEY: json.dumps([*key])} if key else {}
-    schema = pa.schema([pa.field(column, pa.string()) for column in columns])
+    schema = pa.schema([pa.field(column, type_of_column(definition)) for column, definition in columns.items()])
     direct.create(places.own_location(home.warehouse, name), schema, properties, tracked=tracked)
 
 

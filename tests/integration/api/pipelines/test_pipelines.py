@@ -510,6 +510,35 @@ def test_a_rehearsal_leaves_the_home_as_it_was(pipeline: Pipeline) -> None:
     assert pipeline.export() == before
 
 
+#: A column of each type, and one that only Spark can create.
+TYPED = (
+    "a STRING, b TIMESTAMP, c DECIMAL(10,2), d BIGINT, e ARRAY<STRUCT<f: DATE>>, g VARCHAR(9), h TIMESTAMP_NTZ, i MAP<STRING,INT>"
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "refused"),
+    [
+        (TYPED.replace("VARCHAR(9)", "STRING").replace(", h TIMESTAMP_NTZ", ""), None),
+        ("b TIMESTAMP, c DECIMAL(10,2)", None),
+        ("b STRING", "Column b of table t is TIMESTAMP, but it is declared as STRING"),
+    ],
+)
+def test_a_rehearsal_knows_the_types_of_the_tables_that_it_creates(pipeline: Pipeline, schema: str, refused: str | None) -> None:
+    (pipeline.folder / "files").mkdir(exist_ok=True)
+    load = f"load = {{ format = 'json', schema = '{schema}' }}"
+    pipeline.write(
+        f"[volumes.v]\nlocation = 'files'\n[tables.t]\ncolumns = '{TYPED}'\n[jobs.j]\nvolume = 'v'\ninto = 't'\n{load}\n"
+    )
+    with Session(config.load(pipeline.shell.home)) as session:
+        plan = plan_of(session, pipeline.file)
+        if refused is None:
+            check_plan(session, plan)
+            return
+        with pytest.raises(VolstreamError, match=refused):
+            check_plan(session, plan)
+
+
 def test_an_error_of_the_home_names_the_object(pipeline: Pipeline) -> None:
     pipeline.write('[jobs.j]\nstatement = "SELECT 1"\n')
     with (
