@@ -28,6 +28,7 @@ from benchmarks import (
     scale,
     scenarios,
     soak,
+    steps,
     tables,
     waits,
 )
@@ -45,11 +46,11 @@ _SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER = "scale", "tables", "queues",
 
 #: So do these, which need no engine.
 _DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH = "directory", "cli", "soak", "ingest", "growth"
-_INVENTORY, _LISTING, _MANY, _FAR = "inventory", "listing", "many", "far"
+_INVENTORY, _LISTING, _MANY, _FAR, _STEPS = "inventory", "listing", "many", "far", "steps"
 
 _OWN = (
     *(_SCALE, _TABLES, _QUEUES, _BURST, _WAIT, _CLUSTER),
-    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING, _MANY, _FAR),
+    *(_DIRECTORY, _CLI, _SOAK, _INGEST, _GROWTH, _INVENTORY, _LISTING, _MANY, _FAR, _STEPS),
 )
 
 _console = Console(width=100)
@@ -136,6 +137,9 @@ def main(
             _measure_tables(home, sizes or (10_000, 100_000, 1_000_000), rounds)
         if _FAR in parts:
             _measure_far(home, rounds)
+        if _STEPS in parts:
+            environments = CHECKOUT / ".bench-environments" if "cocoindex" in others else None
+            _measure_steps(home, max(given, default=1_000), rounds, environments)
         if _QUEUES in parts:
             _measure_queues(home, kinds or tuple(queues.KINDS), messages or (100, 1_000), rounds)
         if not parts or {*parts} - {*_OWN}:
@@ -285,6 +289,18 @@ def _measure_wait(home: Path, count: int, rounds: int) -> None:
         finally:
             _console.print(figures.table())
             report.write(figures, home.parent / "wait.json")
+
+
+def _measure_steps(home: Path, count: int, rounds: int, environments: Path | None) -> None:
+    figures = Figures()
+    with Session(home) as session:
+        try:
+            calls = steps.measure(session, home.parent / "steps", count, rounds, figures, environments)
+            for name, numbers in calls.items():
+                _say(f"calls of {name}: {', '.join(f'{number:,}' for number in numbers)}")
+        finally:
+            _console.print(figures.table())
+            report.write(figures, home.parent / "steps.json")
 
 
 def _measure_cluster(home: Path, count: int, rows: int, rounds: int) -> None:

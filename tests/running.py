@@ -81,7 +81,9 @@ class Runner:
 def planned(files: Sequence[FileInfo]) -> pa.RecordBatch:
     columns = {name: [getattr(file, name) for file in files] for name in _COLUMNS}
     nothing = [None] * len(files)
-    return pa.RecordBatch.from_pydict({**columns, "commit_version": [7] * len(files), "members": nothing, "held": nothing})
+    return pa.RecordBatch.from_pydict(
+        {**columns, "commit_version": [7] * len(files), "members": nothing, "held": nothing, "old_path": nothing}
+    )
 
 
 def replied(work: Work, plan: pa.RecordBatch) -> pa.Table:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from volstream.functions.file import File, FileSet
     from volstream.functions.output import OutputFile
     from volstream.functions.signature import function
+    from volstream.functions.steps import step
 
-__all__ = ["File", "FileSet", "OutputFile", "RetryLater", "Session", "VolstreamError", "connect", "function", "run"]
+__all__ = ["File", "FileSet", "OutputFile", "RetryLater", "Session", "VolstreamError", "connect", "function", "run", "step"]
 
 _HOMES = {
     "File": "volstream.functions.file",
@@ -28,6 +29,7 @@ _HOMES = {
     "connect": "volstream.api.dbapi",
     "function": "volstream.functions.signature",
     "run": "volstream.api.session",
+    "step": "volstream.functions.steps",
 }
 
 

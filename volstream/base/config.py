@@ -277,6 +277,8 @@ class Settings(BaseModel):
     """Memory limit of a job's function, in each worker (Linux); ``none``: no limit."""
     fetch_ahead_bytes: Bytes = 64 << 20
     """Bytes prefetched from a remote store ahead of the function, in each worker."""
+    step_bytes: Bytes = 64 << 20
+    """Maximum size of the values of steps that a job keeps for each file; those beyond it are computed at each call."""
     result_row_bytes: ResultBytes = 64 << 20
     """Maximum size of one row that a function returns; beyond it the file fails. Each of the engine's slots holds several copies
     of a row at once."""

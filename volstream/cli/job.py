@@ -137,6 +137,14 @@ def replay_command(
     _show_run(session, output, job, report, stop)
 
 
+@click.command("clear-steps")
+@click.argument("job", shell_complete=names_of("job"))
+@common
+def clear_steps_command(session: Session, output: Output, job: str) -> None:
+    """Forget the kept values of the steps of JOB: the next call for each file computes all of them."""
+    output.result(session.jobs.clear_steps(job), f"The kept values of job {job} are cleared.")
+
+
 @click.command("pause")
 @click.argument("job", shell_complete=names_of("job"))
 @common

@@ -52,6 +52,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "run-job": "job",
         "run-source": "source",
         "replay": "job",
+        "clear-steps": "job",
         "verify": "verify",
         "heal": "verify",
         "pause": "job",

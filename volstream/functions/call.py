@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from volstream.base.model.paths import MAX_OF_SET
 from volstream.base.model.units import format_duration
-from volstream.base.model.work import FailureKind
+from volstream.base.model.work import FailureKind, total_counts
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.storage.base import ObjectStore
 from volstream.functions.concurrency import Gpus, Pace, TimeLimitError, settled, time_limit
@@ -35,6 +36,7 @@ from volstream.functions.rows import Bounds, NotRowsError, RowRequirements, Rows
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.signature import batch_size_of, concurrency_of, typed
 from volstream.functions.source import FunctionSource
+from volstream.functions.steps import Memo, StepTarget, known_code_of
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class Caller:
         sets: the function takes sets of files, one per call.
         measures: whether to measure the time and memory of each call.
         outputs: where files in the rows go; None: nowhere.
+        steps: where the values of steps are kept, or None for a function without steps.
 
     Attributes:
         batch_size: files per call; None: the function takes one file, not a list.
@@ -72,6 +75,7 @@ class Caller:
         *,
         measures: bool = False,
         outputs: OutputTarget | None = None,
+        steps: StepTarget | None = None,
         sets: bool = False,
     ) -> None:
         self.batch_size: int | None = None
@@ -79,6 +83,8 @@ class Caller:
         self.returns: str | None = None
         self._measures = measures
         self._sets = sets
+        self._steps = steps
+        self._set_up_with: Mapping[str, Any] = {}
         self._prints = prints
         self._watched = isinstance(prints, ImmediateOutput)
         self._expected = expected
@@ -141,17 +147,21 @@ class Caller:
                 if inspect.iscoroutinefunction(getattr(instance, "setup", None)):  # __init__ cannot await it
                     settled(instance.setup())
                 _set_up[place] = (made_from, instance)
-        self._arguments = {}
+        self._set_up_with, self._arguments = self._arguments, {}
         return _set_up[place][1]
 
     def _call(self, group: Sequence[tuple[FileTask, File | FileSet]]) -> list[FileOutcome]:
         tasks, process = [task for task, _ in group], os.getpid()
-        with measured(memory=True) if self._measures else nullcontext() as cost:
+        memo = self._memo(tasks)
+        with measured(memory=True) if self._measures else nullcontext() as cost, memo.active() if memo else nullcontext():
             outcomes = self._called(tasks, [file for _, file in group])
         if os.getpid() != process:
             os._exit(0)  # a child that the function forked and that came back: its parent answers
         for outcome, (_, file) in zip(outcomes, group, strict=True):
             outcome.counted = file.counted
+        if memo is not None:
+            memo.finish(succeeded=outcomes[0].kind is None)
+            outcomes[0].counted = total_counts(outcomes[0].counted, memo.counted)
         if cost is not None:
             for outcome in outcomes:
                 outcome.seconds = (cost.seconds or 0.0) / len(group)
@@ -163,6 +173,22 @@ class Caller:
                 if outcome.kind is not None:
                     outcome.traceback = with_tail(outcome.traceback, printed)
         return outcomes
+
+    def _memo(self, tasks: Sequence[FileTask]) -> Memo | None:
+        """Returns the memo of a call, or None for a function without steps. A call on several files only counts."""
+        if self._steps is None:
+            return None
+        [task, *others] = tasks
+        alone = not others and task.members is None
+        paths = [task.info.relative_path, *([task.old_path] if task.old_path else [])]
+        return Memo(
+            partial(known_code_of, self._source),
+            self._steps.store if alone else None,
+            paths,
+            self._steps.most_bytes,
+            self._function,
+            self._set_up_with,
+        )
 
     def _called(self, tasks: Sequence[FileTask], files: Sequence[File | FileSet]) -> list[FileOutcome]:
         limit = None if self._timeout is None else self._timeout * len(files)
@@ -217,6 +243,7 @@ class Work:
         pace: pace of the calls of all workers, or None.
         owner: process that started the run, or None if it is unknown.
         outputs: where files in the rows go; None: nowhere.
+        steps: where the values of steps are kept; None makes each step a plain call.
         gpus: GPUs of each worker, or None.
     """
 
@@ -236,6 +263,7 @@ class Work:
     pace: Pace | None = None
     owner: str | None = None
     outputs: OutputTarget | None = None
+    steps: StepTarget | None = None
     gpus: Gpus | None = None
 
     @property
@@ -259,6 +287,7 @@ class Work:
             expected,
             measures=self.measures,
             outputs=self.outputs,
+            steps=self.steps,
             sets=self.sets,
         )
 

@@ -29,7 +29,7 @@ from volstream.functions.call import Work
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.printing import CapturedOutput, Line
 from volstream.functions.processes import end_of, last_line, starting
-from volstream.functions.proxied_store import lend
+from volstream.functions.proxied_store import ProxiedBlobs, ProxiedStore, lend
 from volstream.functions.schema import check_declared, of_declaration
 
 #: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
@@ -160,9 +160,13 @@ class ChildWorker:
         command, variables = starting(environment, "volstream.functions.serving", self._scratch.name)
         work, inherited = self._work, [there.detach()]
         if environment is not None and not isinstance(work.store, HasLocalPaths):
-            lent, control = lend(work.store)
-            work = replace(work, store=lent)
+            control = lend(work.store)
             inherited.append(control.detach())
+            work = replace(work, store=ProxiedStore(inherited[-1]))
+        if environment is not None and work.steps is not None and work.steps.store is not None:
+            control = lend(work.steps.store)
+            inherited.append(control.detach())
+            work = replace(work, steps=replace(work.steps, store=ProxiedBlobs(inherited[-1])))
         self._child = subprocess.Popen(
             [*command, str(os.getpid()), str(inherited[0])],
             pass_fds=inherited,

@@ -160,22 +160,44 @@ def _module_file(origin: Path, module: str) -> Path | None:
     return next((path for path in candidates if os.path.isfile(path)), None)
 
 
-def _collect(root: Path, name: str, files: dict[str, bytes], places: Sequence[str] = ("",)) -> None:
-    """Adds a file and, transitively, the modules and packages that it imports from places: folders below the root."""
-    if name in files:
+def _collect(
+    root: Path, name: str, files: dict[str, bytes], places: Sequence[str] = ("",), known: Mapping[str, bytes] | None = None
+) -> None:
+    """Adds a file and, transitively, the modules and packages that it imports from places: folders below the root; only ``known``
+    files, if they are given."""
+    if name in files or (known is not None and name not in known):
         return
-    files[name] = _content(root / name)
+    files[name] = _content(root / name) if known is None else known[name]
     try:
         tree = parsed(files[name], str(root / name))
     except SyntaxError as error:
         raise FunctionLoadError(f"{root / name} cannot be read: {error}.") from None
+    collect_imported(root, name, tree, set(imported_by(tree)), files, places, known)
+
+
+def collect_imported(
+    root: Path,
+    name: str,
+    tree: ast.Module,
+    modules: Iterable[str],
+    files: dict[str, bytes],
+    places: Sequence[str] = ("",),
+    known: Mapping[str, bytes] | None = None,
+) -> None:
+    """Adds modules that a file imports, with those that they import, unless they are installed.
+
+    Args:
+        name: of the file, below the root.
+        tree: of the file.
+        known: the only files that count, by path below the root; None: those on disk.
+    """
     folder = os.path.dirname(name)
     own = [os.path.normpath(os.path.join(folder, place)) for place in _put_on_path(tree)]
     places = [*places, *(place for place in own if not place.startswith(("..", "/")) and os.path.isdir(root / place))]
-    for module in sorted(set(imported_by(tree))):
+    for module in sorted(modules):
         within = [folder] if module.startswith(".") else places
         for found in (found for place in within for found in _found_in(root, place, module)):
-            _collect(root, found, files, places)
+            _collect(root, found, files, places, known)
 
 
 def _read_by(root: Path, name: str, source: bytes, attribute: str) -> Mapping[str, bytes]:
@@ -279,10 +301,11 @@ def _texts(trees: Sequence[ast.AST]) -> Sequence[str]:
 
 def _hashes(files: Mapping[str, bytes], beside: Mapping[str, bytes] = types.MappingProxyType({})) -> tuple[str, str]:
     """Returns the hash of source with the files beside it, and of its behaviour."""
-    return _hash({**files, **beside}), _hash({**{name: _meaning(content) for name, content in files.items()}, **beside})
+    return hash_of({**files, **beside}), hash_of({**{name: meaning_of(content) for name, content in files.items()}, **beside})
 
 
-def _hash(files: Mapping[str, bytes]) -> str:
+def hash_of(files: Mapping[str, bytes]) -> str:
+    """Returns the hash of files by their names."""
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode())
@@ -291,7 +314,7 @@ def _hash(files: Mapping[str, bytes]) -> str:
 
 
 @functools.lru_cache(1000)
-def _meaning(content: bytes) -> bytes:
+def meaning_of(content: bytes) -> bytes:
     """Returns Python's source without comments and layout; other content as it is."""
     try:
         with warnings.catch_warnings():

@@ -31,12 +31,14 @@ class FileTask:
     Attributes:
         members: the files of a set, by path; None: a single file.
         held: seconds after which a set is to be looked at again, infinite if it is not complete; None: it is due.
+        old_path: from where the file was moved; None: it was not.
     """
 
     info: FileInfo
     commit_version: int
     members: Sequence[FileInfo] | None = None
     held: float | None = None
+    old_path: str | None = None
 
     @property
     def files(self) -> Sequence[FileInfo]:

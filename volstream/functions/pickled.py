@@ -191,6 +191,12 @@ def code_of(definition: FileJob | Function) -> FunctionSource:
     return find(definition.function, definition.search_path) if definition.pickled is None else source_of(definition.pickled)
 
 
+def has_steps(source: FunctionSource) -> bool:
+    """Returns whether a function may have steps: its source, or its pickle, names them."""
+    texts = [*source.files.values(), *([source.pickled] if isinstance(source, PickledSource) else [])]
+    return any(b"step" in text and b"volstream" in text for text in texts)
+
+
 def missing_code(definition: FileJob | Function) -> str | None:
     """Returns why the code cannot be found or run; None: it can."""
     if definition.pickled is None:
@@ -374,6 +380,11 @@ _NOT_BEHAVIOUR = frozenset(
 def fingerprint_of(content: bytes, files: Mapping[str, bytes]) -> str:
     """Returns the fingerprint of a function with this content (:meth:`Content.of`) and these modules beside it."""
     return _node("function", [content, *(_leaf(path, files[path]) for path in sorted(files))]).hex()
+
+
+def content_of(function: Callable[..., Any]) -> str:
+    """Returns the hash of what a function is made of. Raises whatever its reduction raises."""
+    return Content(_pickler(io.BytesIO())).of(function).hex()
 
 
 class Content:

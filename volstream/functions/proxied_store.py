@@ -1,4 +1,4 @@
-"""A store that a process lends to its child, in whose environment the packages that reach the store are missing.
+"""Stores that a process lends to its child, in whose environment the packages that reach them are missing.
 
 The child asks over channels, one for each of its threads and open files; threads of the parent answer. All end with the child.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from volstream.base.model.paths import FileInfo, Finding, Selection
 from volstream.errors import StorageError, reason_of
 from volstream.files.storage.base import Details, ObjectStore
+from volstream.functions.steps import BlobStore
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 _BUFFER = 256 << 10
 
 
-def lend(store: ObjectStore) -> tuple[ProxiedStore, socket.socket]:
-    """Returns what a child that inherits the socket uses as the store. Close the socket once it has it."""
+def lend(store: ObjectStore | BlobStore) -> socket.socket:
+    """Lends a store to a child that inherits the socket, and has a proxy for it. Close the socket once the child has it."""
     here, there = socket.socketpair()
     threading.Thread(target=_lend, args=(here, store), name="lent store", daemon=True).start()
-    return ProxiedStore(there.fileno()), there
+    return there
 
 
-def _lend(control: socket.socket, store: ObjectStore) -> None:
+def _lend(control: socket.socket, store: ObjectStore | BlobStore) -> None:
     """Answers on each channel that the child sends, until it has ended."""
     with control:
         while channels := socket.recv_fds(control, 1, 1)[1]:
@@ -66,8 +67,8 @@ def _portable(error: Exception) -> Exception:
     return StorageError(reason_of(error))
 
 
-class ProxiedStore:
-    """The parent's store, in the child. Thread-safe.
+class _Proxy:
+    """A store of the parent, in the child. Thread-safe.
 
     Args:
         control: a socket's descriptor, of :func:`lend`.
@@ -78,7 +79,24 @@ class ProxiedStore:
         self._own = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ProxiedStore, (self._control,))
+        return (type(self), (self._control,))
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """Asks on this thread's channel."""
+        channel: _LentFile | None = getattr(self._own, "channel", None)
+        if channel is None or channel.closed:
+            channel = self._own.channel = _LentFile(self._channel())
+        return channel.ask(method, *arguments)
+
+    def _channel(self) -> Connection:
+        here, there = socket.socketpair()
+        with there, socket.socket(fileno=os.dup(self._control)) as control:
+            socket.send_fds(control, [b"\0"], [there.fileno()])
+        return Connection(here.detach())
+
+
+class ProxiedStore(_Proxy):
+    """The parent's store of a volume's files."""
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
         """See :meth:`ObjectStore.list`. A function lists nothing."""
@@ -119,18 +137,21 @@ class ProxiedStore:
         """See :meth:`HasDetails.presigned_url`."""
         return str(self._ask("presigned_url", path, seconds))
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Asks on this thread's channel."""
-        channel: _LentFile | None = getattr(self._own, "channel", None)
-        if channel is None or channel.closed:
-            channel = self._own.channel = _LentFile(self._channel())
-        return channel.ask(method, *arguments)
 
-    def _channel(self) -> Connection:
-        here, there = socket.socketpair()
-        with there, socket.socket(fileno=os.dup(self._control)) as control:
-            socket.send_fds(control, [b"\0"], [there.fileno()])
-        return Connection(here.detach())
+class ProxiedBlobs(_Proxy):
+    """The parent's store of the values of steps."""
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`BlobStore.read`."""
+        return cast("bytes | None", self._ask("read", name))
+
+    def write(self, name: str, blob: bytes) -> None:
+        """See :meth:`BlobStore.write`."""
+        self._ask("write", name, blob)
+
+    def remove(self, name: str) -> None:
+        """See :meth:`BlobStore.remove`."""
+        self._ask("remove", name)
 
 
 class _LentFile(io.RawIOBase):

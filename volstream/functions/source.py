@@ -298,6 +298,11 @@ def importing(source: FunctionSource) -> Iterator[None]:
         _importing.reset(token)
 
 
+def folder_of(source: FunctionSource) -> str | None:
+    """Returns the folder from which this process has imported a function; None: it is installed."""
+    return _imported.folders.get(source.fingerprint)
+
+
 def own_folder(path: Path) -> None:
     """Creates a folder at a predictable path, or checks that it is the user's and that only the user can write to it.
 

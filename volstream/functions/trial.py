@@ -21,11 +21,12 @@ from volstream.functions.child import ChildWorker
 from volstream.functions.declared import declared_by
 from volstream.functions.outcomes import FileOutcome, FileTask, check
 from volstream.functions.output import OutputTarget, OutputWriter
-from volstream.functions.pickled import function_attributes, resolved
+from volstream.functions.pickled import function_attributes, has_steps, resolved
 from volstream.functions.printing import ImmediateOutput
 from volstream.functions.processes import Environment
 from volstream.functions.rows import ArrowRows, Bounds, NotRowsError, RowRequirements
 from volstream.functions.schema import Inference, InferredColumns, check_names, from_ddl
+from volstream.functions.steps import StepTarget
 from volstream.functions.worker import Fetcher
 
 
@@ -71,14 +72,17 @@ def try_function(
     store = LocalStore(folder)
     infos = [_info(store, folder, path) for path in paths]
     tasks = [_set_of(infos)] if as_set else [FileTask(info, 0) for info in infos]
+    steps = StepTarget() if has_steps(source) else None
     if environment is not None:
-        return _tried_apart(Work(source, arguments, store, schema, timeout_seconds, sets=as_set, outputs=OutputTarget()), tasks)
+        work = Work(source, arguments, store, schema, timeout_seconds, sets=as_set, outputs=OutputTarget(), steps=steps)
+        return _tried_apart(work, tasks)
     expected = RowRequirements(schema, Bounds())
     prints = ImmediateOutput(sys.stderr)
     with closing(Fetcher(store)) as fetcher:
         files = [*zip(tasks, fetcher.files(tasks), strict=True)]
     with source.folder():
-        caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget())
+        targets: dict[str, Any] = {"outputs": OutputTarget(), "steps": steps}
+        caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, **targets)
         outcomes = [outcome for group in groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     for outcome in outcomes if schema is not None else ():
         check(outcome, schema)

@@ -235,10 +235,10 @@ def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
     names = FileInfo._fields
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in names]
-        columns += [batch.column(name).to_pylist() for name in ("commit_version", "members", "held")]
-        for *info, version, members, held in zip(*columns, strict=True):
+        columns += [batch.column(name).to_pylist() for name in ("commit_version", "members", "held", "old_path")]
+        for *info, version, members, held, old_path in zip(*columns, strict=True):
             files = [FileInfo(**member) for member in members] if members else None
-            yield FileTask(FileInfo(*info), version, files, held)
+            yield FileTask(FileInfo(*info), version, files, held, old_path)
 
 
 def _size(group: Sequence[FileTask]) -> int:

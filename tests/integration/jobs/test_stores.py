@@ -68,7 +68,8 @@ def test_what_a_job_keeps_goes_with_it(
 ) -> None:
     place.put("a.txt", "a")
     place.refresh()
-    place.job("def f(file):\n    print('a')\n    return {'n': 1}\n", write="upsert")
+    code = "import volstream\n@volstream.step\ndef one(x): return x\ndef f(file):\n    print('a')\n    return {'n': one(1)}\n"
+    place.job(code, write="upsert")
     place.run()
     kept = Path(store.of(place.session.home.warehouse, place.session.jobs.get("j").id))
     if store.is_table:

@@ -496,6 +496,22 @@ class Jobs(Collection[Job]):
             raise NotFoundError(f"{files} delivered to the job {name}, or has changed since.", hint.rstrip())
         return report
 
+    def clear_steps(self, name: str) -> FileJob:
+        """Forgets the kept values of the job's steps, so that the next call for each file computes all of them.
+
+        Raises:
+            NotFoundError: there is no such job.
+            InvalidStateError: the job runs a statement.
+            DependencyError: the warehouse cannot be reached.
+        """
+        from volstream.jobs.batches.step_values import values_of
+        from volstream.tables.delta.places import reached
+
+        job = self._of_files(name)
+        with reached(self._home.warehouse):
+            values_of(self._home.warehouse, job).clear()
+        return job
+
     def code(self, name: str) -> CodeCounts | None:
         """Returns which versions of a job's code made the rows of how many files; None: it has no table, or appends to one.
 

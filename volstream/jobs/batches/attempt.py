@@ -30,6 +30,7 @@ from volstream.jobs.batches.outputs import JobOutputs, finish
 from volstream.jobs.batches.results import changes_of, write_by_spark
 from volstream.jobs.batches.staged import Staged, judged
 from volstream.jobs.batches.stager import StagedBatch, Stager, Staging, about, most_workers
+from volstream.jobs.batches.step_values import follow
 from volstream.jobs.plans import plan
 from volstream.jobs.rules.columns import adopt
 from volstream.jobs.rules.targets import loaded
@@ -381,6 +382,7 @@ class BatchExecutor:
             taken = loaded(self.job, self._volume, intent, done.staged)
             self._services.catalog.outputs.note(str(self.job.into), str(intent.attempt), taken, ())
             faults.point("outputs.noted")
+        follow(self.stager.steps, open_plan, batch, done.followed)
         if carried := self._carried(done):
             self._services.catalog.codes.note_carried(batch, carried)
         counted_before = [failure.kind for failure in earlier.values() if failure.batch_id in self._committed]

@@ -59,7 +59,10 @@ LEDGER = Store("_ledgers", "list of files without rows", is_table=True)
 #: What functions print: see :mod:`volstream.jobs.batches.logs`.
 LOGS = Store("_logs", "output", is_table=False)
 
-STORES = (LEDGER, LOGS)
+#: The kept values of steps: see :mod:`volstream.jobs.batches.step_values`.
+STEPS = Store("_steps", "kept values of steps", is_table=False)
+
+STORES = (LEDGER, LOGS, STEPS)
 
 
 # The ledger of a job: its files without rows, so that a file with neither rows nor an entry is known to be

@@ -44,6 +44,7 @@ from volstream.jobs.batches.residents import ResidentDiedError, Residents
 from volstream.jobs.batches.results import followed
 from volstream.jobs.batches.staged import Staged, task
 from volstream.jobs.batches.staging import RowsTarget
+from volstream.jobs.batches.step_values import target_of_steps
 from volstream.jobs.plans import plan
 from volstream.jobs.plans.sizing import result_bounds
 from volstream.jobs.rules.definitions import FUNCTION_BROKEN, ship
@@ -173,6 +174,7 @@ class Stager:
 
     Attributes:
         job: the job, including columns added from files of the plan.
+        steps: where the values of steps are kept, or None for a function without steps.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class Stager:
         self._store = store_of(volume, services.catalog, services.settings)
         self._location = services.results.location_of(job)
         self._outputs = outputs
+        self.steps = target_of_steps(services.settings, services.warehouse, job, source)
         self._called: float | None = None  # when the last calls ended
         self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"batches of {job.name}")
 
@@ -246,6 +249,7 @@ class Stager:
         work = replace(work, isolate=self._isolates(batch), pace=work.pace and self._turn(work.pace))
         if self._outputs is not None:
             work = replace(work, outputs=self._outputs.target(batch, attempt))
+        work = replace(work, steps=self.steps)
         if session is not None:
             with self._services.session(session):
                 followed = self._followed(session, open_plan, batch)

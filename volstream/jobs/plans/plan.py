@@ -426,6 +426,12 @@ def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
     return paths
 
 
+def each_path(location: str) -> Iterator[list[str]]:
+    """Yields the paths of a plan's files, some at a time."""
+    for batch in places.dataset(location).scanner(["relative_path"]).to_batches():
+        yield batch.column(0).to_pylist()
+
+
 # Cuts the files of a plan into batches, which reads them once, in order.
 
 

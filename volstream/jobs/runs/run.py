@@ -27,9 +27,10 @@ from volstream.errors import (
     StreamStaleError,
     VolstreamError,
 )
-from volstream.functions.pickled import code_of
+from volstream.functions.pickled import code_of, has_steps
 from volstream.jobs.batches.attempt import LONG_WAIT_SECONDS, BatchExecutor, recover
 from volstream.jobs.batches.outputs import finish
+from volstream.jobs.batches.step_values import forget_replayed
 from volstream.jobs.plans import plan, sizing
 from volstream.jobs.plans.sizing import Limits
 from volstream.jobs.proof.verify import Verification, compared, compared_outputs
@@ -357,6 +358,8 @@ class ReplayRun(Run):
         self.make_table()
         with self.planning(PlanKind.REPLAY) as noted:
             open_plan, batches = noted(self.services.planner.of_replay(self.services.session, self.job, covered, where, among))
+        if among is None and has_steps(self.source):  # what is stale needs only what its new code computes
+            forget_replayed(self.services.warehouse, self.job, open_plan, all_files=where is None)
         if where is None:
             self.job = self.services.catalog.jobs.change(self.job, fingerprint=self.source.behaviour)
             self.report.progress.code_changed = False

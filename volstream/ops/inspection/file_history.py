@@ -22,6 +22,7 @@ from volstream.errors import NotFoundError
 from volstream.files.volumes.access import store_of
 from volstream.files.volumes.definitions import jobs_on
 from volstream.functions.schema import key_column
+from volstream.jobs.batches.step_values import blob_of
 from volstream.jobs.plans import sets
 from volstream.ops.inspection.details import where_printed
 from volstream.tables.delta import places
@@ -236,6 +237,9 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
     if job.where is not None and not any(event.what in ("failed", "waits") for event in events):
         # Whether the condition holds, Spark alone knows.
         rows = rows or [FileEvent(None, "no result rows", {"job": str(job.name), "takes only": job.where})]
+    if not of_sets and (blob := blob_of(home.warehouse, job, path)) is not None:
+        kept = {"values": dict(blob.by_step()), "computed_last": dict(blob.computed)}
+        rows.append(FileEvent(None, "has kept values of steps", {"job": str(job.name), **kept}))
     return events + rows
 
 

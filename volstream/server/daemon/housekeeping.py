@@ -16,6 +16,7 @@ from pathlib import Path
 
 from volstream.api.statements.metastore import register
 from volstream.base.config import Settings
+from volstream.base.definitions import FileJob
 from volstream.base.log import get
 from volstream.base.threads import Backoff, FailureTracker, Stop, run_loop
 from volstream.catalog import Catalog
@@ -25,6 +26,7 @@ from volstream.functions.source import forget_unused
 from volstream.home import Home
 from volstream.jobs.batches import logs, outputs
 from volstream.jobs.batches.ledger import LOGS, STORES
+from volstream.jobs.batches.step_values import sweep_step_values
 from volstream.ops.backup import SCRATCH
 from volstream.spark.jvm import log_file
 from volstream.tables.delta import places
@@ -111,6 +113,8 @@ class Housekeeper:
             clean(self._catalog, warehouse)
             for job in self._catalog.jobs.list(statement=None):
                 logs.trim(LOGS.of(warehouse, job.id), self._settings.log_bytes, before)
+                if isinstance(job, FileJob):
+                    sweep_step_values(self._catalog, warehouse, job)
 
     def _forget_history(self) -> None:
         kept = self._settings.directory_versions

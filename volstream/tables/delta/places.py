@@ -173,8 +173,9 @@ def make_folder(location: str) -> None:
     make_durable(filesystem, *map(os.path.dirname, missing), folders=False)
 
 
-def replace_file(location: str, content: bytes) -> None:
-    """Writes a small file atomically: readers see either the old content or the new one, even after a power cut."""
+def replace_file(location: str, content: bytes, *, durable: bool = True) -> None:
+    """Writes a small file atomically: readers see either the old content or the new one, if it is ``durable`` even after a power
+    cut."""
     filesystem, path = filesystem_of(location)
     target = f"{path}.new" if _has_folders(location) else path
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -184,10 +185,12 @@ def replace_file(location: str, content: bytes) -> None:
     else:
         with filesystem.open_output_stream(target) as file:
             file.write(content)
-    make_durable(filesystem, target, folders=False)
+    if durable:
+        make_durable(filesystem, target, folders=False)
     if target != path:
         filesystem.move(target, path)
-    make_durable(filesystem, os.path.dirname(path), folders=False)
+    if durable:
+        make_durable(filesystem, os.path.dirname(path), folders=False)
 
 
 def can_create(location: str) -> bool:

@@ -1,0 +1,540 @@
+"""Steps: functions whose values are kept for each file, so that its next version pays only for what is new.
+
+The values are a cache, in one blob per source file. A key holds everything that a value depends on, so no commit
+guards the cache, and a lost or torn blob costs calls, never a wrong row. Pickled functions name this module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import io
+import json
+import pickle
+import threading
+import zoneinfo
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from itertools import accumulate
+from typing import Any, Protocol, TypeVar, overload
+from uuid import UUID
+
+from volstream.errors import InvalidValueError
+from volstream.functions.source import FunctionSource
+from volstream.functions.step_code import code_of
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@overload
+def step(decorated: _F, /) -> _F: ...
+
+
+@overload
+def step(*, version: str | int = "", batch_size: int | None = None) -> Callable[[_F], _F]: ...
+
+
+def step(decorated: Any = None, /, *, version: str | int = "", batch_size: int | None = None) -> Any:
+    """Keeps the values of a function that a per-file function calls.
+
+    When the next version of a file, or a retry, calls the step with equal arguments and the same code, it returns the
+    kept value without a call. Arguments and values are plain data: None, bool, numbers, text, bytes, dates and times,
+    UUIDs, lists, tuples, dicts, sets and NumPy arrays.
+
+    Args:
+        version: what the code cannot show, such as the model behind a URL. A new version computes all values again.
+        batch_size: the first argument and the value are lists, with a value for each item. The function gets at most
+            this many items at a time, and only those without a kept value.
+
+    Raises:
+        InvalidValueError: the decorated object is a generator function or a class, or ``batch_size`` is less than one.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise InvalidValueError(f"A step cannot take {batch_size} items at once.", "Give batch_size=1 or more.")
+
+    def declare(function: Any) -> Any:
+        inner = inspect.unwrap(function)
+        name = getattr(inner, "__name__", type(function).__name__)
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            raise InvalidValueError(f"The step {name} yields.", "Return a list: a step's value is kept as a whole.")
+        if isinstance(function, type) or not callable(function):
+            raise InvalidValueError(f"{name} is not a function, and cannot be a step.", "Decorate a function or a method.")
+        return Step(function, str(version), batch_size)
+
+    return declare if decorated is None else declare(decorated)
+
+
+class Step:
+    """A decorated function; see :func:`step`.
+
+    Attributes:
+        name: the function's name, in counts and messages.
+        version: as given to :func:`step`.
+        pickled_code: hash of the code, if the function was pickled because it is in no file; else empty.
+    """
+
+    def __init__(self, function: Callable[..., Any], version: str, batch_size: int | None, pickled_code: str = "") -> None:
+        functools.update_wrapper(self, function)
+        self.name = str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2]
+        self.version = version
+        self.pickled_code = pickled_code
+        self._batch_size = batch_size
+        self._function = function
+        self._is_coroutine = inspect.iscoroutinefunction(inspect.unwrap(function))
+        self._signature = inspect.signature(function)
+        self._pickling = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the kept value, or calls the function; an awaitable of it for a coroutine function."""
+        memo = _current()
+        if memo is None and self._batch_size is None:
+            return self._function(*args, **kwargs)
+        call = _StepCall(self, memo, self._signature.bind(*args, **kwargs), self._batch_size)
+        return self._await(call) if self._is_coroutine else self._compute(call)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Binds a method."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        from volstream.functions import pickled  # late: environments lack what it imports
+
+        inner = inspect.unwrap(self._function)
+        if not pickled.is_pickled_by_value(inner):
+            return str(inner.__qualname__)
+        code = self.pickled_code
+        if not code and not self._pickling:  # a function that refers to itself comes here again
+            self._pickling = True
+            try:
+                code = pickled.content_of(self._function)
+            finally:
+                self._pickling = False
+        return Step, (self._function, self.version, self._batch_size, code)
+
+    def _compute(self, call: _StepCall) -> Any:
+        for arguments, keys in call.missing():
+            call.add(keys, self._function(*arguments.args, **arguments.kwargs))
+        return call.value()
+
+    async def _await(self, call: _StepCall) -> Any:
+        for arguments, keys in call.missing():
+            call.add(keys, await self._function(*arguments.args, **arguments.kwargs))
+        return call.value()
+
+
+class _StepCall:
+    """A call of a step: the keys of its values, and the values known so far.
+
+    Args:
+        memo: None outside a job, where nothing is kept.
+        batch_size: None if the step returns one value.
+    """
+
+    def __init__(self, step: Step, memo: Memo | None, bound: inspect.BoundArguments, batch_size: int | None) -> None:
+        bound.apply_defaults()
+        self._step, self._memo, self._bound, self._batch_size = step, memo, bound, batch_size
+        names = [*bound.arguments]
+        self._self = names[0] if "." in step.name and names[:1] in (["self"], ["cls"]) else None
+        self._items: Sequence[Any] | None = None
+        if batch_size is not None:
+            self._list_name = names[1 if self._self else 0]
+            items = bound.arguments[self._list_name]
+            if not isinstance(items, list | tuple):
+                raise TypeError(f"The step {step.name} takes a list as its first argument, not a {type(items).__name__}.")
+            self._items = items
+        self._keys = [self._key(item) for item in (self._items if self._items is not None else [None])]
+        self._values: dict[object, Any] = {}
+        for key in dict.fromkeys(self._keys) if memo is not None else ():
+            with suppress(KeyError):
+                self._values[key] = memo.find(step, str(key))  # type: ignore[union-attr]  # the line above checks it
+
+    def missing(self) -> Iterator[tuple[inspect.BoundArguments, Sequence[object]]]:
+        """Yields the calls to make: their arguments, and the keys of the values that each returns."""
+        if self._items is None:
+            if self._keys[0] not in self._values:
+                yield self._bound, self._keys
+            return
+        first = dict(zip(reversed(self._keys), reversed(self._items), strict=True))  # of equal items the first
+        absent = [key for key in dict.fromkeys(self._keys) if key not in self._values]
+        assert self._batch_size is not None, "there are items"
+        for start in range(0, len(absent), self._batch_size):
+            keys = absent[start : start + self._batch_size]
+            self._bound.arguments[self._list_name] = [first[key] for key in keys]
+            yield self._bound, keys
+
+    def add(self, keys: Sequence[object], returned: Any) -> None:
+        """Adds what the function returned for some keys. Raises TypeError or ValueError if that does not fit."""
+        values = [returned]
+        if self._items is not None:
+            if not isinstance(returned, list | tuple) and not hasattr(returned, "__array__"):
+                raise TypeError(f"The step {self._step.name} returned a {type(returned).__name__} instead of a list.")
+            values = [*returned]
+            if len(values) != len(keys):
+                raise ValueError(f"The step {self._step.name} returned {len(values)} values for {len(keys)} items.")
+        for key, value in zip(keys, values, strict=True):
+            self._values[key] = value if self._memo is None else self._memo.add(self._step, str(key), value)
+
+    def value(self) -> Any:
+        """Returns the value of the call."""
+        values = [self._values[key] for key in self._keys]
+        return values[0] if self._items is None else values
+
+    def _key(self, item: Any) -> object:
+        """Returns the key of a value; a fresh object outside a job, where nothing is looked up."""
+        if self._memo is None:
+            return object()
+        given = dict(self._bound.arguments)
+        if self._items is not None:
+            given[self._list_name] = item
+        receiver = given.pop(self._self) if self._self is not None else None
+        about = (self._memo.code_of(self._step), self._step.version, self._identity(receiver), self._items is None)
+        arguments = [(name, _ordered(value)) for name, value in given.items()]
+        return hashlib.sha256(encoded((about, arguments), f"An argument of the step {self._step.name}")).hexdigest()
+
+    def _identity(self, receiver: Any) -> object:
+        """Returns what the value of a method can depend on in its object or class."""
+        if receiver is None or isinstance(receiver, type):
+            return receiver and f"{receiver.__module__}.{receiver.__qualname__}"
+        assert self._memo is not None, "only a call with a memo has keys"
+        if receiver is self._memo.instance:
+            return dict(self._memo.set_up_with)
+        if dataclasses.is_dataclass(receiver):
+            fields = [(field.name, getattr(receiver, field.name)) for field in dataclasses.fields(receiver)]
+            return type(receiver).__qualname__, fields
+        raise TypeError(
+            f"The step {self._step.name} is a method of {type(receiver).__name__}, which is neither the job's class nor a "
+            "dataclass, so its value may depend on anything. Make it a function of plain values."
+        )
+
+
+def _ordered(value: Any) -> Any:
+    """Returns a set in an order that all processes share; any other value unchanged."""
+    if isinstance(value, set | frozenset):
+        return "set", sorted(encoded(item, "An argument") for item in value)
+    return value
+
+
+# The values of one call of a per-file function on a file.
+
+
+class BlobStore(Protocol):
+    """Stores the blobs of a job."""
+
+    def read(self, name: str) -> bytes | None:
+        """Returns a blob, or None if it does not exist."""
+
+    def write(self, name: str, blob: bytes) -> None:
+        """Replaces a blob atomically."""
+
+    def remove(self, name: str) -> None:
+        """Deletes a blob if it exists."""
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """An encoded value of a step."""
+
+    step: str
+    data: bytes
+
+
+class Memo:
+    """The values of steps for one file, while its function runs. Thread-safe.
+
+    Args:
+        code_of: returns the hash of a step's code.
+        store: None: keep nothing, only count.
+        paths: the path of the file; for a moved file also its old path.
+        most_bytes: size limit for the file's values.
+        instance: the job's object if its function is a class.
+        set_up_with: the arguments of that object.
+
+    Attributes:
+        counted: numbers of computed and reused values, by their names in the job's counts.
+        ended: the call has ended, so threads that it left running no longer belong to a file.
+    """
+
+    def __init__(
+        self,
+        code_of: Callable[[Step], str],
+        store: BlobStore | None = None,
+        paths: Sequence[str] = (),
+        most_bytes: int = 0,
+        instance: object = None,
+        set_up_with: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.code_of = code_of
+        self.instance = instance
+        self.set_up_with = set_up_with or {}
+        self.counted: dict[str, float] = {}
+        self.ended = False
+        self._store = store
+        self._names = [*map(name_of, paths)]
+        self._most_bytes = most_bytes
+        self._stored: Mapping[str, KeptValue] = {}
+        self._stored_as: str | None = None
+        self._used: dict[str, KeptValue] = {}
+        self._computed: set[str] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Loads the file's values. In the block, steps use this memo if they are called in its thread or coroutines, or in any
+        thread while no other call runs in the process."""
+        for name in self._names if self._store is not None else ():
+            with suppress(Exception):  # the call computes the values again
+                blob = self._store.read(name)  # type: ignore[union-attr]  # the line above checks it
+                if blob is not None and (found := unpack(blob)) is not None:
+                    self._stored, self._stored_as = found.values, name
+                    break
+        token = _memo.set(self)
+        _active.append(self)
+        try:
+            yield
+        finally:
+            self.ended = True
+            _active.remove(self)
+            _memo.reset(token)
+
+    def find(self, step: Step, key: str) -> Any:
+        """Returns a fresh copy of a kept value. Raises KeyError if the value must be computed."""
+        with self._lock:
+            kept = self._used.get(key) or self._stored[key]
+        try:
+            value = decoded(kept.data)
+        except Exception:  # noqa: BLE001  # damaged data may raise anything
+            raise KeyError(key) from None
+        with self._lock:
+            self._used[key] = kept
+            self._count(f"step {step.name} reused")
+        return value
+
+    def add(self, step: Step, key: str, value: Any) -> Any:
+        """Keeps a computed value; returns a copy, as :meth:`find` does later. Raises TypeError if it is not plain data."""
+        data = encoded(value, f"The value of the step {step.name}")
+        with self._lock:
+            self._used[key] = KeptValue(step.name, data)
+            self._computed.add(key)
+            self._count(f"step {step.name} computed")
+        return decoded(data)
+
+    def finish(self, succeeded: bool) -> None:
+        """Stores the values that the call used; after a failure also the earlier ones, so that a retry pays for the rest only."""
+        if self._store is None:
+            return
+        with self._lock:
+            kept = self._within_limit(self._used if succeeded else {**self._stored, **self._used})
+        name = self._names[0]
+        if kept.keys() == self._stored.keys() and self._stored_as in (name, None):
+            return
+        computed = Counter(value.step for key, value in kept.items() if key in self._computed)
+        try:
+            if kept:
+                self._store.write(name, pack(Blob(kept, computed)))
+            else:
+                self._store.remove(name)
+        except Exception:  # noqa: BLE001  # the next call computes them again
+            self._count(NOT_KEPT, len(kept))
+
+    def _within_limit(self, values: Mapping[str, KeptValue]) -> Mapping[str, KeptValue]:
+        sizes = accumulate(len(value.data) for value in values.values())
+        kept = {key: value for (key, value), size in zip(values.items(), sizes, strict=True) if size <= self._most_bytes}
+        if len(kept) < len(values):
+            self._count(NOT_KEPT, len(values) - len(kept))
+        return kept
+
+    def _count(self, name: str, number: int = 1) -> None:
+        name = name[:_LONGEST_COUNT]
+        self.counted[name] = self.counted.get(name, 0.0) + number
+
+
+#: Counts values that exceed the file's limit or that the store did not take.
+NOT_KEPT = "step values not kept"
+
+#: Maximum length of a count's name.
+_LONGEST_COUNT = 100
+
+#: The memo of the call in this thread or coroutine.
+_memo: ContextVar[Memo | None] = ContextVar("memo", default=None)
+
+#: The memos of all calls in this process.
+_active: list[Memo] = []
+
+
+def _current() -> Memo | None:
+    memo = _memo.get()
+    if memo is None:  # perhaps a thread that the function started
+        with suppress(ValueError):
+            [memo] = _active
+    return None if memo is None or memo.ended else memo
+
+
+# A blob is a hash of the rest, then Arrow's stream format with a row for each value.
+
+
+@dataclass(frozen=True)
+class Blob:
+    """The kept values of a file.
+
+    Attributes:
+        values: by key.
+        computed: number of values of each step that the last call computed; it reused the others.
+    """
+
+    values: Mapping[str, KeptValue]
+    computed: Mapping[str, int]
+
+    def by_step(self) -> Mapping[str, int]:
+        """Returns the number of values of each step."""
+        return Counter(value.step for value in self.values.values())
+
+
+def name_of(path: str) -> str:
+    """Returns the name of the blob of a file."""
+    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def pack(blob: Blob) -> bytes:
+    """Returns a blob as bytes."""
+    import pyarrow as pa
+
+    columns = [
+        pa.array([bytes.fromhex(key) for key in blob.values], pa.binary(32)),
+        pa.array([value.step for value in blob.values.values()], pa.string()),
+        pa.array([value.data for value in blob.values.values()], pa.large_binary()),
+    ]
+    batch = pa.record_batch(columns, names=["key", "step", "value"])
+    batch = batch.replace_schema_metadata({"computed": json.dumps(blob.computed)})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    body = sink.getvalue()
+    return hashlib.sha256(body).digest() + body
+
+
+def unpack(data: bytes) -> Blob | None:
+    """Returns a blob, or None if it is damaged."""
+    import pyarrow as pa
+
+    if hashlib.sha256(data[32:]).digest() != data[:32]:
+        return None
+    table = pa.ipc.open_stream(pa.BufferReader(data[32:])).read_all()
+    keys, steps, values = (table[name].to_pylist() for name in ("key", "step", "value"))
+    kept = {key.hex(): KeptValue(step, value) for key, step, value in zip(keys, steps, values, strict=True)}
+    return Blob(kept, json.loads(table.schema.metadata[b"computed"]))
+
+
+# Values as bytes: pickles that name plain types only, so that reading one runs no foreign code. Equal values of equal types
+# have equal bytes.
+
+_PLAIN = (date, datetime, time, timedelta, timezone, Decimal, UUID, bytearray, complex)
+
+
+def _array(kind: str, shape: tuple[int, ...], data: bytes) -> Any:
+    import numpy as np
+
+    return np.frombuffer(data, dtype=kind).reshape(shape).copy()
+
+
+def _scalar(kind: str, data: bytes) -> Any:
+    import numpy as np
+
+    return np.frombuffer(data, dtype=kind)[0]
+
+
+def _zone(key: str) -> Any:
+    return zoneinfo.ZoneInfo(key)
+
+
+#: What a pickle may name.
+_NAMED: Mapping[tuple[str, str], Any] = {
+    (named.__module__, named.__qualname__): named for named in (*_PLAIN, _array, _scalar, _zone)
+}
+
+
+class _Encoder(pickle.Pickler):
+    """Refuses what is not plain."""
+
+    def __init__(self, target: io.BytesIO, what: str) -> None:
+        super().__init__(target, protocol=4)
+        self.fast = True  # no references: equal values are equal bytes
+        self._what = what
+
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _PLAIN or any(value is one for one in _NAMED.values()):
+            return NotImplemented
+        if kind is zoneinfo.ZoneInfo and value.key is not None:
+            return _zone, (value.key,)
+        if kind.__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") in "biufcSUMm":
+            if kind.__name__ == "ndarray":
+                return _array, (value.dtype.str, value.shape, value.tobytes())
+            return _scalar, (value.dtype.str, value.tobytes())
+        hint = " Pass its content, such as file.read_bytes()." if kind.__name__ == "File" else ""
+        raise TypeError(
+            f"{self._what} has a {kind.__name__}, which cannot be kept. Use plain data: None, bool, numbers, text, bytes, "
+            f"dates and times, UUIDs, lists, tuples, dicts, sets, NumPy arrays.{hint}"
+        )
+
+
+class _Decoder(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return _NAMED[module, name]
+
+
+def encoded(value: Any, what: str) -> bytes:
+    """Returns a plain value as bytes.
+
+    Args:
+        what: begins the message if it is not plain.
+
+    Raises:
+        TypeError: it is not.
+    """
+    target = io.BytesIO()
+    try:
+        _Encoder(target, what).dump(value)
+    except (ValueError, RecursionError):
+        raise TypeError(f"{what} contains itself, or is nested too deeply, and cannot be kept.") from None
+    return target.getvalue()
+
+
+def decoded(data: bytes) -> Any:
+    """Returns the value of :func:`encoded`."""
+    return _Decoder(io.BytesIO(data)).load()
+
+
+# What a job's worker needs.
+
+
+@dataclass(frozen=True)
+class StepTarget:
+    """Where a job's values are kept; pickled with the query.
+
+    Attributes:
+        store: None: nowhere, and calls are counted.
+        most_bytes: limit for each file.
+    """
+
+    store: BlobStore | None = None
+    most_bytes: int = 0
+
+
+#: The hashes of the code of steps in this process.
+_codes: dict[tuple[object, ...], str] = {}
+
+
+def known_code_of(source: FunctionSource, step: Step) -> str:
+    """Returns the hash of a step's code, found once. Raises InvalidValueError if it cannot be found."""
+    function = inspect.unwrap(step)
+    place = (source.fingerprint, source.environment, function.__module__, function.__qualname__, step.pickled_code)
+    if place not in _codes:
+        _codes[place] = code_of(source, function, step.pickled_code)
+    return _codes[place]
