@@ -1,4 +1,5 @@
-"""Consuming a stream exactly once: INTENT, marked commit, verification, COMMITTED, and recovery (docs/exactly-once.md).
+"""Consuming a stream exactly once: INTENT, marked commit, verification, COMMITTED, and recovery
+(docs/exactly-once.md).
 
 The marker in the target's log decides the outcome, never an exception or a lease.
 """
@@ -69,7 +70,8 @@ class Consumer:
         self._delta = delta
 
     def begin(self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = (), job: Job | None = None) -> Intent:
-        """Writes the INTENT for an attempt at batches whose first statement writes to the table at ``location``.
+        """Writes the INTENT for an attempt at batches whose first statement writes to the table at
+        ``location``.
 
         Args:
             streams: see :class:`Target`.
@@ -106,17 +108,19 @@ class Consumer:
         statement: Callable[[SparkSession], None],
         number: int = 0,
         *,
-        apart: bool = False,
+        separate: bool = False,
         like: Any = None,
         directly: Callable[[Marker], bool] = lambda _: False,
     ) -> Commit:
-        """Makes one commit of an attempt, by a DML statement or without Spark, and verifies it in the target's log.
+        """Makes one commit of an attempt, by a DML statement or without Spark, and verifies it in the
+        target's log.
 
         Args:
             metadata: added to the commit's user metadata.
             number: number of the attempt's statement, from 0.
-            apart: the statement is a user's and gets a separate session from :meth:`DeltaWriter.marked`.
-            like: the statement writes a frame of this session and gets a copy of it from :meth:`DeltaWriter.marked`.
+            separate: the statement is a user's and gets a separate session from :meth:`DeltaWriter.marked`.
+            like: the statement writes a frame of this session and gets a copy of it from
+                :meth:`DeltaWriter.marked`.
             directly: does the statement's work without Spark, if possible; returns True if it did.
 
         Raises:
@@ -136,7 +140,7 @@ class Consumer:
         )
         is_direct = directly(marker)
         if not is_direct:
-            with self._delta.marked(marker, intent.targets[number].location, apart=apart, like=like) as session:
+            with self._delta.marked(marker, intent.targets[number].location, separate=separate, like=like) as session:
                 statement(session)
         faults.point("batch.written")
         outcome = self.look(intent, number)
@@ -157,9 +161,11 @@ class Consumer:
     def settle(
         self, stream_id: str, superseded: Callable[[Batch], list[str]] = lambda _: [], why: str = "Its process ended."
     ) -> bool | None:
-        """Recovers a stream's INTENT whose owner died: rolls it forward if it was committed, else fences it off.
+        """Recovers a stream's INTENT whose owner died: rolls it forward if it was committed, else fences it
+        off.
 
-        Of several statements, those that were committed to their targets' logs move the offsets of the streams that they read.
+        Of several statements, those that were committed to their targets' logs move the offsets of the
+        streams that they read.
 
         Args:
             superseded: returns the paths whose earlier failures end with a batch, if that was committed.
@@ -197,8 +203,8 @@ class Consumer:
         return bool(commits)
 
     def _commits(self, intent: Intent) -> Mapping[int, Commit]:
-        """Returns the commits of an attempt's statements in their targets' logs, by their numbers; its other statements can no
-        longer commit."""
+        """Returns the commits of an attempt's statements in their targets' logs, by their numbers; its other
+        statements can no longer commit."""
         commits: dict[int, Commit] = {}
         for number, target in enumerate(intent.targets):
             finding = self.look(intent, number)
@@ -216,7 +222,8 @@ class Consumer:
         """Searches a target's log for the marker of an attempt's statement.
 
         Raises:
-            TargetLostError: the target was dropped or replaced; or the number is used, and no log entry shows by whom.
+            TargetLostError: the target was dropped or replaced; or the number is used, and no log entry shows
+                by whom.
         """
         target = intent.targets[number]
         for commit in DeltaLog(target.location).commits_after(target.version):
@@ -299,8 +306,9 @@ class ConsumedBatch:
 class Consumption:
     """One consumption of one or several streams. A context manager: it completes, or consumes nothing.
 
-    If one of its statements was committed and a later one fails, the offsets of the streams that the first one read still move,
-    because the tables have the rows. Threads may write: they take turns, and the end waits for a write in progress.
+    If one of its statements was committed and a later one fails, the offsets of the streams that the first
+    one read still move, because the tables have the rows. Threads may write: they take turns, and the end
+    waits for a write in progress.
 
     Args:
         again: resume a range that an earlier consumption left unfinished, as the same batch.
@@ -353,7 +361,8 @@ class Consumption:
         return self._pinned[stream.id]
 
     def take(self, *streams: Stream) -> Mapping[str, ConsumedBatch]:
-        """Adds streams, whose offsets move at the end. Returns them by id, without those on volumes that were never listed.
+        """Adds streams, whose offsets move at the end. Returns them by id, without those on volumes that were
+        never listed.
 
         Raises:
             StreamBusyError: another consumption of one of the streams is open.
@@ -374,7 +383,8 @@ class Consumption:
         return {stream.id: self._taken[stream.id] for stream in streams if stream.id in self._taken}
 
     def free(self, stream: Stream) -> None:
-        """Ends what an earlier consumer of the stream left open: recovers it, and drops its plan if nothing was committed.
+        """Ends what an earlier consumer of the stream left open: recovers it, and drops its plan if nothing
+        was committed.
 
         Raises:
             StreamBusyError: the consumer is active, or a job has an unfinished run.
@@ -390,7 +400,8 @@ class Consumption:
         streams: Iterable[Stream] | None = None,
         like: Any = None,
     ) -> int | None:
-        """Runs a DML statement on the table at ``location`` at most once; returns the number of rows written, if known.
+        """Runs a DML statement on the table at ``location`` at most once; returns the number of rows written,
+        if known.
 
         Args:
             streams: what it reads; None: all that were taken.
@@ -410,7 +421,7 @@ class Consumption:
             number = len(self._intent.targets) - 1
             metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._taken.values()}}
             try:
-                commit = self._consumer.write(self._intent, metadata, statement, number, apart=True, like=like)
+                commit = self._consumer.write(self._intent, metadata, statement, number, separate=True, like=like)
             except Exception:
                 # The log decides the outcome, whatever the command reported.
                 outcome = self._consumer.look(self._intent, number)
@@ -436,7 +447,8 @@ class Consumption:
             time.sleep(_ASK_SECONDS)
 
     def _busy(self, stream: Stream) -> str | None:
-        """Returns why the stream is busy although its lease is free: a job's plan is open. Settles an attempt left open."""
+        """Returns why the stream is busy although its lease is free: a job's plan is open. Settles an attempt
+        left open."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is None:
             return None
@@ -447,8 +459,8 @@ class Consumption:
         return None
 
     def _left(self, stream: Stream) -> Plan | None:
-        """Returns the plan that an earlier consumer left open. Raises StreamBusyError if it is a job's plan: jobs do not hold
-        the stream's lease."""
+        """Returns the plan that an earlier consumer left open. Raises StreamBusyError if it is a job's plan:
+        jobs do not hold the stream's lease."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is not None and plan.kind is not PlanKind.STATEMENT:
             raise StreamBusyError(f"The stream {stream.name} is busy: its job has started a run.", "Wait for it to end.")
@@ -460,7 +472,8 @@ class Consumption:
             self._catalog.consumptions.drop_plan(unfinished)
 
     def _plan(self, stream: Stream) -> ConsumedBatch | None:
-        """Returns the stream's range as a plan of one batch: an earlier consumption's range, or the current one."""
+        """Returns the stream's range as a plan of one batch: an earlier consumption's range, or the current
+        one."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
@@ -504,7 +517,8 @@ class Consumption:
         faults.point("batch.committed")
 
     def _undo(self, why: str) -> None:
-        """Cleans up after an exception: rolls committed statements forward; what they did not read is not consumed."""
+        """Cleans up after an exception: rolls committed statements forward; what they did not read is not
+        consumed."""
         with suppress(VolstreamError):  # the next consumer does what fails now
             if self._intent is not None:
                 self._consumer.settle(self._intent.stream_id, why=why)

@@ -1,6 +1,6 @@
-"""The commits of tables, written without a JVM: their actions, and how they get into the log under the next number.
+"""Commits without a JVM: builds their actions, and writes them to the log under the next number.
 
-What does not belong here: which rows a commit changes (``direct``), and which files it puts together (``upkeep``).
+Not here: which rows a commit changes (``direct``), and which files it merges (``upkeep``).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from volstream.tables.delta.log import actions, checkpoint_files, commit_info, i
 from volstream.tables.delta.places import create_file, filesystem_of, open_table
 from volstream.tables.delta.schema import CHARACTERS, EMPTY, NAME_OF_NULL, has_type, is_char, length_of
 
-#: Fields of an action about the ids of a file's rows.
-_OF_ROWS = ("baseRowId", "defaultRowCommitVersion")
+#: Fields of an action for the ids of a file's rows.
+_ROW_ID_FIELDS = ("baseRowId", "defaultRowCommitVersion")
 
 #: One checkpoint per ten commits, as in Delta.
 _CHECKPOINT_COMMITS = 10
 
 
 def on(location: str, table_id: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Commits on top of a table's version, durable on return; returns False if another commit came first."""
+    """Commits on top of a table's version. Returns False if another commit came first. Durable on return."""
     durable.sync(location, table_id, version)
     committed = put(location, version + 1, actions)
     if committed:
-        durable.made(table_id, version + 1)
+        durable.record_commit(table_id, version + 1)
         _checkpoint(location, version + 1)
     return committed
 
@@ -49,7 +49,7 @@ def transactions(versions: Mapping[str, int]) -> Sequence[Mapping[str, Any]]:
 
 
 def definition(table_id: str, schema: pa.Schema, properties: Mapping[str, str], *, first: bool) -> Sequence[Mapping[str, Any]]:
-    """Returns the actions that define a table's columns, with only the features that their types require.
+    """Returns the actions that define a table's columns, with only the features required by their types.
 
     Args:
         first: the table has no definition yet.
@@ -65,7 +65,7 @@ def definition(table_id: str, schema: pa.Schema, properties: Mapping[str, str], 
 
 
 def metadata(table_id: str, schema: str, properties: Mapping[str, str], now: int) -> Mapping[str, Any]:
-    """Returns the action that sets a table's columns, which are not partitioned, and properties.
+    """Returns the action that sets an unpartitioned table's columns and properties.
 
     Args:
         schema: as in the log.
@@ -83,7 +83,7 @@ def metadata(table_id: str, schema: str, properties: Mapping[str, str], now: int
 
 
 def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:
-    """Returns the action that adds a new file; ``more``: fields about its rows' ids, or in place of others."""
+    """Returns the action that adds a new file. ``more`` has fields for row ids, or overrides other fields."""
     fields = {
         "path": file.path,
         "partitionValues": dict(file.partition),
@@ -96,7 +96,7 @@ def addition(file: AddedFile, **more: Any) -> Mapping[str, Any]:
 
 
 def removal(add: Mapping[str, Any], now: int, *, changes_data: bool = True) -> Mapping[str, Any]:
-    """Returns the action that removes a file, given the one that added it.
+    """Returns the action that removes a file, given its ``add`` action.
 
     Args:
         now: in milliseconds.
@@ -108,7 +108,7 @@ def removal(add: Mapping[str, Any], now: int, *, changes_data: bool = True) -> M
         "extendedFileMetadata": True,
         "partitionValues": add["partitionValues"],
         "size": add["size"],
-        **{name: add[name] for name in _OF_ROWS if name in add},
+        **{name: add[name] for name in _ROW_ID_FIELDS if name in add},
     }
     if add.get("deletionVector"):
         fields["deletionVector"] = add["deletionVector"]
@@ -136,10 +136,10 @@ def adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, d
     filesystem, _ = filesystem_of(location)
     for name in checkpoint_files(location, checkpoint):
         listed = pq.read_table(name, columns=["add"], filesystem=filesystem)["add"].combine_chunks()
-        asked = pc.is_in(pc.struct_field(listed, "path"), value_set=pa.array(sorted(missing), pa.string()))
-        for add in listed.filter(asked).to_pylist():
-            kept = ("path", "size", "modificationTime", "stats", "deletionVector", *_OF_ROWS)
-            present = {key: add[key] for key in kept if add.get(key) is not None}
+        is_wanted = pc.is_in(pc.struct_field(listed, "path"), value_set=pa.array(sorted(missing), pa.string()))
+        for add in listed.filter(is_wanted).to_pylist():
+            keys = ("path", "size", "modificationTime", "stats", "deletionVector", *_ROW_ID_FIELDS)
+            present = {key: add[key] for key in keys if add.get(key) is not None}
             if "deletionVector" in present:
                 vector = {part: value for part, value in add["deletionVector"].items() if value is not None}
                 vector.pop("maxRowIndex", None)
@@ -149,7 +149,7 @@ def adds(location: str, version: int, wanted: Collection[str]) -> Mapping[str, d
 
 
 def removed(location: str, version: int) -> Iterator[Mapping[str, Any]]:
-    """Yields the ``remove`` actions that a table's log still has up to a version."""
+    """Yields the ``remove`` actions up to a version that are still in a table's log."""
     checkpoint = last_checkpoint(location)
     for number in range(version, min(checkpoint[0], version), -1):
         yield from (action["remove"] for action in actions(location, number, '"remove"') if "remove" in action)
@@ -160,7 +160,7 @@ def removed(location: str, version: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _checkpoint(location: str, version: int) -> None:
-    """Keeps the log short to read, as Delta does after a commit. Failing does not affect the commit."""
+    """Writes a checkpoint after every tenth commit, as Delta does. A failure does not affect the commit."""
     if version % _CHECKPOINT_COMMITS:
         return
     with durable.upkeep(location):
@@ -168,28 +168,27 @@ def _checkpoint(location: str, version: int) -> None:
 
 
 def put(location: str, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Writes a commit to a table's log under a number; returns False if the number is taken."""
+    """Writes a commit to a table's log under a number. Returns False if the number is taken."""
     return create_file(f"{location}/_delta_log/{version:020d}.json", lines(actions))
 
 
 def lines(actions: Iterable[Mapping[str, Any]], *, in_order: bool = False) -> bytes:
-    """Returns actions as a log entry has them; ``in_order``: with sorted fields, so that equal actions are equal bytes."""
+    """Formats actions as a log entry. ``in_order`` sorts fields, so that equal actions give equal bytes."""
     return "".join(json.dumps(action, ensure_ascii=False, sort_keys=in_order) + "\n" for action in actions).encode()
 
 
-# What a commit to a table with tracked changes must maintain: row ids, the change feed, and the commit's
-# time.
+# Tracked changes. A commit must maintain row ids, the change feed, and the commit's time.
 #
-# Delta's protocol: each added file has the id of its first row and the version that added it; the table's
-# domain metadata has the greatest id so far; the first action of a commit has a time later than the previous
-# commit's. A row that replaces another one keeps its id, in a column of the data file that is not in the
-# schema. The change feed follows from what a commit adds and removes, unless it has files of its own, in
-# which old and new rows are updates (``replaced``).
+# Delta's protocol: each added file has the id of its first row and the version that added it. The table's
+# domain metadata has the greatest id so far. The first action of a commit has a later time than the previous
+# commit. A row that replaces another keeps that row's id, in a column of the data file that is not in the
+# schema. Readers derive the change feed from the added and removed files, unless the commit has change feed
+# files, in which old and new rows are updates (``direct.ReplacedRows``).
 
 #: Writer features of tables with tracked changes, which :mod:`volstream.tables.delta.direct` supports.
 FEATURES = frozenset({"domainMetadata", "rowTracking", "changeDataFeed", "inCommitTimestamp"})
 
-#: Table properties that make changes readable: row ids that survive rewriting, the change feed, and commit times in the log.
+#: Table properties that make changes readable: stable row ids, the change feed, and commit times in the log.
 PROPERTIES = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true", "delta.enableInCommitTimestamps": "true"}
 
 _DOMAIN = "delta.rowTracking"
@@ -211,28 +210,28 @@ def ids_of(add: Mapping[str, Any], rows: pa.Table, positions: np.ndarray, column
 
     Args:
         add: the action that added the file.
-        rows: including ``column``, unless the table has none.
+        rows: the rows, including ``column`` if it is set.
         positions: of the rows in the file.
-        column: name of the column in which rewritten rows keep their ids.
+        column: from :func:`id_column`.
     """
-    fresh = pa.array(positions + int(add.get("baseRowId") or 0), pa.int64())
-    return fresh if column is None else pc.coalesce(rows[column].combine_chunks(), fresh)
+    default_ids = pa.array(positions + int(add.get("baseRowId") or 0), pa.int64())
+    return default_ids if column is None else pc.coalesce(rows[column].combine_chunks(), default_ids)
 
 
 def id_column(table: DeltaTable) -> str | None:
-    """Returns the name of the column in which rewritten rows keep their ids; None: the table has no row ids."""
+    """Returns the name of the column in which rewritten rows keep their ids, or None without row ids."""
     column: str | None = table.metadata().configuration.get(_ID_COLUMN)
     return column if "rowTracking" in (table.protocol().writer_features or ()) else None
 
 
 def version_column(table: DeltaTable) -> str | None:
-    """Returns the name of the column in which rewritten rows keep the versions that changed them; None: as :func:`id_column`."""
+    """Returns the name of the column for the last change of rewritten rows, or None without row ids."""
     column: str | None = table.metadata().configuration.get(_VERSION_COLUMN)
     return column if id_column(table) is not None else None
 
 
 class TrackedCommit:
-    """The additional content of a commit on top of a table's version; nothing if the table's changes are not tracked."""
+    """The additional content of a commit to a table with tracked changes. Empty for other tables."""
 
     def __init__(self, table: DeltaTable, location: str) -> None:
         self._version = table.version() + 1
@@ -249,7 +248,7 @@ class TrackedCommit:
         """Returns additional fields of the first action.
 
         Args:
-            keeps_ids: rows that replace others keep their ids.
+            keeps_ids: True if rows that replace others keep their ids.
         """
         fields: dict[str, Any] = {} if self._time is None else {"inCommitTimestamp": self._time}
         return fields | ({"tags": {"delta.rowTracking.preserved": "true"}} if self._has_ids and keeps_ids else {})
@@ -276,13 +275,13 @@ def _time_of(location: str, version: int) -> int:
 
 
 def _greatest_id(location: str, version: int) -> int:
-    """Returns the greatest row id assigned up to a version; -1: none."""
+    """Returns the greatest row id assigned up to a version, or -1 if there are no ids yet."""
     checkpoint = last_checkpoint(location)
     for number in range(version, min(checkpoint[0], version), -1):
         for action in actions(location, number, _DOMAIN):
             domain = action.get("domainMetadata")
             if domain is not None and domain["domain"] == _DOMAIN:
-                return _mark(domain)
+                return _high_water_mark(domain)
     return max((_greatest_in(location, name) for name in checkpoint_files(location, checkpoint)), default=-1)
 
 
@@ -293,33 +292,31 @@ def _greatest_in(location: str, checkpoint_file: str) -> int:
             return -1
         domains = file.read(columns=["domainMetadata"])["domainMetadata"].combine_chunks()
     ours = domains.filter(pc.equal(pc.struct_field(domains, "domain"), _DOMAIN))
-    return max(map(_mark, ours.to_pylist()), default=-1)
+    return max(map(_high_water_mark, ours.to_pylist()), default=-1)
 
 
-def _mark(domain: Mapping[str, Any]) -> int:
+def _high_water_mark(domain: Mapping[str, Any]) -> int:
     return int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
 
 
-# What a table requires of a commit without a JVM, and of each row.
-#
-# What does not belong here: the commits (``direct``), and what tracked changes need (``tracking``).
+# A table's requirements on a commit without a JVM, and on each row. Not here: the commits (``direct``).
 
-#: Supported writer features. A table with columns of ``variantType`` is not written: see :func:`_is_simple`.
+#: Supported writer features. Tables with VARIANT columns are still refused: see :func:`_is_simple`.
 _KNOWN = FEATURES | {"appendOnly", "invariants", "deletionVectors", "timestampNtz", "variantType"}
 
-#: Metadata of columns that requires nothing of a commit, or only what :class:`ColumnRules` checks.
+#: Metadata of columns that needs no action in a commit, except for the checks of :class:`ColumnRules`.
 _HARMLESS = frozenset({"comment", CHARACTERS})
 
 
 class NeedsSparkError(Exception):
-    """Only Spark can make a commit, or find rows: the table requires more than is known here. Never leaves the package."""
+    """Only Spark can make a commit or find rows. Never leaves the package."""
 
 
-def can_commit(table: DeltaTable, gone_by: str | None) -> bool:
-    """True if a commit can maintain everything that the table requires.
+def can_commit(table: DeltaTable, key: str | None) -> bool:
+    """True if a commit can meet all requirements of a table.
 
     Args:
-        gone_by: the column by which the commit removes rows; None: it only adds rows.
+        key: the column by which the commit removes rows, or None if it only adds rows.
     """
     protocol, metadata = table.protocol(), table.metadata()
     writable = protocol.min_writer_version <= 2 or (
@@ -328,15 +325,15 @@ def can_commit(table: DeltaTable, gone_by: str | None) -> bool:
     if not writable or is_on(metadata.configuration, "delta.appendOnly"):
         return False
     fields, parts = _fields(table.schema()), metadata.partition_columns
-    if gone_by in parts or not all(can_partition(field["type"]) for field in fields if field["name"] in parts):
+    if key in parts or not all(can_partition(field["type"]) for field in fields if field["name"] in parts):
         return False
-    # A CHAR may be stored with or without trailing blanks, but rows to remove are looked up by the stored value.
-    by_char = any(column["name"] == gone_by and is_char(column["metadata"].get(CHARACTERS)) for column in fields)
+    # A CHAR may be stored with or without trailing blanks, but removals look rows up by the stored value.
+    by_char = any(column["name"] == key and is_char(column["metadata"].get(CHARACTERS)) for column in fields)
     return not by_char and all(map(_is_simple, fields))
 
 
 def _is_simple(column: Mapping[str, Any]) -> bool:
-    """True if a column requires nothing that :class:`ColumnRules` cannot check, such as lengths or NOT NULL inside values."""
+    """True if :class:`ColumnRules` can check a column: it has no lengths or NOT NULL inside nested values."""
     metadata = column["metadata"]
     unknown_length = CHARACTERS in metadata and length_of(metadata[CHARACTERS]) is None
     type_ = json.dumps(column["type"])
@@ -345,7 +342,10 @@ def _is_simple(column: Mapping[str, Any]) -> bool:
 
 
 def has_columns(schema: pa.Schema, table: DeltaTable) -> bool:
-    """True if a table has the columns of a schema, with their types. It may have been replaced since the rows were created."""
+    """True if a table has the columns of a schema, with the same types.
+
+    They may differ if the table was replaced since the rows were created.
+    """
     columns = {column["name"].lower(): _kind(column["type"]) for column in _fields(table.schema())}
     return all(columns.get(column["name"].lower()) == _kind(column["type"]) for column in _fields(Schema.from_arrow(schema)))
 
@@ -366,12 +366,12 @@ def _kind(type_: Any) -> Any:
 
 @dataclass(frozen=True)
 class ColumnRules:
-    """A table's requirements on column values, as far as this module can check them.
+    """A table's requirements on column values that this module can check.
 
     Attributes:
         required: NOT NULL columns.
-        lengths: maximum number of characters of text, by column.
-        partitions: partition columns of text.
+        lengths: maximum length of text in characters, by column.
+        partitions: partition columns with text.
     """
 
     required: Collection[str]
@@ -393,11 +393,11 @@ class ColumnRules:
         return not self.required and not self.lengths
 
     def allow(self, rows: pa.Table) -> bool:
-        """True if rows, with the table's spelling of its columns, can be added; if not, Spark reports the problem.
+        """True if rows can be added. If not, Spark reports why. Column names must be spelled as in the table.
 
         Raises:
-            InvalidValueError: Spark would take a text of a NOT NULL partition column for NULL, and store it: deltalake could
-                never open the table again.
+            InvalidValueError: Spark would store a value of a NOT NULL partition column as NULL. Then
+                deltalake could never open the table again.
         """
         if any(name not in rows.column_names or rows[name].null_count for name in self.required):
             return False

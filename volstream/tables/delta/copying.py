@@ -1,6 +1,6 @@
-"""Copies tables and folders during concurrent writes: the files of a table's version do not change.
+"""Copies tables and folders during concurrent writes, which do not change the files of a table's version.
 
-Uses the filesystems of both sides; each may be in an object store.
+Source and target may each be in an object store.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ _PIECE = 1 << 20
 
 
 def copy_table(location: str, version: int, target: str) -> None:
-    """Copies a table as of a version that was recently the newest, including files that older versions still need.
+    """Copies a table as of a version that was recently the newest, including files that older versions still
+    need.
 
-    A table within its folder, such as a tail, has its own versions and is left out.
+    Leaves out a table within its folder, such as a tail: it has its own versions.
 
     Raises:
         StorageError: files of the version were removed before they could be copied.
         DependencyError: a table cannot be read or written.
     """
-    # The log first: runs delete its entries sooner than data.
-    there = sorted(_inside(location), key=lambda name: not name.startswith(_LOG))
-    nested = tuple({f"{name.partition(f'/{_LOG}')[0]}/" for name in there if f"/{_LOG}" in name})
-    names = [name for name in there if not name.startswith(nested) and _belongs(name, version)]
-    missing = {unquote(name) for name in copy_files(location, names, target)}
+    # Copy the log first: runs delete log entries sooner than data.
+    names = sorted(_inside(location), key=lambda name: not name.startswith(_LOG))
+    nested = tuple({f"{name.partition(f'/{_LOG}')[0]}/" for name in names if f"/{_LOG}" in name})
+    wanted = [name for name in names if not name.startswith(nested) and _belongs(name, version)]
+    missing = {unquote(name) for name in copy_files(location, wanted, target)}
     with mapped(target):
         try:
             copied = open_table(target)
@@ -54,12 +55,12 @@ def copy_table(location: str, version: int, target: str) -> None:
 
 
 def copy_folder(location: str, target: str, folder: str = "") -> None:
-    """Copies all files of a folder, or of one in it, if it exists."""
+    """Copies all files of a folder, or of a subfolder, if it exists."""
     copy_files(location, _inside(location, folder), target)
 
 
 def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str]:
-    """Copies files of a folder; returns those that no longer exist."""
+    """Copies files of a folder. Returns the names of files that no longer exist."""
     sink, folder = filesystem_of(target)
     for parent in sorted({name.rpartition("/")[0] for name in names}):
         make_folder(f"{target}/{parent}".rstrip("/"))
@@ -73,7 +74,7 @@ def copy_files(location: str, names: Sequence[str], target: str) -> Sequence[str
         return True
 
     with mapped(target), ThreadPoolExecutor(_COPIERS, thread_name_prefix="copy") as pool:
-        return [name for name, there in zip(names, pool.map(copy, names), strict=True) if not there]
+        return [name for name, copied in zip(names, pool.map(copy, names), strict=True) if not copied]
 
 
 def _inside(location: str, folder: str = "") -> list[str]:
@@ -82,10 +83,10 @@ def _inside(location: str, folder: str = "") -> list[str]:
 
 
 def _belongs(name: str, version: int) -> bool:
-    """True if, judging by its name, a file of a table's folder existed when ``version`` was the newest."""
+    """True if, by its name, a file in a table's folder belongs to a copy as of ``version``."""
     if not name.startswith(_LOG):
         return True
     entry = name.removeprefix(_LOG).removeprefix(".")  # Hadoop's checksum files are hidden files
     number = entry[:_DIGITS]
-    # The pointer to the last checkpoint may name a later one; readers look for it without.
+    # _last_checkpoint may point to a later checkpoint. Without it, readers search for one.
     return int(number) <= version if number.isdecimal() else not entry.startswith("_last_checkpoint")

@@ -1,10 +1,11 @@
-"""Finds what can no longer be read of a table (log, data files, deletion vectors), and makes the table readable again.
+"""Finds the unreadable parts of a table (log, data files, deletion vectors) and makes the table readable
+again.
 
-A commit removes unreadable data files, and records the bounds of their rows' values: a volume's file may have rows in several
-data files, and those that remain look complete. If only checkpoints are unreadable, they are deleted, and readers use the rest of
-the log.
+A commit removes unreadable data files and records the bounds of their rows' values: one file of a volume may
+have rows in several data files, and the remaining rows look complete. If only checkpoints are unreadable,
+they are deleted and readers use the rest of the log.
 
-What does not belong here: whose rows these are, and how they are made again (``jobs.verify``).
+Not here: which files the lost rows came from, and how a job restores them (``jobs.verify``).
 """
 
 from __future__ import annotations
@@ -44,39 +45,40 @@ from volstream.tables.delta.log import (
 )
 from volstream.tables.delta.places import can_create, crowded, files_of, filesystem_of, is_table, mapped, open_table, remove_file
 
-#: Tables up to this size are read whole when they are looked at, larger ones when asked.
+#: Checks read all rows of tables up to this size, and of larger ones only on request.
 _WHOLE_BYTES = 1 << 30
 
-#: Files that are looked at at once.
-_AT_ONCE = 4
+#: Number of files checked concurrently.
+_CHECKERS = 4
 
-#: Rows of a file in memory at once, and about how many bytes.
+#: Limits of a batch of rows in memory: rows, and approximate bytes.
 _ROWS, _MEMORY = 4096, 32 << 20
 
-#: A commit names bounds of so many files; those of more become one.
+#: Maximum number of bounds in a commit. With more files, one pair of bounds covers all.
 _MOST_BOUNDS = 100
 
-#: Attempts to commit; one fails only if another commit came first.
+#: Maximum number of attempts to commit. An attempt fails only if another commit came first.
 _ATTEMPTS = 100
 
-#: In a commit's metadata: the bounds of the files that it removed.
+#: Key in a commit's metadata: the bounds of the files that the commit removed.
 _BOUNDS = "unreadable"
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 
-#: Of the rows of a file: the least and the greatest value by column; None: not known.
+#: The least and the greatest value in a file, by column. None means unknown.
 Bounds = Mapping[str, tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What of a table cannot be read.
+    """The unreadable parts of a table.
 
     Attributes:
         location: of the table.
-        what: the table is.
-        log: names of files of the log, without which it tells nothing certain.
-        files: data files that cannot be read, or whose deletion vectors cannot; not looked for if the log is damaged.
+        what: what the table is, for messages.
+        log: names of the log's unreadable files. Without them the state of the table is uncertain.
+        files: data files that cannot be read, or whose deletion vector cannot. Empty if the log is damaged:
+            the check then skips data files.
     """
 
     location: str
@@ -85,20 +87,20 @@ class Damage:
     files: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """What cannot be read, as a sentence without its end."""
-        part, named = ("the log", self.log) if self.log else (counted(len(self.files), "data file"), self.files)
-        return f"{part} of the {self.what} cannot be read ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
+        """The damage as a sentence without its final period."""
+        part, names = ("the log", self.log) if self.log else (counted(len(self.files), "data file"), self.files)
+        return f"{part} of the {self.what} cannot be read ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
 
 def damage_of(location: str, what: str, *, whole: bool = False) -> Damage | None:
-    """Returns what of a table cannot be read; None: all can, as far as it was looked at, or there is no table.
+    """Returns the unreadable parts of a table, or None if the check found no damage or there is no table.
 
     Args:
-        what: the table is.
-        whole: read all rows also of a large table, of which otherwise the ends of the files are read.
+        what: what the table is, for messages.
+        whole: also read all rows of a large table. By default, only the footers of its files are read.
 
     Raises:
-        DependencyError: the store cannot be reached, or does not let us read.
+        DependencyError: the store is unreachable or denies access.
     """
     if not is_table(location):
         return None
@@ -112,20 +114,20 @@ def damage_of(location: str, what: str, *, whole: bool = False) -> Damage | None
         listed = files_of(table, flatten=False)
         adds = commits.adds(location, table.version(), listed["path"].to_pylist()).values()
         whole = whole or (pc.sum(listed["size_bytes"]).as_py() or 0) <= _WHOLE_BYTES
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_CHECKERS) as pool:
             readable = pool.map(partial(_is_readable, location, whole=whole), adds)
-            files = [add["path"] for add, well in zip(adds, readable, strict=True) if not well]
+            files = [add["path"] for add, is_readable in zip(adds, readable, strict=True) if not is_readable]
     return Damage(location, what, files=files) if files else None
 
 
 def remove_files(location: str, files: Sequence[str], columns: Sequence[str]) -> None:
-    """Removes data files from a table, which stay where they are until a vacuum.
+    """Removes data files from a table. They stay in the folder until a vacuum.
 
     Args:
-        columns: text columns of whose values the commit names the bounds.
+        columns: text columns whose bounds the commit records.
 
     Raises:
-        InvalidStateError: the table does not allow it.
+        InvalidStateError: the table forbids removals.
         StorageError: too many concurrent commits.
     """
     with mapped(location):
@@ -146,13 +148,16 @@ def remove_files(location: str, files: Sequence[str], columns: Sequence[str]) ->
 
 
 def bounds_of(metadata: Mapping[str, Any]) -> Sequence[Bounds] | None:
-    """Returns the bounds of the files that :func:`remove_files` removed, given a commit's metadata; None: another one's."""
+    """Returns the bounds of the files removed by :func:`remove_files`, given a commit's metadata, or None for
+    any other commit."""
     return metadata.get(_BOUNDS)
 
 
 def drop_checkpoints(location: str) -> bool:
-    """Makes a damaged log readable by deleting checkpoints, if it still has all that an older one lacks, or all entries; returns
-    False if that does not help, and deletes nothing then."""
+    """Makes a damaged log readable by deleting checkpoints.
+
+    This helps if the log still has all entries, or all that follow an older checkpoint. Otherwise deletes
+    nothing and returns False."""
     with mapped(location):
         names = log_files(location)
         older = [*reversed(complete_checkpoints(names).items()), (-1, 0)]
@@ -166,9 +171,10 @@ def drop_checkpoints(location: str) -> bool:
 
 
 def _broken(location: str, checkpoint: tuple[int, int], names: Collection[str]) -> Sequence[str]:
-    """Returns the names of a log's files that cannot be read, or are missing, of those that tell what a table has.
+    """Returns the names of unreadable or missing log files that the table's state depends on.
 
-    An empty entry is one: readers take it for a commit of nothing, but no writer makes any.
+    An empty entry counts as unreadable: no writer creates one, but readers take it for a commit without
+    changes.
     """
     broken, filesystem = list[str](), filesystem_of(location)[0]
     if _is_classic(location, checkpoint, names):
@@ -193,7 +199,7 @@ def _broken(location: str, checkpoint: tuple[int, int], names: Collection[str]) 
 
 
 def _is_classic(location: str, checkpoint: tuple[int, int], names: Collection[str]) -> bool:
-    """False if a table's checkpoint is of a kind that only Spark reads here, which has other names."""
+    """False if only Spark can read the table's checkpoint: such checkpoints have other names."""
     expected = {path.rpartition("/")[2] for path in checkpoint_files(location, checkpoint)}
     return expected <= {*names} or not any(name.startswith(f"{checkpoint[0]:020d}.checkpoint.") for name in names)
 
@@ -201,15 +207,15 @@ def _is_classic(location: str, checkpoint: tuple[int, int], names: Collection[st
 def _is_readable(location: str, add: Mapping[str, Any], *, whole: bool) -> bool:
     name, vector = own_file(add["path"]), add.get("deletionVector")
     if name is None:
-        return True  # of another table, as in shallow clones
+        return True  # belongs to another table, as in shallow clones
     try:
         if vector is not None and vectors.file_of(vector) is not None:
             vectors.positions(location, vector)
         with open_file(location, name) as file:
-            about, held = file.metadata, 1
-            for number in range(about.num_row_groups):
-                held += about.row_group(number).total_byte_size
-            for _ in file.iter_batches(max(1, min(_ROWS, about.num_rows * _MEMORY // held))) if whole else ():
+            footer, size = file.metadata, 1
+            for number in range(footer.num_row_groups):
+                size += footer.row_group(number).total_byte_size
+            for _ in file.iter_batches(max(1, min(_ROWS, footer.num_rows * _MEMORY // size))) if whole else ():
                 pass
     except pa.ArrowNotImplementedError:  # values that only Spark reads
         return True
@@ -226,7 +232,7 @@ def _removal(
     """Returns the actions of a commit that removes files."""
     bounds = [_bounds(add, columns) for add in adds]
     if len(bounds) > _MOST_BOUNDS:
-        bounds = [{name: _around([file[name] for file in bounds]) for name in columns}]
+        bounds = [{name: _enclosing([file[name] for file in bounds]) for name in columns}]
     now, metadata = int(time.time() * 1000), json.dumps({_BOUNDS: bounds})
     info = commits.info(UNREADABLE, {}, userMetadata=metadata, **TrackedCommit(table, location).info(keeps_ids=False))
     return [info, *(commits.removal(add, now) for add in adds)]
@@ -238,31 +244,32 @@ def _bounds(add: Mapping[str, Any], columns: Sequence[str]) -> Bounds:
     return {name: (least.get(name), greatest.get(name)) for name in columns}
 
 
-def _around(bounds: Sequence[tuple[str | None, str | None]]) -> tuple[str | None, str | None]:
+def _enclosing(bounds: Sequence[tuple[str | None, str | None]]) -> tuple[str | None, str | None]:
     lows, highs = zip(*bounds, strict=True)
     return None if None in lows else min(lows), None if None in highs else max(highs)
 
 
-# Rows of a table that other writers changed: according to the log, a commit that is not the table's own added
-# or removed their file, or deleted rows of it.
+# Rows that other writers changed: according to the log, another writer's commit added or removed their file,
+# or deleted rows in it.
 
-#: A commit that replaces files by others is compared row by row if these have at most so many rows.
+#: A commit that replaces files is compared row by row if the files have at most this many rows.
 _MOST_ROWS = 200_000
 
-#: Operations that take values from all rows without touching their files.
-_OF_COLUMNS = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
+#: Operations that remove or rename values of all rows without touching their files.
+_COLUMN_OPERATIONS = frozenset({"DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS"})
 
-#: Of each row that others changed: its key, and the version that did.
+#: Schema of changed rows: the key, and the version that changed the row.
 TOUCHED = pa.schema([("key", pa.string()), ("version", pa.int64())])
 
 
 @dataclass(frozen=True)
 class ForeignCommit:
-    """A commit of another writer that changed rows.
+    """A commit by another writer that changed rows.
 
     Attributes:
-        operation: by Delta's name, or the writer's.
-        unseen: it may have changed any row: a vacuum deleted a file that it removed, or it took away columns.
+        operation: Delta's name for it, or the writer's.
+        unseen: the commit may have changed any row: a vacuum deleted a file that it removed, or it dropped
+            columns.
     """
 
     version: int
@@ -272,13 +279,13 @@ class ForeignCommit:
 
 @dataclass(frozen=True)
 class History:
-    """What was seen of a table's commits.
+    """The commits of a table, as far as its log still has them.
 
     Attributes:
-        first: the first version that the log still has; greater than wanted if the log was cleaned up.
-        commits: of others.
-        lost: by version that removed data files that cannot be read, the bounds of each file's rows.
-        own: version of the table by id of the batch that made it.
+        first: the first version still in the log. Greater than requested if the log was cleaned up.
+        commits: by other writers.
+        lost: bounds of each unreadable file, by the version that removed it.
+        own: versions that the job's batches committed, by batch id.
     """
 
     first: int
@@ -288,40 +295,43 @@ class History:
 
     @property
     def unseen(self) -> int | None:
-        """The newest version that may have changed any older row; None: there is none."""
+        """The newest version that may have changed any older row, or None."""
         return max((commit.version for commit in self.commits if commit.unseen), default=None)
 
 
 def foreign_changes(
     location: str, key: str, after: int, until: int, batch_of: Callable[[Mapping[str, Any]], str | None], target: str
 ) -> History:
-    """Writes the keys of rows that others changed after a version, as rows of :data:`TOUCHED`, into a new folder.
+    """Writes the keys of rows that other writers changed after a version to a new folder, as rows of
+    :data:`TOUCHED`.
 
     Args:
-        key: text column.
-        batch_of: returns the batch that made a commit, given its metadata; None: it is another writer's.
-        target: the folder.
+        key: name of the text column with the key.
+        batch_of: returns the id of the batch that made a commit, given the commit's metadata, or None for
+            another writer's commit.
+        target: location of the folder.
     """
-    first, commits, own = after + 1, list[ForeignCommit](), dict[str, int]()
+    first, commits, own_versions = after + 1, list[ForeignCommit](), dict[str, int]()
     lost = dict[int, Sequence[Bounds]]()
     with places.written(target, TOUCHED) as writer:
         for version in range(after + 1, until + 1):
             try:
                 entries = actions(location, version, "")
-            except (FileNotFoundError, DependencyError):  # cleaned up, or damaged: a checkpoint has what it did
+            # cleaned up, or damaged: a checkpoint has its changes
+            except (FileNotFoundError, DependencyError):
                 first = version + 1
                 continue
             info = commit_info(entries)
             metadata = metadata_of(info)
             batch = batch_of(metadata)
             if batch is not None:
-                own[batch] = version
+                own_versions[batch] = version
                 continue
             if (bounds := bounds_of(metadata)) is not None:
                 lost[version] = bounds
                 continue
             operation = str(info.get("operation", "unknown"))
-            unseen = operation in _OF_COLUMNS
+            unseen = operation in _COLUMN_OPERATIONS
             changed = unseen
             for keys in _touched(location, key, entries):
                 if keys is None:
@@ -332,23 +342,23 @@ def foreign_changes(
                     writer.write_table(rows)
             if changed:
                 commits.append(ForeignCommit(version, operation, unseen))
-    return History(first, commits, lost, own)
+    return History(first, commits, lost, own_versions)
 
 
 def may_change_rows(entries: Sequence[Mapping[str, Any]], batch_of: Callable[[Mapping[str, Any]], str | None]) -> bool:
-    """True if a commit with these actions is another writer's and may have changed rows."""
+    """True if another writer made the commit with these actions and it may have changed rows."""
     info = commit_info(entries)
     changed = (entry[kind].get("dataChange", True) for entry in entries for kind in ("add", "remove") if kind in entry)
-    return batch_of(metadata_of(info)) is None and (info.get("operation") in _OF_COLUMNS or any(changed))
+    return batch_of(metadata_of(info)) is None and (info.get("operation") in _COLUMN_OPERATIONS or any(changed))
 
 
 def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[pa.Array | None]:
-    """Yields the keys of rows that a commit added or removed, a file at a time; None: a vacuum deleted the
-    file, or it has no keys, or is damaged."""
+    """Yields the keys of rows that a commit added or removed, file by file. Yields None for a file that was
+    deleted by a vacuum, has no keys or is damaged."""
     sides: list[dict[str, Any]] = []
     for kind in ("add", "remove"):
-        those = (entry[kind] for entry in entries if kind in entry)
-        sides.append({file["path"]: file.get("deletionVector") for file in those if file.get("dataChange", True)})
+        files = (entry[kind] for entry in entries if kind in entry)
+        sides.append({file["path"]: file.get("deletionVector") for file in files if file.get("dataChange", True)})
     added, removed = sides
     rewritten = _rewritten(location, key, added, removed)
     if rewritten is not None:
@@ -371,12 +381,14 @@ def _touched(location: str, key: str, entries: Sequence[Mapping[str, Any]]) -> I
 
 
 def _rewritten(location: str, key: str, added: Mapping[str, Any], removed: Mapping[str, Any]) -> pa.Array | None:
-    """Returns the keys whose rows differ between the files that a commit removed and those that it added in their place; None:
-    it did not replace files, or they have too many rows to compare."""
+    """Returns the keys whose rows differ between the files that a commit removed and the ones it added in
+    their place.
+
+    Returns None if the commit did not replace files, or if they have too many rows to compare."""
     if not (added.keys() - removed.keys() and removed.keys() - added.keys()):
         return None
     balance: Counter[tuple[str | None, str]] = Counter()
-    left = _MOST_ROWS
+    remaining = _MOST_ROWS
     for side, sign in ((added, 1), (removed, -1)):
         for path, descriptor in side.items():
             name = own_file(path)
@@ -384,18 +396,18 @@ def _rewritten(location: str, key: str, added: Mapping[str, Any], removed: Mappi
                 if name is None:
                     return None
                 with open_file(location, name) as file:
-                    left -= file.metadata.num_rows
-                    if left < 0:
+                    remaining -= file.metadata.num_rows
+                    if remaining < 0:
                         return None
                     rows = file.read()
-                gone = {*_deleted(location, descriptor).tolist()}
+                deleted = {*_deleted(location, descriptor).tolist()}
                 column = _spelled(rows.column_names, key)
             except (OSError, ValueError, KeyError) as error:
                 if not (isinstance(error, KeyError) or is_damage(error)):
                     raise
                 return None
             for at, row in enumerate(rows.to_pylist()):
-                if at not in gone:
+                if at not in deleted:
                     balance[row[column], repr(sorted(row.items()))] += sign
     return pa.array(sorted({path for (path, _), number in balance.items() if number and path is not None}), pa.string())
 
@@ -405,14 +417,14 @@ def _deleted(location: str, descriptor: Mapping[str, Any] | None) -> np.ndarray:
 
 
 def _keys(location: str, name: str, key: str) -> pa.Array:
-    """Returns a file's keys. Raises FileNotFoundError; KeyError if the file has none."""
+    """Returns a file's keys. Raises FileNotFoundError, or KeyError if the file has no key column."""
     with open_file(location, name) as file:
         column = _spelled(file.schema_arrow.names, key)
         return file.read(columns=[column])[column].cast(pa.string()).combine_chunks()
 
 
 def _spelled(columns: Sequence[str], key: str) -> str:
-    """Returns the key's column as a file spells it. Raises KeyError if the file has none."""
+    """Returns the key column's name as the file spells it. Raises KeyError if the file lacks the column."""
     for column in columns:
         if column.lower() == key.lower():
             return column

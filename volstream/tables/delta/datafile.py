@@ -1,6 +1,7 @@
 """Writes and reads Parquet files of Delta tables, with the statistics that let readers skip files.
 
-Files may come from any writer: Spark stores times as INT96, polars text as ``string_view``. Rows read get the table's types.
+Files may come from any writer: Spark stores times as INT96, polars stores text as ``string_view``. Rows are
+converted to the table's types on reading.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from volstream.tables.delta.places import filesystem_of, make_durable, open_belo
 #: The greatest character in UTF-8 order; appending it to a truncated text gives an upper bound.
 _GREATEST = "\U0010ffff"
 
-#: Rows per row group of a table of any columns. Fewer make the search for a key faster, and a scan of all rows slower.
+#: Rows per row group of a table with any columns. Smaller groups speed up the search for a key, and slow down
+#: full scans.
 GROUP_ROWS = 5_000
 
-#: Number of columns with statistics, and maximum length of text in them, as in Delta.
+#: Maximum number of columns with statistics, and maximum length of text in them, as in Delta.
 _TRACKED_COLUMNS, _LONGEST = 32, 32
 
-#: The last time that the log, which has milliseconds, can store.
+#: The last time that the log can store, in milliseconds.
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000)
 
 
@@ -47,7 +49,7 @@ class AddedFile:
         path: relative to the table.
         size: in bytes.
         modification_time: in milliseconds.
-        stats: as in the log.
+        stats: statistics, as in the log.
         partition: values of the partition columns, as in the log.
     """
 
@@ -59,14 +61,14 @@ class AddedFile:
 
 
 class NewFile:
-    """A data file being written; nothing refers to it until it is committed.
+    """A data file being written. Nothing refers to it until it is committed.
 
     Args:
         location: of the table, or of another folder.
-        tracked: columns with statistics; those of types without statistics are ignored.
+        tracked: columns with statistics. Columns whose type has none are ignored.
         plain: columns with mostly distinct values, for which a dictionary would be a second copy.
-        group_rows: rows per row group; looking up a key decodes a whole group.
-        longest: maximum length of text in the statistics, in characters; None: unlimited.
+        group_rows: rows per row group. Looking up a key decodes a whole group.
+        longest: maximum length of text in the statistics, in characters. Unlimited by default.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class NewFile:
             use_dictionary=[
                 field.name
                 for field in schema
-                # Spark does not find 0.0 in a dictionary with -0.0, and skips the rows.
+                # Spark does not find 0.0 in a dictionary with -0.0 and skips the rows.
                 if field.name not in plain and not pa.types.is_floating(field.type)
             ],
             write_page_index=True,
@@ -107,7 +109,7 @@ class NewFile:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows with the schema's columns, in its order."""
+        """Adds rows. Their columns are in the schema's order."""
         if not rows.num_rows:
             return
         rows = rows.cast(self._schema)
@@ -130,7 +132,7 @@ class NewFile:
             self._maximum[name] = max(self._maximum.get(name, extremes["max"]), extremes["max"])
 
     def close(self) -> AddedFile:
-        """Makes the content durable; the commit does so for the name."""
+        """Makes the content durable. The commit makes the name durable."""
         self._writer.close()
         path = f"{self._root}/{self._name}"
         make_durable(self._filesystem, path, folders=False)
@@ -157,7 +159,7 @@ def of_rows(location: str, schema: pa.Schema, key: str, unlisted: Collection[str
 
     Args:
         key: the column by which rows are looked up.
-        unlisted: columns that are not the table's.
+        unlisted: additional columns that the table's schema lacks.
     """
     listed = [name for name in schema.names if name not in unlisted]
     return NewFile(location, schema, tracked=listed[-_TRACKED_COLUMNS:], plain=(key,), group_rows=GROUP_ROWS, longest=_LONGEST)
@@ -165,7 +167,7 @@ def of_rows(location: str, schema: pa.Schema, key: str, unlisted: Collection[str
 
 @dataclass(frozen=True)
 class FinishedFile:
-    """A complete data file in a folder that is not a table's.
+    """A complete data file outside of a table's folder.
 
     Attributes:
         size: in bytes.
@@ -178,16 +180,16 @@ class FinishedFile:
     stats: str
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yields the rows, or some columns of them, a row group at a time."""
+        """Yields the rows, or some columns of them, one row group at a time."""
         with open_file(self.folder, self.name) as file:
             for number in range(file.num_row_groups):
                 yield file.read_row_group(number, columns=columns if columns is None else list(columns))
 
     def put(self, location: str) -> AddedFile:
-        """Gives the file a name in a table's folder, too, of the same store. Content stays durable; the commit does so for the
-        name.
+        """Links the file into a table's folder in the same store. The commit makes the new name durable.
 
-        Copies it in an object store, or if the folders are on different disks, or another user's file cannot have a second name.
+        Copies the file in an object store, if the folders are on different disks, or if another user's file
+        cannot be linked.
         """
         (_, source), (filesystem, root) = filesystem_of(self.folder), filesystem_of(location)
         name = _new_name()
@@ -198,7 +200,8 @@ class FinishedFile:
             os.link(f"{source}/{self.name}", f"{root}/{name}", follow_symlinks=False)
             if os.path.islink(f"{root}/{name}"):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.name)
-            os.utime(f"{root}/{name}", follow_symlinks=False)  # else a vacuum could take it for the remains of a crash
+            # else a vacuum could take it for a leftover of a crash
+            os.utime(f"{root}/{name}", follow_symlinks=False)
         except OSError:
             with suppress(FileNotFoundError):
                 os.unlink(f"{root}/{name}")
@@ -216,7 +219,8 @@ class FinishedFile:
 def statistics_text(statistics: Mapping[str, Any]) -> str:
     """Returns statistics in the log's format.
 
-    Does not escape non-ASCII characters: delta-rs decodes those of planes 2, 4, ..., 16 to smaller characters.
+    Does not escape non-ASCII characters: delta-rs decodes escapes from planes 2, 4, ..., 16 to smaller
+    characters.
     """
     return dumps(statistics, ensure_ascii=False)
 
@@ -224,7 +228,7 @@ def statistics_text(statistics: Mapping[str, Any]) -> str:
 def open_file(location: str, path: str) -> pq.ParquetFile:
     """Opens a data file of the table at ``location``, with times in microseconds, like the table's.
 
-    Nanoseconds, to which Parquet's INT96 is decoded by default, cannot hold years before 1677 and after 2262.
+    By default, INT96 is decoded to nanoseconds, which cannot hold years before 1677 and after 2262.
     """
     filesystem, root = filesystem_of(location)
     return pq.ParquetFile(
@@ -233,8 +237,10 @@ def open_file(location: str, path: str) -> pq.ParquetFile:
 
 
 def is_damage(error: BaseException) -> bool:
-    """True if an error means that a file is missing, or that its content or the disk below it is damaged; False if it may be
-    readable at another time, or by another user."""
+    """True if an error means that a file is missing, or that its content or disk is damaged.
+
+    False if the file may be readable at another time or by another user.
+    """
     if isinstance(error, OSError):
         damaged = error.errno == errno.EIO or (error.errno is None and "AWS Error" not in str(error))
         return isinstance(error, FileNotFoundError) or damaged
@@ -242,7 +248,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Converts rows of a data file to the columns and types of ``schema``; columns that the file lacks are NULL."""
+    """Converts rows of a data file to the columns and types of ``schema``. Missing columns are NULL."""
     names = {name.lower(): name for name in rows.column_names}
     columns = [
         rows[names[field.name.lower()]].cast(field.type) if field.name.lower() in names else pa.nulls(len(rows), field.type)
@@ -266,9 +272,10 @@ def _is_comparable(kind: pa.DataType) -> bool:
 
 
 def with_statistics(schema: pa.Schema) -> Sequence[str]:
-    """Returns the columns of a Parquet file, in its terms, that are to have statistics in it: all but floating ones.
+    """Returns the Parquet paths of the columns that get statistics in the file: all but floating-point
+    columns.
 
-    Arrow leaves NaN out of them, which in Spark is greater than all numbers: it would skip the rows.
+    Arrow ignores NaN in statistics. In Spark, NaN is greater than all numbers, so it would skip these rows.
     """
 
     def leaves(path: str, kind: pa.DataType) -> Iterator[str]:
@@ -305,17 +312,17 @@ def _minimum(value: Any, longest: int | None) -> Any:
 
 
 def _maximum(value: Any, longest: int | None) -> Any:
-    """Returns an upper bound of ``value`` for the statistics; None: there is none."""
+    """Returns an upper bound of ``value`` for the statistics, or None if there is no such bound."""
     match value:
         case datetime() if value.microsecond % 1000:
             if value.replace(tzinfo=None) > _LAST:
                 return None
             return _instant(value + timedelta(microseconds=1000 - value.microsecond % 1000))
         case str() if longest is not None and len(value) > longest:
-            kept = next((at for at in range(longest, 2 * longest) if value[at : at + 1] != _GREATEST), None)
-            if kept is None:
+            end = next((at for at in range(longest, 2 * longest) if value[at : at + 1] != _GREATEST), None)
+            if end is None:
                 return None
-            return value[:kept] + _GREATEST if kept < len(value) else value
+            return value[:end] + _GREATEST if end < len(value) else value
         case float() if value == 0:
             return 0.0
     return _minimum(value, longest)
@@ -327,25 +334,25 @@ def _instant(value: datetime) -> str:
     return zoned.isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")
 
 
-# New data files of a commit: the rows of each combination of partition values go to files of their own.
+# New data files of a commit: each combination of partition values gets separate files.
 
-#: Types of partition columns whose values are written the same by everyone.
+#: Types of partition columns whose values all writers format alike.
 _TYPES = frozenset({"string", "byte", "short", "integer", "long", "boolean", "date"})
 
-#: Bytes buffered in memory per data file, and files that are written at once.
+#: Bytes buffered in memory per data file, and maximum number of open files.
 _FILE_BYTES, _OPEN = 256 << 20, 50
 
 
 def can_partition(type_: Any) -> bool:
-    """True if a table with a partition column of this type, in Delta's JSON, can be written here."""
+    """True if this module can write a partition column of this type (Delta's JSON)."""
     return isinstance(type_, str) and type_ in _TYPES
 
 
 class NewFiles:
-    """Writes rows to data files, to which nothing refers yet.
+    """Writes rows to data files. Nothing refers to them until they are committed.
 
     Args:
-        begin: begins a file in a folder, for rows without the partition columns.
+        begin: creates a file for rows without the partition columns.
         partitions: the partition columns of the rows.
     """
 
@@ -358,7 +365,7 @@ class NewFiles:
         self._closed: list[AddedFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows. The data files store all of their columns, in this order, except the partition columns."""
+        """Adds rows. The data files store their columns in this order, without the partition columns."""
         if not rows.num_rows:
             return
         for values, part in _split(rows, self._partitions):
@@ -375,7 +382,7 @@ class NewFiles:
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[AddedFile]:
-        """Makes the content durable; the commit does so for the names."""
+        """Makes the content durable. The commit makes the names durable."""
         for values in list(self._open):
             self._close(values)
         return self._closed
@@ -391,20 +398,20 @@ class NewFiles:
 
 
 def _split(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Yields the rows of each combination of some columns' values, without these columns."""
+    """Yields each combination of the columns' values with its rows, which no longer have these columns."""
     if not columns:
         yield (), rows
         return
     ordered = rows.sort_by([(name, "ascending") for name in columns])
-    kept, start = ordered.drop_columns(list(columns)), 0
+    remaining, start = ordered.drop_columns(list(columns)), 0
     for values, group in groupby(zip(*(ordered[name].to_pylist() for name in columns), strict=True)):
         count = sum(1 for _ in group)
-        yield values, kept.slice(start, count)
+        yield values, remaining.slice(start, count)
         start += count
 
 
 def _text(value: Any) -> str | None:
-    """Returns a partition value as the log has it. An empty text is NULL, as in Delta."""
+    """Returns a partition value as in the log. An empty string is NULL, as in Delta."""
     match value:
         case bool():
             return str(value).lower()
@@ -414,7 +421,7 @@ def _text(value: Any) -> str | None:
 
 
 def with_values(rows: pa.Table, partition: Mapping[str, Any]) -> pa.Table:
-    """Returns rows of a data file with the values of the partition columns that they have."""
+    """Fills the partition columns among a data file's rows with their values."""
     for name, value in partition.items():
         if name in rows.column_names:
             at = rows.column_names.index(name)

@@ -1,11 +1,13 @@
-"""Commits without a JVM to tables that Spark also writes: adds rows, and removes rows of given keys, in one commit.
+"""Commits to tables that Spark also writes, without a JVM: one commit adds and removes rows.
 
-deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. So this module
-implements the commit according to the Delta protocol: it computes the commit against the newest version, puts it into the log
-under the next number if that is free, else recomputes it. Only for tables that require nothing else of a commit (constraints,
-column mapping: see ``requirements``), where a file can be created without overwriting another: on a local file system, and in S3.
+deltalake cannot do that: it rewrites whole files, and accepts a transaction number that was already used. So
+this module implements the commit according to the Delta protocol: it computes the commit against the newest
+version and writes it to the log under the next number. If that number is taken, it computes the commit again.
+Only for tables that require nothing more of a commit, such as constraints or column mapping (see
+``commits``), and only where a file can be created without overwriting another: on a local file system and in
+S3.
 
-What does not belong here: tables written by a single process (``native``), and commits that need Spark (``writer``).
+Not here: tables that only volstream writes (``native``), and commits that need Spark (``writer``).
 """
 
 from __future__ import annotations
@@ -66,21 +68,21 @@ from volstream.tables.delta.places import (
 from volstream.tables.delta.schema import PRIMARY_KEY, has_type
 from volstream.tables.delta.vectors import write_vectors
 
-# Rows that replace others of the same primary key, in a table whose changes are tracked: they keep the ids of
-# these, and are updates in the change feed. Of other commits, Delta tells the changes by the files and rows
-# that they add and remove.
+# Rows that replace rows with the same primary key, in a table with tracked changes: they keep the ids of the
+# replaced rows and are updates in the change feed. For other commits, Delta derives the changes from the
+# files and rows that they add and remove.
 
-#: The column with a row's kind in a change feed's files.
+#: The column with the kind of change in a change feed's files.
 _KIND = pa.field("_change_type", pa.string())
 
 
 @dataclass(frozen=True)
 class ReplacedRows:
-    """The rows of some keys that a commit removes, as far as it needs them in memory.
+    """The keys and ids of the rows that a commit removes.
 
     Attributes:
         key: the key's column.
-        id_column: the column in which rewritten rows keep their ids; None: the table has no ids.
+        id_column: the column in which rewritten rows keep their ids, or None if the table has no row ids.
         keys, ids: of each row.
     """
 
@@ -107,7 +109,7 @@ class ReplacedRows:
         return cls(key, id_column, pa.concat_arrays(keys), pa.concat_arrays(ids))
 
     def with_ids(self, rows: pa.Table) -> pa.Table:
-        """Returns rows to add with the id of the row that each replaces; NULL: it replaces none and gets a new id."""
+        """Adds the id of the row that each new row replaces, or NULL for a row that gets a new id."""
         if self.id_column is None:
             return rows
         at = pc.index_in(rows[self.key].combine_chunks(), value_set=self.keys)
@@ -119,7 +121,7 @@ class ReplacedRows:
         """Writes the change feed, and returns its actions. Durable on return.
 
         Args:
-            added: returns the rows to add; it is called twice.
+            added: returns the rows to add. Called twice.
         """
         metadata = table.metadata()
         if not is_on(metadata.configuration, "delta.enableChangeDataFeed"):
@@ -130,13 +132,13 @@ class ReplacedRows:
         files = NewFiles(lambda: NewFile(f"{location}/{FEED}", stored, tracked=(), group_rows=GROUP_ROWS), parts)
         column = pa.schema([(self.key, pa.string())])
         keys = (chunk for rows in added() for chunk in fitted(rows, column)[self.key].chunks)
-        came = pa.concat_arrays([pa.array([], pa.string()), *keys])
+        added_keys = pa.concat_arrays([pa.array([], pa.string()), *keys])
         try:
             for found in removed:
                 for rows, _ in found.read(schema):
-                    files.write(_labelled(rows, pc.is_in(rows[self.key], came), "update_preimage", "delete"))
-            for given in added():
-                rows = fitted(given, schema)
+                    files.write(_labelled(rows, pc.is_in(rows[self.key], added_keys), "update_preimage", "delete"))
+            for rows_to_add in added():
+                rows = fitted(rows_to_add, schema)
                 files.write(_labelled(rows, pc.is_in(rows[self.key], self.keys), "update_postimage", "insert"))
             written = files.close()
         except BaseException:
@@ -150,8 +152,8 @@ class ReplacedRows:
         ]
 
 
-def _labelled(rows: pa.Table, replaced: pa.ChunkedArray, if_so: str, otherwise: str) -> pa.Table:
-    return rows.append_column(_KIND, pc.if_else(replaced, if_so, otherwise).cast(pa.string()))
+def _labelled(rows: pa.Table, replaced: pa.ChunkedArray, label: str, other_label: str) -> pa.Table:
+    return rows.append_column(_KIND, pc.if_else(replaced, label, other_label).cast(pa.string()))
 
 
 _VECTORS = "delta.enableDeletionVectors"
@@ -171,14 +173,15 @@ class RowChanges:
     """A commit's changes to a table's rows.
 
     Attributes:
-        rows: tables of rows to add, with columns of the table, in any case. If they replace rows of a primary key, all are in
-            memory, and each attempt reads them again.
+        rows: tables of rows to add. Their columns are the table's, in any case. If they replace rows by
+            primary key, all are in memory, and each attempt reads them again.
         schema: schema of ``rows``.
         key: text column that selects the rows to remove.
-        gone: values of ``key`` whose rows are removed. None: the commit only adds rows, or replaces all.
-        files: more rows to add. The table gets the files themselves, or their rows if it requires more of a row.
-        follow: rows of ``gone`` that stay, with other values: new values by column, by the value of ``key``.
-        overwrite: remove all other rows.
+        gone: values of ``key`` whose rows are removed. None if the commit only adds rows, or replaces all.
+        files: files with more rows to add. The table takes the files themselves, or only their rows if it has
+            requirements on rows.
+        follow: rows of ``gone`` that stay, with other values: new values by column, by value of ``key``.
+        overwrite: remove all existing rows.
     """
 
     rows: Iterable[pa.Table]
@@ -191,10 +194,10 @@ class RowChanges:
 
 
 def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, tracked: bool = False) -> bool:
-    """Creates an empty table with deletion vectors, unless it exists; returns False if only Spark can create it.
+    """Creates an empty table with deletion vectors unless it exists. Returns False if only Spark can.
 
     Args:
-        tracked: track changes, as streams on the table require.
+        tracked: track changes. Streams on the table require that.
 
     Raises:
         DependencyError: the folder cannot be written.
@@ -203,7 +206,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
         return False
     text = Schema.from_arrow(schema).to_json()
     if has_type(json.loads(text), "timestamp_ntz"):
-        return False  # another feature
+        return False  # needs a feature that is not supported
     created = int(time.time() * 1000)
     configuration = {_VECTORS: "true", **({**TRACKING, **new_columns()} if tracked else {}), **properties}
     parameters = {"isManaged": "false", "properties": json.dumps(configuration), "partitionBy": "[]"}
@@ -226,7 +229,7 @@ def create(location: str, schema: pa.Schema, properties: Mapping[str, str], *, t
 
 
 def can_write(location: str, key: str) -> bool:
-    """True if rows can be added, and removed by a column, without Spark; False if the table does not exist."""
+    """True if rows can be added, and removed by a column, without Spark. False for a missing table."""
     if not can_create(location):
         return False
     table = OpenTable.newest(location)
@@ -234,7 +237,7 @@ def can_write(location: str, key: str) -> bool:
 
 
 def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[str]) -> pa.Table | None:
-    """Returns some columns of the rows of keys; None: only Spark can read them.
+    """Returns some columns of the rows with given keys, or None if only Spark can read them.
 
     Raises:
         DependencyError: the table cannot be read.
@@ -247,7 +250,7 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
             return None
         wanted = pa.schema([table.fields.field(name).with_nullable(True) for name in columns])
         try:
-            found = [rows for one in find(location, table.handle, key, values) for rows, _ in one.read(wanted)]
+            found = [rows for match in find(location, table.handle, key, values) for rows, _ in match.read(wanted)]
         except NeedsSparkError:
             return None
         return pa.concat_tables([wanted.empty_table(), *found])
@@ -256,10 +259,10 @@ def rows_of(location: str, key: str, values: Collection[str], columns: Sequence[
 def commit(location: str, marker: Marker, change: RowChanges | None = None) -> bool:
     """Makes one commit with ``marker``, empty without changes. Durable on return.
 
-    Makes none if a commit already has the marker's number; the log shows whose it is.
+    Makes no commit if an earlier one has the marker's number. The log shows which.
 
     Returns:
-        False: only Spark can make the commit; nothing was done.
+        False if only Spark can make the commit. Nothing was written then.
 
     Raises:
         DependencyError: the table cannot be read or written.
@@ -297,13 +300,13 @@ class _OvertakenError(Exception):
 
 @dataclass(frozen=True)
 class _Removal:
-    """What a commit removes from a version of a table.
+    """The removals of a commit from a version of a table.
 
     Attributes:
-        rows: the rows, unless all go.
-        adds: the actions that added the files with rows that go, by path.
-        whole: the files that keep no row.
-        partly: the positions of the rows that have gone then, in the other files.
+        rows: the rows to remove, unless all are removed.
+        adds: the actions that added the affected files, by path.
+        whole: paths of files in which no row remains.
+        partly: for the other files, the positions of all deleted rows and the number of rows.
     """
 
     rows: Sequence[FoundRows] = ()
@@ -313,11 +316,12 @@ class _Removal:
 
     @classmethod
     def of(cls, change: RowChanges, table: DeltaTable, location: str) -> _Removal:
-        """Finds what goes.
+        """Finds the files and rows to remove.
 
         Raises:
-            NeedsSparkError: only a part of the rows of a file goes, but the table has no deletion vectors; or it is a clone.
-            _OvertakenError: another commit removed one of the files.
+            NeedsSparkError: a file would keep some of its rows, but the table has no deletion vectors; or the
+                table is a clone.
+            _OvertakenError: another commit removed a file.
         """
         if change.overwrite:
             paths = files_of(table)["path"].to_pylist()
@@ -340,7 +344,7 @@ class _Removal:
         positions = {path: at for path, (at, _) in self.partly.items()}
         for path, vector in (write_vectors(location, positions) if positions else {}).items():
             add, length = self.adds[path], self.partly[path][1]
-            # A table may have no statistics, or only ones that are not text in a checkpoint.
+            # A table may have no statistics, or a checkpoint may not store them as text.
             statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": length, "tightBounds": False}
             present = {"dataChange": True, "stats": statistics_text(statistics), "deletionVector": vector}
             removed.append({"add": {**add, **present}})
@@ -348,7 +352,10 @@ class _Removal:
 
 
 def _added(location: str, table: DeltaTable, paths: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Returns the actions that added files. Raises _OvertakenError if a newer checkpoint lacks one: another commit removed it."""
+    """Returns the actions that added files.
+
+    Raises _OvertakenError if a newer checkpoint lacks a file, because another commit removed it.
+    """
     adds = commits.adds(location, table.version(), paths)
     if {*paths} - adds.keys():
         raise _OvertakenError
@@ -360,7 +367,7 @@ class _Written:
     """The new files of a commit.
 
     Attributes:
-        feed: the files with its changes, if its other files do not tell them.
+        feed: actions for its change feed files, if Delta cannot derive the changes.
         rows: number of rows in ``files``.
     """
 
@@ -371,7 +378,7 @@ class _Written:
 
 @dataclass
 class _Commit:
-    """One commit in progress: plans what is removed, writes what is added, and commits both on top of the newest version."""
+    """One commit in progress: plans removals, writes new rows, commits both on top of the newest version."""
 
     location: str
     marker: Marker
@@ -379,7 +386,7 @@ class _Commit:
     _written: _Written | None = None
     _new: list[NewFiles] = field(default_factory=list)
     _others: list[str] = field(default_factory=list)  #: paths of other new files
-    _may_be_there: bool = False
+    _may_be_committed: bool = False
 
     def run(self) -> bool:
         for _ in range(_ATTEMPTS):
@@ -395,17 +402,17 @@ class _Commit:
                 actions = self._actions(table)
             except _OvertakenError:
                 continue
-            if self.change is not None:  # the names of new files, including those of deletion vectors
+            if self.change is not None:  # sync the names of new files, including deletion vectors
                 make_durable(*filesystem_of(self.location), folders=False)
-            self._may_be_there = True  # from here on an interruption leaves the outcome unknown
-            self._may_be_there = commits.on(self.location, opened.id, opened.version, actions)
-            if self._may_be_there:
+            self._may_be_committed = True  # from here on an interruption leaves the outcome unknown
+            self._may_be_committed = commits.on(self.location, opened.id, opened.version, actions)
+            if self._may_be_committed:
                 return True
         raise crowded(self.location)
 
     def forget(self) -> None:
-        """Removes the files of a commit that was not made, unless the outcome is unknown."""
-        if not self._may_be_there:
+        """Removes the new files if the commit was not made. Keeps them if the outcome is unknown."""
+        if not self._may_be_committed:
             self._drop()
 
     def _drop(self) -> None:
@@ -423,13 +430,14 @@ class _Commit:
         if change is None:
             parameters = {"mode": "Append", "partitionBy": "[]"}
             return [commits.info("WRITE", parameters, isBlindAppend=True, **user, **tracked.info(keeps_ids=False)), transaction]
-        if not has_columns(change.schema, table):  # it may have been replaced since the rows were made
+        # the table may have been replaced since the rows were created
+        if not has_columns(change.schema, table):
             raise NeedsSparkError
         removal = _Removal.of(change, table, self.location)
         by_key = not FEATURES.isdisjoint(table.protocol().writer_features or ()) and json.loads(
             table.metadata().configuration.get(PRIMARY_KEY) or "[]"
         ) == [change.key]
-        # The version determines which rows follow, and which ids the rows of a key keep.
+        # Which rows follow and which ids rows keep depends on the version.
         if self._written is None or by_key or change.follow:
             self._drop()
             self._written = self._write(change, table, removal, by_key=by_key)
@@ -452,13 +460,14 @@ class _Commit:
         return [info, transaction, *removed, *added, *written.feed, *(tracked.domain() if added else [])]
 
     def _write(self, change: RowChanges, table: DeltaTable, removal: _Removal, *, by_key: bool) -> _Written:
-        """Writes the rows to add, to which nothing refers yet.
+        """Writes the rows to add. Nothing refers to them yet.
 
         Args:
-            by_key: the added rows replace removed ones of the same key, whose ids they keep, in a table with tracked changes.
+            by_key: the added rows replace removed rows with the same key and keep their ids, in a table with
+                tracked changes.
 
         Raises:
-            NeedsSparkError: the table does not allow one of the rows; Spark tells why.
+            NeedsSparkError: the table does not allow a row. Spark reports the reason.
         """
         ids, rules, parts = id_column(table), ColumnRules.of(table), list(table.metadata().partition_columns)
         names = {column.name.lower(): column.name for column in table.schema().fields}
@@ -468,10 +477,10 @@ class _Commit:
         replaced = ReplacedRows.of(removal.rows, removal.adds, key, ids) if by_key else None
         added, count = list[AddedFile](), 0
 
-        def every() -> Iterable[pa.Table]:
+        def all_rows() -> Iterable[pa.Table]:
             return chain(change.rows, *(finished.rows() for finished in change.files))
 
-        rows = every()
+        rows = all_rows()
         if not by_key and not parts and rules.allow_all and schema.names == change.schema.names:
             for finished in change.files:
                 added.append(finished.put(self.location))
@@ -489,20 +498,20 @@ class _Commit:
         following = self._files(full, parts, key, ids)
         for found in removal.rows if change.follow else ():
             columns = full if ids is None else full.append(pa.field(ids, pa.int64()))
-            for held, at in found.read(columns):
+            for part, at in found.read(columns):
                 if ids is not None:
-                    place = held.column_names.index(ids)
-                    held = held.set_column(place, columns.field(ids), ids_of(removal.adds[found.path], held, at, ids))
-                following.write(_following(held, key, change.follow))
+                    index = part.column_names.index(ids)
+                    part = part.set_column(index, columns.field(ids), ids_of(removal.adds[found.path], part, at, ids))
+                following.write(_following(part, key, change.follow))
         added += [*files.close(), *following.close()]
         feed: Sequence[Mapping[str, Any]] = ()
         if replaced is not None and removal.rows:
-            feed = replaced.write_feed(self.location, table, removal.rows, every)
+            feed = replaced.write_feed(self.location, table, removal.rows, all_rows)
             self._others += [action["cdc"]["path"] for action in feed]
         return _Written(added, feed, count + files.rows + following.rows)
 
     def _files(self, schema: pa.Schema, parts: Sequence[str], key: str, ids: str | None) -> NewFiles:
-        """Begins new data files, for rows that also have the column ``ids``."""
+        """Begins new data files for rows with the additional column ``ids``."""
         stored = pa.schema([column for column in schema if column.name not in parts])
         written = stored if ids is None else stored.append(pa.field(ids, pa.int64()))
         unlisted = () if ids is None else (ids,)
@@ -512,26 +521,26 @@ class _Commit:
 
 
 def _following(rows: pa.Table, key: str, follow: Mapping[str, Mapping[str, Any]]) -> pa.Table:
-    """Returns the rows of keys that follow, with their new values."""
+    """Returns the rows that follow, with their new values."""
     at = pc.index_in(rows[key].combine_chunks(), value_set=pa.array(list(follow), rows[key].type))
-    kept, at = rows.filter(pc.is_valid(at)), at.drop_null()
-    spelled = {name.lower(): name for name in kept.column_names}
+    result, at = rows.filter(pc.is_valid(at)), at.drop_null()
+    spelled = {name.lower(): name for name in result.column_names}
     for column in next(iter(follow.values())):
         name = spelled[column.lower()]
-        values = pa.array([new[column] for new in follow.values()], kept[name].type)
-        kept = kept.set_column(kept.column_names.index(name), kept.field(name), values.take(at))
-    return kept
+        values = pa.array([new[column] for new in follow.values()], result[name].type)
+        result = result.set_column(result.column_names.index(name), result.field(name), values.take(at))
+    return result
 
 
 def _groups(rows: Iterable[pa.Table]) -> Iterable[pa.Table]:
-    """Concatenates tables into tables of one row group each."""
-    waiting: list[pa.Table] = []
+    """Concatenates tables into tables of about one row group each."""
+    pending: list[pa.Table] = []
     for row in rows:
         if not row.num_rows:
             continue
-        waiting.append(row)
-        if sum(part.num_rows for part in waiting) >= GROUP_ROWS or sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
+        pending.append(row)
+        if sum(part.num_rows for part in pending) >= GROUP_ROWS or sum(part.nbytes for part in pending) >= _GROUP_BYTES:
+            yield pa.concat_tables(pending)
+            pending = []
+    if pending:
+        yield pa.concat_tables(pending)

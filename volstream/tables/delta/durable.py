@@ -1,8 +1,8 @@
-"""Makes other writers' changes to a table survive a power cut before something of volstream relies on them.
+"""Makes other writers' changes to a table survive a power cut before volstream relies on them.
 
-volstream's commits are durable once made, unless their process dies first; Spark's are never synced. A power cut may lose such
-a commit, yet keep a later one, or a catalog according to which its rows were delivered: readers take an empty log entry for a
-commit of nothing. What does not belong here: tables in object stores, where every write is durable.
+volstream syncs its own commits, unless the process dies first; Spark never syncs. A power cut may lose an
+unsynced commit but keep a later one, or a catalog that records its rows as delivered: readers take an empty
+log entry for a commit without changes. Not here: tables in object stores, where every write is durable.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _log = get("warehouse")
 #: ``engineInfo`` of commits whose files were durable before the commit.
 OURS = "volstream"
 
-#: How ``engineInfo`` of Spark's commits begins.
+#: Prefix of ``engineInfo`` in Spark's commits.
 _SPARK = "Apache-Spark/"
 
-#: By table id: the version up to which this process knows that everything is durable.
+#: By table id: the last version that this process knows to be durable, with all earlier ones.
 _known: dict[str, int] = {}
 
 
 def sync(location: str, table_id: str, version: int) -> None:
-    """Makes a table's versions up to ``version`` durable: the log entries not known to be durable, and the files they add.
+    """Syncs log entries up to ``version`` to disk, with the files they add, unless known to be durable.
 
-    Costs nothing if this process has done so before, or made the commits itself.
+    Free if this process has synced them before, or made the commits itself.
 
     Raises:
         DependencyError: a file cannot be synced.
@@ -55,21 +55,23 @@ def sync(location: str, table_id: str, version: int) -> None:
         for number in range(first, version + 1):
             paths += [*(f"{root}/{name}" for name in _added(location, number)), f"{log}/{number:020d}.json"]
         for path in [*paths, *dict.fromkeys(map(os.path.dirname, paths))]:
-            # A newer version may have removed a file, and a vacuum deleted it, with its folder if that became empty.
+            # A newer version may have removed a file, and a vacuum may have deleted it, with its folder if
+            # that became empty.
             with suppress(FileNotFoundError):
                 make_durable(filesystem, path, folders=False)
     _known[table_id] = version
 
 
 def _parents(folder: str) -> Iterator[str]:
-    """Yields the parent folders of a folder on its disk, as far as they are readable."""
+    """Yields a folder and its parents on the same disk, up to the first unreadable one."""
     while not os.path.ismount(folder) and os.access(os.path.dirname(folder), os.R_OK):
         yield folder
         folder = os.path.dirname(folder)
 
 
 def _first_in_doubt(location: str, checkpoint: int) -> int:
-    """Returns the first version that may not be durable. Spark, unlike volstream, makes checkpoints of commits that are not."""
+    """Returns the first version that may not be durable. Unlike volstream, Spark checkpoints commits that are
+    not durable."""
     first = checkpoint
     while first > 0 and _writer(location, first).startswith(_SPARK):
         first -= 1
@@ -77,22 +79,23 @@ def _first_in_doubt(location: str, checkpoint: int) -> int:
 
 
 def _writer(location: str, version: int) -> str:
-    """Returns the writer that a commit states; an empty text if the commit is no longer in the log."""
+    """Returns the writer named in a commit, or an empty string if the commit is no longer in the log."""
     try:
         return str(commit_info(actions(location, version, '"commitInfo"')).get("engineInfo", ""))
     except FileNotFoundError:
         return ""
 
 
-def made(table_id: str, version: int) -> None:
-    """Records that this process made a durable commit on top of durable ones."""
+def record_commit(table_id: str, version: int) -> None:
+    """Records that this process committed durably on top of durable versions."""
     _known[table_id] = version
 
 
 @contextmanager
 def upkeep(location: str) -> Iterator[None]:
-    """Logs the errors of a checkpoint after a commit, which stands; one of the next commits tries again. Of two processes that
-    delete the same old log entries, one does not find them.
+    """Logs errors of a checkpoint after a commit. The commit stands, and a later one tries again.
+
+    Expected when two processes delete the same old log entries: one of them no longer finds them.
     """
     try:
         yield
@@ -101,12 +104,12 @@ def upkeep(location: str) -> Iterator[None]:
 
 
 def checkpoint(location: str, table: DeltaTable) -> None:
-    """Makes a checkpoint of an opened table's version, then deletes the old log entries that it replaces, if the table allows
-    that.
+    """Creates a checkpoint of an opened table's version, then deletes the log entries it replaces, if the
+    table allows that.
 
     Raises:
         DeltaError, OSError: the checkpoint could not be written.
-        DependencyError: something it refers to cannot be synced.
+        DependencyError: a file that it refers to cannot be synced.
     """
     sync(location, str(table.metadata().id), table.version())
     table.create_checkpoint()

@@ -1,4 +1,4 @@
-"""Reads a Delta table's log without a JVM: commits, and what they did."""
+"""Reads a Delta table's log without a JVM: commits and their effects."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Commit:
     """One commit of a table.
 
     Attributes:
-        metadata: the user metadata if it is a JSON object; else empty.
-        adds_only: the commit is known to add rows and do nothing else.
-        rows: rows added, changed and removed; None: unknown.
+        metadata: the user metadata if it is a JSON object, else empty.
+        adds_only: True if the commit is known to only add rows.
+        rows: number of rows added, changed and removed, or None if unknown.
     """
 
     version: int
@@ -54,9 +54,9 @@ class Extent:
     """The size of a table.
 
     Attributes:
-        rows: without deleted ones; None: unknown, because a file has no statistics.
-        bytes: total of its data files.
-        written_on: time of the newest of the last few commits that may have changed rows; None: none did.
+        rows: number of rows without deleted ones, or None if a file has no statistics.
+        bytes: total size of the data files.
+        written_on: time of the newest commit that may have changed rows, or None if none of the last few did.
     """
 
     rows: int | None
@@ -64,14 +64,14 @@ class Extent:
     written_on: datetime | None
 
 
-#: Number of newest commits searched for one that changed rows.
+#: Number of newest commits searched for the last change of rows.
 _RECENT = 20
 
-#: Up to this many new commits are found by the names of their log entries, without opening the table.
+#: Up to this many new commits are found by their log entries' names, without opening the table.
 _FEW_COMMITS = 3
 
-#: Log entries that are read at once: in an object store each is a request.
-_AT_ONCE = 16
+#: Log entries read concurrently: in an object store each takes a request.
+_READERS = 16
 
 #: Operations that change no row, by Delta's names. All others may.
 _WITHOUT_DATA = frozenset(
@@ -107,12 +107,13 @@ _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
 def files_kept(properties: Mapping[str, str]) -> timedelta:
-    """Returns how long a table with these properties keeps removed files; zero if that is not understood."""
+    """Returns how long a table with these properties keeps removed files. Zero if not understood."""
     return _span(properties.get("delta.deletedFileRetentionDuration", "interval 7 days"))
 
 
 def retention(properties: Mapping[str, str]) -> timedelta:
-    """Returns how long a table with these properties keeps what older versions need: the shorter of log and removed files."""
+    """Returns how long older versions stay readable by these properties: the shorter retention of log and
+    removed files."""
     files = files_kept(properties)
     if not keeps_log_short(properties):
         return files
@@ -141,23 +142,23 @@ class DeltaLog:
         self.location = location
 
     def extent(self) -> Extent | None:
-        """Returns the current size of the table; None: there is no table."""
+        """Returns the current size of the table, or None if there is no table."""
         table = OpenTable.newest(self.location)
         if table is None:
             return None
         with mapped(self.location):
             try:
-                gone = deleted_rows(table.handle, table.totals["path"].to_pylist())
+                deleted = deleted_rows(table.handle, table.totals["path"].to_pylist())
             except DeltaError:  # the library lacks a feature of the table, such as type widening
                 rows = None
             else:
-                rows = None if table.rows is None else table.rows - sum(map(len, gone.values()))
+                rows = None if table.rows is None else table.rows - sum(map(len, deleted.values()))
         newest = self._newest(self._commit, table.version, _RECENT)
         written = next((commit.timestamp for commit in newest if not commit.without_data), None)
         return Extent(rows, table.bytes, written)
 
     def readable_from(self, version: int) -> bool:
-        """True if all commit files after ``version`` exist, as reading the change feed from there requires."""
+        """True if all log entries after ``version`` exist, so that the change feed can be read from there."""
         newest = newest_version(self.location)
         if newest is None or newest <= version:
             return newest is not None
@@ -166,10 +167,10 @@ class DeltaLog:
         return bool(first.type == fs.FileType.File)
 
     def lost_file(self, after: int, until: int) -> str | None:
-        """Returns a missing or damaged file that is needed to read the changes of versions ``after`` (excluded) to ``until``, or
-        None.
+        """Returns a missing or damaged file that the changes of versions ``after`` (excluded) to ``until``
+        need, or None.
 
-        These are files that the commits removed, and change data that they wrote. Versions without log entries are skipped.
+        Checks files that commits removed and change data they wrote. Skips versions without log entries.
         """
         filesystem, path = filesystem_of(self.location)
         for version in range(after + 1, until + 1):
@@ -188,7 +189,7 @@ class DeltaLog:
     def redefinitions(self, after: int, until: int) -> Sequence[int]:
         """Returns the versions ``after`` (excluded) to ``until`` that set the table's columns or properties.
 
-        Versions without log entries are skipped.
+        Skips versions without log entries.
         """
         versions = []
         for version in range(after + 1, until + 1):
@@ -203,31 +204,37 @@ class DeltaLog:
         return [] if newest is None or newest <= version else self._newest(self._commit, newest, newest - version)[::-1]
 
     def _last_after(self, version: int) -> int | None:
-        """Returns the newest version. If few commits follow ``version``, the names of a folder's log entries show it: opening the
-        table after each commit would cost more than the commit."""
+        """Returns the newest version.
+
+        If few commits follow ``version``, the names of a folder's log entries show it. Opening the table
+        after each commit would cost more than the commit.
+        """
         if not is_remote(self.location):
             filesystem, path = filesystem_of(self.location)
             entries = [f"{path}/_delta_log/{version + step:020d}.json" for step in range(1, _FEW_COMMITS + 2)]
-            there = [info.type == fs.FileType.File for info in filesystem.get_file_info(entries)]
-            if there[0] and not there[-1]:  # entries are deleted from the oldest on, so none is missing between
-                return version + there.index(False)
+            exists = [info.type == fs.FileType.File for info in filesystem.get_file_info(entries)]
+            if exists[0] and not exists[-1]:  # oldest entries are deleted first, so there is no gap
+                return version + exists.index(False)
         return newest_version(self.location)
 
     def _newest(self, read: Callable[[int], T | None], newest: int, limit: int) -> list[T]:
-        """Reads up to ``limit`` commits, the newest first, until ``read`` returns None. The library cannot read a clone's."""
+        """Reads up to ``limit`` commits, newest first, until ``read`` returns None.
+
+        Does not use deltalake, which cannot read a clone's log.
+        """
         found: list[T] = []
         versions = iter(range(newest, max(newest - limit, -1), -1))
-        with mapped(self.location), ThreadPoolExecutor(_AT_ONCE) as pool:
+        with mapped(self.location), ThreadPoolExecutor(_READERS) as pool:
             each = pool.map if is_remote(self.location) else map
-            while chunk := [*itertools.islice(versions, _AT_ONCE)]:
-                for one in each(read, chunk):
-                    if one is None:
+            while chunk := [*itertools.islice(versions, _READERS)]:
+                for commit in each(read, chunk):
+                    if commit is None:
                         return found
-                    found.append(one)
+                    found.append(commit)
         return found
 
     def _commit(self, version: int) -> Commit | None:
-        """Returns a commit; None: the log no longer has it."""
+        """Returns a commit, or None if the log no longer has it."""
         try:
             return self._described(version, actions(self.location, version, '"commitInfo"'))
         except FileNotFoundError:
@@ -236,17 +243,18 @@ class DeltaLog:
     def _described(self, version: int, entries: Iterable[Mapping[str, Any]]) -> Commit:
         """Returns a commit, given its actions."""
         info = commit_info(entries)
-        if "timestamp" not in info:  # the protocol leaves it to the writer
+        if "timestamp" not in info:  # optional in the protocol
             filesystem, path = filesystem_of(self.location)
             [file] = filesystem.get_file_info([f"{path}/_delta_log/{version:020d}.json"])
             info = {"timestamp": file.mtime.timestamp() * 1000, **info}
         try:
             return _commit(version, info)
-        except (AttributeError, TypeError, ValueError, OverflowError, OSError):  # values of other types than the protocol's
+        # types that violate the protocol
+        except (AttributeError, TypeError, ValueError, OverflowError, OSError):
             raise _damage(self.location, version) from None
 
     def changes(self, first: int, last: int) -> Sequence[tuple[Commit, Sequence[Mapping[str, Any]]]]:
-        """Returns the commits of versions ``first`` to ``last``, both included, each with its actions, oldest first.
+        """Returns the commits ``first`` to ``last``, both included, with their actions, oldest first.
 
         Raises:
             DependencyError: the log no longer has all of them, or is damaged.
@@ -265,7 +273,7 @@ class DeltaLog:
         return found[::-1]
 
     def sizes(self, limit: int) -> Mapping[int, int]:
-        """Returns the bytes of the table's files at its newest versions, the newest first, as far as the log tells."""
+        """Returns the table's total bytes by version, newest first, as far back as the log shows."""
         table = OpenTable.newest(self.location)
         if table is None:
             return {}
@@ -274,12 +282,12 @@ class DeltaLog:
         return dict(zip(range(version, max(version - limit, -1), -1), sizes, strict=False))
 
     def _growth(self, version: int) -> int | None:
-        """Returns how many bytes a commit added to the table's files; None: the log no longer has it, or does not tell."""
+        """Returns the bytes that a commit added to the table, or None if the log does not show them."""
         try:
             changes = actions(self.location, version, '"path"')
             added: int = sum(change["add"]["size"] for change in changes if "add" in change)
             removed: int = sum(change["remove"]["size"] for change in changes if "remove" in change)
-        except (FileNotFoundError, KeyError):  # cleaned up; or a writer that leaves out what it may
+        except (FileNotFoundError, KeyError):  # cleaned up; or a writer that omits optional fields
             return None
         return added - removed
 
@@ -289,9 +297,10 @@ class DeltaLog:
 
 
 def last_checkpoint(location: str) -> tuple[int, int]:
-    """Returns version and number of parts (0: not split) of a table's newest checkpoint; -1 if there is none.
+    """Returns version and number of parts (0: not split) of a table's newest checkpoint. Without one, the
+    version is -1.
 
-    Looks for it where none is recorded, as in a copy of a table.
+    Searches the log if ``_last_checkpoint`` is missing, as in a copy of a table.
     """
     filesystem, path = filesystem_of(location)
     try:
@@ -313,17 +322,18 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parque
 
 
 def complete_checkpoints(names: Iterable[str]) -> dict[int, int]:
-    """Returns the versions of which all parts of a checkpoint are among the files of a log, in order, with the number of parts
+    """Returns the versions of complete checkpoints among a log's files, ascending, with the number of parts
     (0: not split)."""
     parts: defaultdict[tuple[int, int], int] = defaultdict(int)
     for name in names:
         if found := _CHECKPOINT.fullmatch(name):
             parts[int(found[1]), int(found[3] or 0)] += 1
-    return {version: wanted for (version, wanted), there in sorted(parts.items()) if there >= (wanted or 1)}
+    return {version: total for (version, total), present in sorted(parts.items()) if present >= (total or 1)}
 
 
 def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str]:
-    """Returns the paths of a checkpoint's files, in the table's filesystem; ``checkpoint`` is from :func:`last_checkpoint`."""
+    """Returns the paths of a checkpoint's files in the table's filesystem, given the result of
+    :func:`last_checkpoint`."""
     version, parts = checkpoint
     if version < 0:
         return []
@@ -334,22 +344,26 @@ def checkpoint_files(location: str, checkpoint: tuple[int, int]) -> Sequence[str
 
 
 def own_file(path: str) -> str | None:
-    """Returns the file that an action names, relative to the table; None: it is elsewhere, as in shallow clones."""
+    """Returns an action's file relative to the table, or None if it is elsewhere, as in shallow clones."""
     return None if urlsplit(path).scheme or path.startswith("/") else unquote(path)
 
 
 def actions(location: str, version: int, mentioning: str = "") -> Sequence[Mapping[str, Any]]:
-    """Returns the actions of a commit whose text contains ``mentioning``, in order. Raises FileNotFoundError; DependencyError if
-    the log entry is damaged."""
+    """Returns the actions of a commit whose JSON contains ``mentioning``, in order.
+
+    Raises:
+        FileNotFoundError: the log has no such entry.
+        DependencyError: the log entry is damaged.
+    """
     filesystem, path = filesystem_of(location)
     with filesystem.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
-        lines = stream.read().splitlines()  # as bytes: statistics may contain line separators of text, such as U+2028
+        lines = stream.read().splitlines()  # as bytes: statistics may contain separators such as U+2028
     try:
         found = [json.loads(line) for line in lines if line.strip() and mentioning.encode() in line]
     except (ValueError, RecursionError):
         raise _damage(location, version) from None
     if not all(
-        isinstance(action, dict) and all(one is None or isinstance(one, dict) for one in action.values()) for action in found
+        isinstance(action, dict) and all(item is None or isinstance(item, dict) for item in action.values()) for action in found
     ):
         raise _damage(location, version)
     return found
@@ -360,12 +374,12 @@ def _damage(location: str, version: int) -> DependencyError:
 
 
 def commit_info(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns what a commit says of itself, given its actions; empty if it says nothing."""
+    """Returns the ``commitInfo`` of a commit, given its actions. Empty without one."""
     return next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
 
 
 def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metadata that a writer added to a commit; empty if it is none of volstream's."""
+    """Returns a commit's user metadata. Empty unless it is a JSON object, as volstream writes it."""
     try:
         metadata = json.loads(info.get("userMetadata") or "{}")
     except (ValueError, TypeError):
@@ -380,13 +394,13 @@ def _commit(version: int, entry: Mapping[str, Any]) -> Commit:
         timestamp=datetime.fromtimestamp(int(milliseconds) / 1000, UTC),
         operation=str(entry.get("operation", "unknown")),
         metadata=metadata_of(entry),
-        adds_only=_adds_only(entry),
+        adds_only=_is_append(entry),
         rows=_rows(entry),
     )
 
 
 def _rows(entry: Mapping[str, Any]) -> int | None:
-    """Returns the number of rows that a commit added, changed or removed, ignoring those it only copied."""
+    """Returns the number of rows that a commit added, changed or removed. Copied rows do not count."""
     match entry.get("operation"):
         case "MERGE":
             counts = [_count(entry, f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
@@ -400,7 +414,7 @@ def _rows(entry: Mapping[str, Any]) -> int | None:
     return sum(known) if known else None
 
 
-def _adds_only(entry: Mapping[str, Any]) -> bool:
+def _is_append(entry: Mapping[str, Any]) -> bool:
     match entry.get("operation"):
         case "WRITE":
             return bool((entry.get("operationParameters") or {}).get("mode") == "Append")

@@ -1,4 +1,4 @@
-"""Finds the rows of keys in a table's data files, by the statistics of files and of their row groups, without a JVM."""
+"""Finds rows by key in a table's data files without a JVM, using the statistics of files and row groups."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 # Bounds of columns from the statistics of data files and row groups.
 #
 # delta-rs decodes the JSON escape of a character in plane 2, 4, ..., 16 to the character 0x10000 below it. No
-# writer that we know escapes such characters: neither Delta for Spark 4.2, in logs and checkpoints, nor
-# delta-rs 1.6, nor ``datafile.statistics_text``.
+# known writer escapes such characters: not Delta for Spark 4.2, in logs and checkpoints, not delta-rs 1.6,
+# not ``datafile.statistics_text``.
 
 
 def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
-    """Returns a lower and an upper bound of a column for each data file; None: unknown.
+    """Returns lower and upper bounds of a column for each data file. A bound is None if unknown.
 
     Args:
         files: the table's files, from ``get_add_actions(flatten=True)``.
@@ -43,15 +43,15 @@ def bounds_of(files: pa.Table, column: str) -> tuple[list[Any], list[Any]]:
         files[name].to_pylist() if files.column_names.count(name) == 1 else [None] * files.num_rows
         for name in (f"min.{column}", f"max.{column}")
     )
-    return minimum, [one + _CUT if isinstance(one, datetime) else one for one in maximum]
+    return minimum, [value + _TRUNCATION if isinstance(value, datetime) else value for value in maximum]
 
 
-#: Delta cuts the times of statistics to milliseconds.
-_CUT = timedelta(milliseconds=1)
+#: Delta truncates times in statistics to milliseconds.
+_TRUNCATION = timedelta(milliseconds=1)
 
 
 def group_bounds(group: pq.RowGroupMetaData, column: str) -> tuple[Any, Any]:
-    """Returns a lower and an upper bound of a column in a row group; None: unknown."""
+    """Returns a lower and an upper bound of a column in a row group. Both are None if unknown."""
     columns = map(group.column, range(group.num_columns))
     statistics = next((chunk.statistics for chunk in columns if chunk.path_in_schema == column), None)
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
@@ -64,8 +64,8 @@ class FoundRows:
     Attributes:
         path: of the file, as in the log.
         positions: of the rows in the file, ascending.
-        deleted: the positions of rows that are deleted already.
-        length: number of rows of the file.
+        deleted: positions of rows already deleted.
+        length: number of rows in the file.
         partition: values of the partition columns.
     """
 
@@ -77,7 +77,7 @@ class FoundRows:
     partition: Mapping[str, Any]
 
     def read(self, columns: pa.Schema) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yields some columns of the rows, and the positions of these rows, a row group at a time."""
+        """Yields some columns of the rows, with their positions, one row group at a time."""
         first = 0
         with open_file(self.location, own_file(self.path) or "") as file:
             present = [name for name in columns.names if name in file.schema_arrow.names]
@@ -92,63 +92,63 @@ class FoundRows:
 
 
 def find(location: str, table: DeltaTable, key: str, values: Collection[str]) -> Sequence[FoundRows]:
-    """Finds the rows of keys in a version of a table; data files without any are left out.
+    """Finds the rows of keys in a version of a table. Skips data files without matching rows.
 
     Args:
         key: a text column.
 
     Raises:
-        NeedsSparkError: the table has data files elsewhere, as a shallow clone does.
+        NeedsSparkError: the table has data files elsewhere, like a shallow clone.
     """
-    asked = sorted(values)
+    keys = sorted(values)
     files = files_of(table)
     paths = files["path"].to_pylist()
     parts = {name: files[f"partition.{name}"].to_pylist() for name in table.metadata().partition_columns}
     ranges = zip(*bounds_of(files, key), strict=True)
-    candidates = [number for number, (low, high) in enumerate(ranges) if _meets(asked, low, high)]
+    candidates = [number for number, (low, high) in enumerate(ranges) if _overlaps(keys, low, high)]
     deleted = deleted_rows(table, [paths[number] for number in candidates])
     found = []
     for number in candidates:
-        path, gone = paths[number], deleted.get(paths[number], np.empty(0, np.int64))
-        at, length = _positions(location, path, key, asked)
-        at = np.setdiff1d(at, gone, assume_unique=True)
+        path, deleted_before = paths[number], deleted.get(paths[number], np.empty(0, np.int64))
+        at, length = _positions(location, path, key, keys)
+        at = np.setdiff1d(at, deleted_before, assume_unique=True)
         if at.size:
             partition = {name: of_files[number] for name, of_files in parts.items()}
-            found.append(FoundRows(location, path, at, gone, length, partition))
+            found.append(FoundRows(location, path, at, deleted_before, length, partition))
     return found
 
 
-def _positions(location: str, path: str, key: str, asked: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Returns the positions of a file's rows with any of the keys, given sorted; and how many rows it has."""
-    own = own_file(path)
-    if own is None:
+def _positions(location: str, path: str, key: str, wanted: Sequence[str]) -> tuple[np.ndarray, int]:
+    """Returns the positions of a file's rows with any of the sorted keys, and the file's number of rows."""
+    file_path = own_file(path)
+    if file_path is None:
         raise NeedsSparkError
     positions = [np.empty(0, np.int64)]
     first = 0
-    with open_file(location, own) as file:
+    with open_file(location, file_path) as file:
         # A file older than the key's column has no row with a key.
         groups = file.num_row_groups if key in file.schema_arrow.names else 0
         for number in range(groups):
             group = file.metadata.row_group(number)
-            if _meets(asked, *group_bounds(group, key)):
+            if _overlaps(wanted, *group_bounds(group, key)):
                 keys = file.read_row_group(number, columns=[key])[key].cast(pa.string())
-                matches = pc.is_in(keys, value_set=pa.array(asked, pa.string()))
+                matches = pc.is_in(keys, value_set=pa.array(wanted, pa.string()))
                 positions.append(np.flatnonzero(matches.to_numpy()) + first)
             first += group.num_rows
         return np.concatenate(positions), file.metadata.num_rows
 
 
-def _meets(values: Sequence[str], low: str | None, high: str | None) -> bool:
-    """True if any of the sorted values may be in a range; an end that is None is open."""
+def _overlaps(values: Sequence[str], low: str | None, high: str | None) -> bool:
+    """True if any of the sorted values may be in a range. An end of None is open."""
     at = 0 if low is None else bisect_left(values, low)
     return at < len(values) and (high is None or values[at] <= high)
 
 
-# Reads rows of a table without a JVM, through deltalake's query engine. For results that fit in memory.
+# Reads rows of a table through deltalake's query engine, without a JVM. For results that fit in memory.
 #
-# The engine supports deletion vectors and skips files and pages by statistics: tens of milliseconds, where
-# Spark takes seconds. Spark reads what the engine does not support, such as tables whose columns were
-# widened.
+# The engine supports deletion vectors and skips files and pages by statistics: it takes tens of milliseconds
+# where Spark takes seconds. Spark reads tables that the engine does not support, such as tables with widened
+# columns.
 
 
 def read_rows(
@@ -163,12 +163,13 @@ def read_rows(
     Args:
         schema: the columns to read, with the types to convert them to.
         equals: a column and the text that it must have.
-        spark: returns a session for tables that deltalake cannot read; None: they are errors.
+        spark: returns a session for tables that deltalake cannot read. Without it, such tables raise
+            DependencyError.
 
     Raises:
         DependencyError: the table cannot be read.
     """
-    return _selected(location, version, schema.names, equals, None, spark).cast(schema)
+    return _query_rows(location, version, schema.names, equals, None, spark).cast(schema)
 
 
 def sample_rows(
@@ -182,15 +183,15 @@ def sample_rows(
 
     Args:
         limit: maximum number of rows.
-        equals, spark: as for :func:`read`.
+        equals, spark: as for :func:`read_rows`.
 
     Raises:
         DependencyError: the table cannot be read.
     """
-    return _selected(location, version, (), equals, limit, spark)
+    return _query_rows(location, version, (), equals, limit, spark)
 
 
-def _selected(
+def _query_rows(
     location: str,
     version: int,
     columns: Sequence[str],
@@ -198,7 +199,7 @@ def _selected(
     limit: int | None,
     spark: Callable[[], SparkSession] | None,
 ) -> pa.Table:
-    """Returns these columns, or all if there are none."""
+    """Returns rows with some columns. Without ``columns``, returns all."""
 
     def query(table: str, quoted: Callable[[str], str], text: Callable[[str], str]) -> str:
         where = "" if equals is None else f" WHERE {quoted(equals[0])} = {text(equals[1])}"
@@ -216,11 +217,11 @@ def _selected(
 
 
 def queried_rows(location: str, query: str, version: int | None = None) -> pa.Table:
-    """Returns the result of a query on a version of the table, which it calls ``rows``.
+    """Returns the result of a query on a version of the table. The query names the table ``rows``.
 
     Args:
-        query: in standard SQL: see :func:`standard_name` and :func:`standard_literal`.
-        version: None: the newest.
+        query: in standard SQL; see :func:`standard_name` and :func:`standard_literal`.
+        version: defaults to the newest.
 
     Raises:
         DependencyError: the table cannot be read.

@@ -1,11 +1,12 @@
 """Delta tables that only volstream writes: without a JVM, by one or many processes.
 
-Data files are written first and then committed by name, so a data file is durable before the log entry that names it. Every
-commit carries an application transaction of the table. A commit that finds others before it is put on top of theirs, unless one
-of them has the same transaction or removes the same file: so a writer that lost its lease is fenced off. deltalake's own
-``optimize.compact`` writes no transaction, and its predicates fail on long IN-lists, so neither is used.
+Data files are written first and then committed by name, so a data file is durable before the log entry that
+names it. Every commit carries an application transaction of the table. If other commits came first, a commit
+is put on top of them, unless they include the same transaction or remove the same file. This fences off a
+writer that lost its lease. deltalake's ``optimize.compact`` writes no transaction, and its predicates fail on
+long IN-lists, so neither is used.
 
-What does not belong here: the meaning of the tables (``directory``).
+Not here: the meaning of the tables (``directory``).
 """
 
 from __future__ import annotations
@@ -47,19 +48,20 @@ from volstream.tables.delta.places import (
 #: Rows per row group; looking up a key decodes a whole group.
 GROUP_ROWS = 2_000
 
-#: Maximum number of attempts; an attempt fails only if another commit came first.
+#: Maximum number of attempts to commit. An attempt fails only if another commit came first.
 _ATTEMPTS = 100
 
-#: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log is kept short.
-#: Removed data files are kept much longer: running queries still read them, but never the log again.
+#: Spark lists the whole log several times per read, at 30 microseconds per entry on a local disk, so the log
+#: is kept short. Removed data files are kept much longer: running queries still read them, but do not read
+#: the log again.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 10 minutes", "delta.deletedFileRetentionDuration": "interval 12 hours"}
 
 #: A vacuum makes no checkpoint; commits do (``commits.on``).
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 #: The newest views, by location. All readers and writers of the process share them.
-_viewed: OrderedDict[str, tuple[View, Seen]] = OrderedDict()
-_MOST_VIEWED = 4096
+_views: OrderedDict[str, tuple[View, Seen]] = OrderedDict()
+_MAX_VIEWS = 4096
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class DataFile:
 
     @classmethod
     def of(cls, add: Mapping[str, Any], tracked: Collection[str]) -> DataFile:
-        """Returns the file that an action of a commit adds."""
+        """Returns the data file that an ``add`` action describes."""
         stats = json.loads(add["stats"])
         ends = ({name: stats[end].get(name) for name in tracked} for end in ("minValues", "maxValues"))
         return cls(add["path"], stats["numRecords"], add["size"], *ends)
@@ -92,10 +94,11 @@ class TableSpec:
     Attributes:
         location: a local path or a URI.
         tracked: columns with statistics, which are never NULL.
-        app_ids: application ids whose transaction versions a view has. Every commit carries at least one of them: of two
-            concurrent commits with the same id, one is refused.
-        remedy: what helps if the table is damaged.
-        evolves: the table has the columns that its log says; ``schema`` is for its creation.
+        app_ids: application ids whose transaction versions a view has. Every commit carries at least one of
+            them. If two concurrent commits have the same id, one is refused.
+        remedy: advice for messages if the table is damaged.
+        evolves: the log determines the table's columns, and ``schema`` only applies when the table is
+            created.
     """
 
     location: str
@@ -106,31 +109,32 @@ class TableSpec:
     evolves: bool = False
 
     def of(self, table: OpenTable) -> TableSpec:
-        """Returns the definition with the columns that the table has in an opened version."""
+        """Returns the definition with the columns of an opened version of the table."""
         return self if not self.evolves or table.fields == self.schema else replace(self, schema=table.fields)
 
     def is_same(self, other: TableSpec) -> bool:
-        """Returns whether two define the same table, whose columns may have changed meanwhile."""
+        """True if both define the same table. Its columns may have changed meanwhile."""
         return self == (replace(other, schema=self.schema) if self.evolves else other)
 
     @contextmanager
     def mapped(self) -> Iterator[None]:
-        """Maps errors as :func:`volstream.tables.delta.places.mapped` does, and those of damaged data files; with the remedy."""
+        """Maps errors like :func:`volstream.tables.delta.places.mapped`, and errors of damaged data files.
+        Adds the remedy."""
         try:
             with mapped(self.location):
                 yield
         except pa.ArrowInvalid as error:
-            said = f"The table at {self.location} cannot be read: {first_line(str(error))}"
-            raise DependencyError(said, self.remedy) from error
+            message = f"The table at {self.location} cannot be read: {first_line(str(error))}"
+            raise DependencyError(message, self.remedy) from error
         except DependencyError as error:
             if type(error) is not DependencyError or error.remedy:
                 raise
             raise DependencyError(error.message, self.remedy) from error
 
     def view(self) -> View | None:
-        """Returns the newest version for a reader, or None if there is no table. Raises DependencyError."""
+        """Returns the newest version for reading, or None if there is no table. Raises DependencyError."""
         with self.mapped():
-            known = _viewed.get(self.location)
+            known = _views.get(self.location)
             if known is not None and self.is_same(known[0].spec) and known[1].is_newest():
                 return known[0]
             table = OpenTable.newest(self.location)
@@ -139,7 +143,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class View:
-    """A version of a table: its files and transactions. Using it does not read the log."""
+    """A version of a table: its files and transactions. Its methods do not read the log."""
 
     spec: TableSpec
     version: int
@@ -168,7 +172,8 @@ class View:
             return self.fitted(opened.read(columns=columns if columns is None else list(columns)), columns)
 
     def files_between(self, number: str, after: int, until: int) -> list[DataFile]:
-        """Returns the files that may have rows whose ``number`` is in ``(after, until]``, by its statistics."""
+        """Returns the files that may have rows whose ``number`` is in ``(after, until]``, by its
+        statistics."""
         return [file for file in self.files if file.maximum[number] > after and file.minimum[number] <= until > after]
 
     def between(self, number: str, after: int, until: int) -> Iterator[pa.Table]:
@@ -181,7 +186,8 @@ class View:
             yield rows
 
     def after(self, committed: Iterable[Mapping[str, Any]]) -> View | None:
-        """Returns the next version, given the actions of its commit, or None if they redefine the table."""
+        """Returns the next version, given the actions of its commit, or None if they redefine the table's
+        columns or protocol."""
         removed, added, transactions = set[str](), list[DataFile](), dict(self.transactions)
         for action in committed:
             if not action.keys().isdisjoint(("metaData", "protocol")):
@@ -192,8 +198,8 @@ class View:
                 added.append(DataFile.of(action["add"], self.spec.tracked))
             elif "txn" in action and action["txn"]["appId"] in self.spec.app_ids:
                 transactions[action["txn"]["appId"]] = action["txn"]["version"]
-        kept = [file for file in self.files if file.path not in removed] if removed else self.files
-        return replace(self, version=self.version + 1, files=[*kept, *added], transactions=transactions)
+        remaining = [file for file in self.files if file.path not in removed] if removed else self.files
+        return replace(self, version=self.version + 1, files=[*remaining, *added], transactions=transactions)
 
     @property
     def relation(self) -> str:
@@ -205,7 +211,8 @@ class View:
         return f"SELECT * FROM {self.relation} WHERE {number} > {after} AND {number} <= {until}"
 
     def small_files(self, rows: int, size: int, at_least: int) -> Sequence[DataFile]:
-        """Returns the files with fewer rows and bytes, to be merged; none if there are fewer than ``at_least``."""
+        """Returns the files with fewer than ``rows`` rows and ``size`` bytes. Empty if there are fewer than
+        ``at_least``."""
         small = [file for file in self.files if file.rows < rows and file.bytes < size]
         return small if len(small) >= at_least else []
 
@@ -215,12 +222,12 @@ class View:
         return fitted(rows, schema if columns is None else pa.schema([schema.field(name) for name in columns]))
 
 
-def _keep_view(view: View, seen: Seen) -> None:
-    """Keeps a view for readers, as long as its version is the newest one."""
-    _viewed[view.spec.location] = view, seen
-    if len(_viewed) > _MOST_VIEWED:
+def _cache_view(view: View, seen: Seen) -> None:
+    """Caches a view for readers while its version is the newest."""
+    _views[view.spec.location] = view, seen
+    if len(_views) > _MAX_VIEWS:
         with suppress(KeyError):  # another thread removed it
-            _viewed.popitem(last=False)
+            _views.popitem(last=False)
 
 
 #: Columns with mostly distinct values, for which a dictionary would be a second copy.
@@ -228,22 +235,24 @@ _DISTINCT = ("relative_path", "url", "etag", "old_etag", "last_modified_time", "
 
 
 class NativeTable:
-    """The writer of a table. For one process at a time, in one thread."""
+    """The writer of a table. Not thread-safe."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self._view: View | None = None  # the newest known version
-        self._seen: Seen | None = None  # its stamp
-        self._table: OpenTable | None = None  # the version that was opened; the view follows from it and later commits
-        self._transactions: dict[str, int] = {}  # set by these commits
+        # The newest known version, and its stamp.
+        self._view: View | None = None
+        self._seen: Seen | None = None
+        # The version that was opened. The view is this version plus later commits.
+        self._table: OpenTable | None = None
+        self._transactions: dict[str, int] = {}  # set by these later commits
 
     def open(self, *, creates: bool = True) -> View:
-        """Returns the newest version, which the next commit builds on; creates the table if it does not exist.
+        """Returns the newest version, for the next commit to build on. Creates a missing table.
 
-        Makes the commits of other writers durable: a writer may have died before doing so.
+        Syncs other writers' commits to disk: a writer may have died before doing so.
 
         Args:
-            creates: False: raise NotFoundError if the table does not exist.
+            creates: pass False to raise NotFoundError if the table does not exist.
         """
         with self.spec.mapped():
             if self._view is None or self._follow(self._view) is None:
@@ -267,7 +276,8 @@ class NativeTable:
         self._view, self._seen = _view(self._table, self.spec), self._table.seen
 
     def _follow(self, view: View) -> list[Mapping[str, Any]] | None:
-        """Applies the commits since a view; returns their actions, or None if the table must be opened."""
+        """Applies the commits since a view. Returns their actions, or None if the table must be opened
+        again."""
         found: list[Mapping[str, Any]] = []
         while self._seen is not None and not self._seen.is_newest():
             current, following = entries(self.spec.location, view.version, view.version + 1)
@@ -280,19 +290,20 @@ class NativeTable:
             following_view = view.after(committed)
             if following_view is None:
                 return None
-            view = self._show(following_view, committed)
+            view = self._advance(following_view, committed)
             found += committed
         return found
 
-    def _show(self, view: View, committed: Iterable[Mapping[str, Any]]) -> View:
-        """Remembers the view of a commit as the newest."""
+    def _advance(self, view: View, committed: Iterable[Mapping[str, Any]]) -> View:
+        """Makes the view of a commit the newest."""
         self._transactions.update({each["txn"]["appId"]: each["txn"]["version"] for each in committed if "txn" in each})
         self._view, self._seen = view, Seen.of(self.spec.location, view.version)
-        _keep_view(view, self._seen)
+        _cache_view(view, self._seen)
         return view
 
     def transaction(self, app_id: str) -> int | None:
-        """Returns an application's newest transaction version as of the last :meth:`open`, or None without one."""
+        """Returns an application's newest transaction version as of the last :meth:`open`, or None if it has
+        none."""
         assert self._table is not None, "it was opened"
         return self._transactions[app_id] if app_id in self._transactions else self._table.transaction(app_id)
 
@@ -317,19 +328,21 @@ class NativeTable:
         changes_data: bool = True,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commits on top of ``view``, the result of the last :meth:`open`; durable on return.
+        """Commits on top of ``view``, the result of the last :meth:`open`. Durable on return.
 
         Args:
-            transactions: versions of application ids to set, including one of the table's own.
-            changes_data: False: rows only move between files.
+            transactions: transaction versions to set, by application id. At least one id is in
+                ``TableSpec.app_ids``.
+            changes_data: False if rows only move between files.
 
         Raises:
-            FencedError: another writer meanwhile committed one of the same transactions or removed one of the same files;
-                nothing of this commit is in the table.
+            FencedError: another writer meanwhile committed the same transaction or removed the same file.
+                This commit was not made.
         """
         additions = [commits.addition(file, dataChange=changes_data) for file in added]
         filesystem, path = filesystem_of(self.spec.location)
-        make_durable(filesystem, path, folders=False)  # the added files' names, before the log refers to them
+        # sync the added files' names before the log refers to them
+        make_durable(filesystem, path, folders=False)
         self._commit(view, transactions, [*additions, *_removals(removed, changes_data)], metadata or {})
 
     def add_columns(self, view: View, columns: pa.Schema, transactions: Mapping[str, int]) -> None:
@@ -337,7 +350,7 @@ class NativeTable:
         self._redefine(view, pa.schema([*self.spec.schema, *columns]), transactions, ())
 
     def replace(self, view: View, schema: pa.Schema, transactions: Mapping[str, int]) -> None:
-        """Commits other columns on top of ``view``, as :meth:`commit`, and removes all rows."""
+        """Commits other columns on top of ``view``, like :meth:`commit`, and removes all rows."""
         self._redefine(view, schema, transactions, view.files)
 
     def _redefine(self, view: View, schema: pa.Schema, transactions: Mapping[str, int], removed: Sequence[DataFile]) -> None:
@@ -352,15 +365,15 @@ class NativeTable:
         if newest is None or newest.version != view.version:
             raise FencedError(f"The table at {location} was changed by another process meanwhile.")
         info = commits.info("WRITE", {"mode": "Append", "partitionBy": "[]"}, txnId=str(uuid.uuid4()), **metadata)
-        made = [info, *commits.transactions(transactions), *changed]
-        self._view = None  # whatever fails from here on, the next look opens the table
+        entry = [info, *commits.transactions(transactions), *changed]
+        self._view = None  # if anything fails from here on, the next open() reads the log again
         removed = {action["remove"]["path"] for action in changed if "remove" in action}
         with mapped(location):
             for _ in range(_ATTEMPTS):
-                if commits.on(location, newest.table_id, newest.version, made):
-                    following = newest.after(made)
+                if commits.on(location, newest.table_id, newest.version, entry):
+                    following = newest.after(entry)
                     if following is not None:
-                        self._show(following, made)
+                        self._advance(following, entry)
                     return
                 others = self._follow(newest)
                 if others is None or self._view is None or _conflict(others, transactions, removed):
@@ -370,7 +383,8 @@ class NativeTable:
         raise crowded(location)
 
     def sweep(self) -> None:
-        """Deletes data files that no version needs: removed ones, and remains of crashes. Lists the folder."""
+        """Deletes data files that no version needs: removed files, and leftovers of crashes. Lists the
+        folder."""
         table = OpenTable.newest(self.spec.location)
         if table is not None:
             location = self.spec.location
@@ -400,23 +414,23 @@ def _removals(files: Iterable[DataFile], changes_data: bool) -> Iterator[Mapping
 
 
 def _conflict(others: Iterable[Mapping[str, Any]], transactions: Collection[str], removed: Collection[str]) -> bool:
-    """True if commits set one of the transactions or removed one of the files."""
+    """True if commits set any of the transactions or removed any of the files."""
     return any(
         action.get("txn", {}).get("appId") in transactions or action.get("remove", {}).get("path") in removed for action in others
     )
 
 
-def _view(table: OpenTable, of: TableSpec) -> View:
-    """Returns a view of an opened table; keeps it for readers."""
+def _view(table: OpenTable, spec: TableSpec) -> View:
+    """Returns a view of an opened table, and caches it for readers."""
     listed = table.files
-    ends = {name: bounds_of(listed, name) for name in of.tracked}
+    ends = {name: bounds_of(listed, name) for name in spec.tracked}
     columns = (listed[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
     files = [
         DataFile(path, rows, size, *({name: both[end][at] for name, both in ends.items()} for end in (0, 1)))
         for at, (path, rows, size) in enumerate(zip(*columns, strict=True))
     ]
-    numbers = {app_id: version for app_id in of.app_ids if (version := table.transaction(app_id)) is not None}
-    view = View(of, table.version, table.id, files, numbers)
+    numbers = {app_id: version for app_id in spec.app_ids if (version := table.transaction(app_id)) is not None}
+    view = View(spec, table.version, table.id, files, numbers)
     if table.seen is not None:
-        _keep_view(view, table.seen)
+        _cache_view(view, table.seen)
     return view

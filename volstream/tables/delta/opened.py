@@ -1,8 +1,8 @@
 """Tables opened with deltalake: their newest version and its contents.
 
-A process opens each version once and shares it, with everything read from it, until the log has another version.
+A process opens each version once and shares it, with everything read from it, until the log changes.
 
-What does not belong here: reading single commits (``log``) and making them (``commits``).
+Not here: reading single commits (``log``) and making them (``commits``).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from volstream.tables.delta.places import files_of, filesystem_of, is_remote, ma
 from volstream.tables.delta.schema import Schema, schema_of
 from volstream.tables.delta.vectors import deleted_rows
 
-#: The newest version of each table when it was opened last, the latest at the end, by location and folder of the log: a link
-#: may lead to another table by now, and a table may have two names.
+#: The newest version of each table as of its last opening, ordered by that time. Keyed by location and folder
+#: of the log: a link may lead to another table by now, and a table may have two names.
 _opened: OrderedDict[tuple[str, str], OpenTable] = OrderedDict()
 _lock = threading.Lock()
-_MOST_OPENED = 256
+_MAX_OPENED = 256
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a column's values by the statistics, deleted rows included.
+    """Bounds of a column's values from the statistics, which include deleted rows.
 
     Attributes:
-        least, most: inclusive bounds, with long texts cut, or None if unknown or if all values are NULL.
+        least, most: inclusive bounds with long texts truncated. None if unknown or if all values are NULL.
         nulls: number of NULLs.
     """
 
@@ -55,7 +55,7 @@ class Seen:
     """A version that was a table's newest one.
 
     Attributes:
-        entry: distinguishes its log entry from that of another table, which may have the same number.
+        entry: distinguishes the log entry from another table's entry with the same number.
         folder: the stamp of the log's folder, or None in an object store.
     """
 
@@ -72,10 +72,10 @@ class Seen:
         return cls(location, version, entry, folder)
 
     def is_newest(self) -> bool:
-        """True if it still is. Checks three files in a folder, or sends two requests to an object store."""
+        """True if this is still the newest version. Checks three files, or takes two requests to a store."""
         if self.folder != stamp_of(_log_of(self.location)):
             return False
-        # The time of a folder is some milliseconds coarse: the next version may have come within them.
+        # A folder's time has a resolution of some milliseconds, and the next version may have come within it.
         return self.entry is not None and entries(self.location, self.version, self.version + 1) == [self.entry, None]
 
 
@@ -100,7 +100,8 @@ class OpenTable:
         """Returns the newest version, or None if there is no table.
 
         Raises:
-            DependencyError: the log cannot be read, or a power cut emptied an entry, which would read as an empty commit.
+            DependencyError: the log cannot be read, or a power cut emptied an entry. It would look like an
+                empty commit.
         """
         log = _log_of(location)
         key = location, log
@@ -109,7 +110,8 @@ class OpenTable:
         if known is not None and known.is_newest():
             return known
         with mapped(location):
-            folder = stamp_of(log)  # before the log is read: the next caller notices what changes meanwhile
+            # before the log is read, so that the next caller notices a change meanwhile
+            folder = stamp_of(log)
             try:
                 handle = open_table(location)
             except TableNotFoundError:
@@ -121,7 +123,7 @@ class OpenTable:
         with _lock:
             _opened[key] = opened
             _opened.move_to_end(key)
-            if len(_opened) > _MOST_OPENED:
+            if len(_opened) > _MAX_OPENED:
                 _opened.popitem(last=False)
         return opened
 
@@ -139,7 +141,7 @@ class OpenTable:
                 raise
 
     def is_newest(self) -> bool:
-        """True if no other version has come since :meth:`newest`."""
+        """True if this is still the table's newest version. Only known for a table from :meth:`newest`."""
         return self.seen is not None and self.seen.is_newest()
 
     @cached_property
@@ -172,7 +174,7 @@ class OpenTable:
 
     @cached_property
     def rows(self) -> int | None:
-        """Number of rows by the files' statistics, deleted rows included, or None if unknown."""
+        """Number of rows from the files' statistics, including deleted rows, or None if unknown."""
         counts = self.totals["num_records"]
         return None if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
 
@@ -188,7 +190,7 @@ class OpenTable:
             return files_of(self.handle, flatten=False)
 
     def transaction(self, app_id: str) -> int | None:
-        """Returns the version of an application's newest transaction, or None without one."""
+        """Returns the version of an application's newest transaction, or None if it has none."""
         if app_id not in self._transactions:  # deltalake takes a millisecond to find one
             with mapped(self.location):
                 version = self.handle.transaction_version(app_id)
@@ -196,7 +198,7 @@ class OpenTable:
         return self._transactions[app_id]
 
     def deleted(self, path: str) -> np.ndarray | None:
-        """Returns the positions of a data file's deleted rows, or None without any."""
+        """Returns the positions of a data file's deleted rows, or None if no row is deleted."""
         if path not in self._deleted:
             self._deleted[path] = deleted_rows(self.handle, [path]).get(path)
         return self._deleted[path]
@@ -217,7 +219,8 @@ class OpenTable:
     def is_larger(self, size: int, rows: int) -> bool:
         """True if the data files exceed ``size`` bytes, or ``rows`` rows including deleted ones.
 
-        Delta's checksum, which accompanies most commits, has the number of bytes, so that not every file must be checked.
+        Avoids listing all files where Delta's checksum, which accompanies most commits, has the number of
+        bytes.
         """
         recorded = self._checked_bytes()
         if recorded is not None and recorded > size:
@@ -225,7 +228,7 @@ class OpenTable:
         return self.bytes > size or (pc.sum(self.totals["num_records"]).as_py() or 0) > rows
 
     def _checked_bytes(self) -> int | None:
-        """Returns the bytes of the files from the version's checksum, or None without one: writers may omit or delay it."""
+        """Returns the files' total bytes by the version's checksum, or None: writers may omit or delay it."""
         filesystem, path = filesystem_of(self.location)
         try:
             with filesystem.open_input_stream(f"{path}/_delta_log/{self.version:020d}.crc") as stream:
@@ -234,7 +237,7 @@ class OpenTable:
             return None
 
     def check_plain(self, name: Name) -> None:
-        """Checks a table that a job fills; volstream creates these without expressions.
+        """Checks that a job can fill a table. Tables created by volstream have no expressions.
 
         Raises:
             InvalidStateError: Spark would evaluate expressions when the job writes.
@@ -247,13 +250,13 @@ class OpenTable:
 
 
 def newest_version(location: str) -> int | None:
-    """Returns a table's newest version, or None if there is no table. Raises DependencyError, like the functions below."""
+    """Returns a table's newest version, or None. Raises DependencyError, like the functions below."""
     table = OpenTable.newest(location)
     return None if table is None else table.version
 
 
 def schema_at(location: str, version: int | None = None) -> Schema | None:
-    """Returns columns and properties at a version, by default the newest, or None if it does not exist."""
+    """Returns columns and properties at a version (default: the newest), or None if it does not exist."""
     table = OpenTable.newest(location) if version is None else OpenTable.at(location, version)
     return None if table is None else table.schema
 
@@ -271,10 +274,11 @@ def properties_at(location: str) -> Mapping[str, str]:
 
 
 def has_newer(location: str, version: int, table_id: str | None) -> bool:
-    """True if a commit follows ``version``, if the log ends before it, as after a restore, or if there is no table of this id any
-    more. May be true for a commit without data.
+    """True if a commit follows ``version``, if the log ends before it (as after a restore), or if the table
+    with this id no longer exists.
 
-    The first look in a process opens the table. Later ones take two requests while the log entry stays what it was.
+    May be true for a commit without data. The first call in a process opens the table. Later calls take two
+    requests as long as the log entry does not change.
     """
     with _lock:
         known = _opened.get((location, _log_of(location)))
@@ -287,7 +291,10 @@ def has_newer(location: str, version: int, table_id: str | None) -> bool:
 
 
 def entries(location: str, *versions: int) -> Sequence[object]:
-    """Returns a stamp of each version's log entry, which differs between tables, or None without an entry. A request each."""
+    """Returns a stamp of each version's log entry, or None without an entry.
+
+    Stamps differ between tables. Takes one request per version.
+    """
     filesystem, path = filesystem_of(location)
     names = [f"{path}/_delta_log/{version:020d}.json" for version in versions]
     with mapped(location):

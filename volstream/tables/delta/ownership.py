@@ -1,4 +1,4 @@
-"""The job that maintains a table: the rows reflect its files or query, so nothing else may write to the table unasked."""
+"""The job that maintains a table. The rows reflect its files or query, so other writers need permission."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from volstream.catalog import Catalog
 from volstream.errors import InvalidStateError
 from volstream.tables.delta.opened import properties_at
 
-# The transaction id that lets a consumption's commit happen at most once, and the commit's metadata.
+# The transaction id that makes a consumption's commit happen at most once, and the commit's metadata.
 
 #: Table property: the id of the only job that maintains the table.
 OWNER = "volstream.job"
@@ -24,7 +24,7 @@ class Marker:
     """The marker of a commit: Delta accepts one per (table, ``app_id``, ``version``).
 
     Attributes:
-        metadata: identifies the commit's origin; stored as JSON in its user metadata.
+        metadata: identifies the commit's origin. Stored as JSON in its user metadata.
     """
 
     app_id: str
@@ -45,10 +45,11 @@ class Marker:
         }
 
 
-#: Table property; the value ``any`` lets statements and real-time streams also write to a job's table.
+#: Table property. The value ``any`` lets statements and real-time streams write to a job's table, too.
 WRITERS = "volstream.writers"
 
-#: Table property: ``on`` or ``off``. Without it, tables that a job keeps are looked after (:mod:`volstream.tables.delta.upkeep`).
+#: Table property: ``on`` or ``off``. Without it, upkeep (:mod:`volstream.tables.delta.upkeep`) covers the
+#: tables of jobs.
 UPKEEP = "volstream.upkeep"
 
 #: Columns of a file's rows that differ each time a job writes them, regardless of the function's result.
@@ -56,16 +57,18 @@ INCIDENTAL = frozenset({"_file_version", "_refresh_id", "_batch_id", "_processed
 
 
 def owner_of(catalog: Catalog, location: str) -> Job | None:
-    """Returns the job that maintains the table at a location; None: no such table or job. Raises DependencyError."""
+    """Returns the job that maintains the table at a location, or None without one. Raises DependencyError."""
     return _owner(catalog, properties_at(location).get(OWNER))
 
 
 def check_writable(catalog: Catalog, name: Name, location: str, warehouse: str) -> None:
-    """Checks that other writers than its job may write rows to a table; also than one of another home, elsewhere.
-    If they may, its job removes rows of each file's path from now on, also where it would have found none of its own.
+    """Checks that writers other than a table's job may write rows to it. The job may belong to another home.
+
+    If they may, the job from now on removes the rows of each file's path before it adds new ones, even where
+    it has added none itself.
 
     Raises:
-        InvalidStateError: only its job may.
+        InvalidStateError: only the job may write to the table.
         DependencyError: the table cannot be read.
     """
     properties = properties_at(location)

@@ -1,10 +1,10 @@
 """Locations of tables and folders, opened as pyarrow filesystems or deltalake tables.
 
-A location is a local path or a URI, kept as text in the catalog, in plans and in Spark's SQL. The warehouse that contains the
-location determines other options of an object store, such as an endpoint (``delta.warehouse``).
+A location is a local path or a URI, stored as text in the catalog, in plans and in Spark's SQL. The warehouse
+that contains it determines further options of an object store, such as an endpoint (``delta.warehouse``).
 
-No other module creates pyarrow filesystems or opens tables with deltalake. Workers of a cluster write files by this module, and
-may lack deltalake: it is imported late.
+No other module creates pyarrow filesystems or opens tables with deltalake. A cluster's workers write files
+with this module and may lack deltalake, so it is imported late.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
     from volstream.files.providers.base import TableStore
 
-#: Characters that libraries read differently in the URI of an object.
-_NO_MARKS = frozenset("?#%")
+#: Characters that libraries interpret differently in an object's URI.
+_UNSAFE_IN_URIS = frozenset("?#%")
 
-#: What deltalake reads as something else in a path, or does not find all of a table with.
-_UNFIT = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+#: Characters that deltalake misinterprets in a path, or with which it does not find all of a table.
+_UNSAFE_IN_PATHS = re.compile(r"[#?\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 _LOCAL = fs.LocalFileSystem()
 
-#: Mode of a folder that a group may write, and whose content belongs to that group.
-_OF_GROUP = stat.S_ISGID | stat.S_IWGRP
+#: Mode bits of a folder that its group may write, and whose content belongs to that group.
+_GROUP_BITS = stat.S_ISGID | stat.S_IWGRP
 
 
 def is_remote(location: str) -> bool:
@@ -58,17 +58,17 @@ def is_remote(location: str) -> bool:
 
 
 def filesystem_of(location: str) -> tuple[fs.FileSystem, str]:
-    """Returns a location's filesystem and the path in it, without a trailing slash.
+    """Returns a location's filesystem and its path there, without a trailing slash.
 
     Raises:
         InvalidValueError: the location is neither a path nor the URI of a filesystem.
     """
     tables = _tables_of(location)
     if tables is not None:
-        if not _NO_MARKS.isdisjoint(location):
+        if not _UNSAFE_IN_URIS.isdisjoint(location):
             raise InvalidValueError(f"{location} is not a valid location for tables.", "Name it without ?, # and %.")
         return tables.filesystem(options_of(location)), location.partition("://")[2].rstrip("/")
-    if _UNFIT.search(location) is not None:
+    if _UNSAFE_IN_PATHS.search(location) is not None:
         raise InvalidValueError(
             f"{location!r} is not a valid location for tables.",
             "Name it without #, ?, backslashes, control characters, and codes such as %20.",
@@ -99,7 +99,7 @@ def is_folder(location: str) -> bool:
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
 
-#: What deltalake says of a log that lacks an entry, and how often it is listed then.
+#: Part of deltalake's message for a log that lacks an entry, and how often the log is then listed.
 _GAP, _LISTINGS = "found gap", 8
 
 
@@ -113,7 +113,7 @@ def open_table(location: str, version: int | None = None) -> DeltaTable:
     except DeltaError as error:
         if _GAP not in str(error):
             raise
-    # A folder is not listed at one moment: an entry that comes meanwhile may be missed although the next one is seen.
+    # Listing a folder is not atomic: it may miss a new entry although it shows the next one.
     for attempt in attempts_at(lambda error: _GAP in str(error), attempts=_LISTINGS, wait_initial=0.01, wait_max=0.2):
         with attempt:
             return DeltaTable(location, version=version, storage_options=options_of(location) or None)
@@ -121,21 +121,24 @@ def open_table(location: str, version: int | None = None) -> DeltaTable:
 
 
 def stamp_of(path: str) -> tuple[int, ...] | None:
-    """Returns what changes with a file, or with a folder's list of files; None: there is none."""
+    """Returns a stamp that changes with a file, or with a folder's list of files. None if it is missing."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def files_of(table: DeltaTable, *, flatten: bool = True) -> pa.Table:
-    """Returns deltalake's list of a version's data files. ``pa.table`` would import pandas for it, which takes half a second."""
+    """Returns deltalake's list of a version's data files.
+
+    ``pa.table`` would import pandas for it, which takes half a second.
+    """
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=flatten)).read_all()
 
 
 def check_creates(location: str) -> None:
-    """Raises DependencyError if tables of volstream's own cannot be kept at a location; InvalidStateError for an unsafe store."""
+    """Raises DependencyError if a location cannot have tables, InvalidStateError for an unsafe store."""
     provider = provider_of(location)
     if provider is not None and provider.tables is not None and not can_create(location):
         raise DependencyError(
@@ -144,10 +147,10 @@ def check_creates(location: str) -> None:
 
 
 def make_folder(location: str) -> None:
-    """Creates a folder and its parents, whose names survive a power cut. Object stores have no folders.
+    """Creates a folder and its parents. Their names survive a power cut. Object stores have no folders.
 
-    Below a folder that a group may write and passes on (mode 2770), such as that of the daemon's user and Spark's, the group may
-    write new folders, too, whatever the umask.
+    Below a folder with mode 2770, for example one shared by the daemon's user and Spark's, the group may also
+    write new folders, whatever the umask.
 
     Raises:
         DependencyError: the folder cannot be created.
@@ -164,7 +167,7 @@ def make_folder(location: str) -> None:
     try:
         filesystem.create_dir(path, recursive=True)
         for folder in reversed(missing):
-            if os.stat(os.path.dirname(folder)).st_mode & _OF_GROUP == _OF_GROUP:
+            if os.stat(os.path.dirname(folder)).st_mode & _GROUP_BITS == _GROUP_BITS:
                 os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXG | stat.S_ISGID)
     except OSError as error:
         _check_disk(location, error)
@@ -174,8 +177,7 @@ def make_folder(location: str) -> None:
 
 
 def replace_file(location: str, content: bytes, *, durable: bool = True) -> None:
-    """Writes a small file atomically: readers see either the old content or the new one, if it is ``durable`` even after a power
-    cut."""
+    """Writes a small file atomically: readers see the old or the new content, if ``durable`` even after a power cut."""
     filesystem, path = filesystem_of(location)
     target = f"{path}.new" if _has_folders(location) else path
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -194,13 +196,13 @@ def replace_file(location: str, content: bytes, *, durable: bool = True) -> None
 
 
 def can_create(location: str) -> bool:
-    """True if :func:`create_file` is possible below ``location``: on a local file system, and where a provider keeps tables.
+    """True if :func:`create_file` works below ``location``: locally, and where a provider supports it.
 
     The first call for a store may send it a few requests.
 
     Raises:
-        InvalidStateError: the store ignores the condition, so that nothing may be committed to it.
-        DependencyError: the store cannot be asked.
+        InvalidStateError: the store ignores the condition, so commits to it are unsafe.
+        DependencyError: the store is unreachable.
     """
     if not is_remote(location):
         return True
@@ -209,10 +211,10 @@ def can_create(location: str) -> bool:
 
 
 def create_file(location: str, content: bytes) -> bool:
-    """Writes a small file unless it exists, durable on return; returns False if another one is there.
+    """Writes a small file. Returns False if another file exists there. Durable on return.
 
     Raises:
-        DependencyError: an object store cannot be reached. The file may be there nevertheless.
+        DependencyError: an object store is unreachable. The file may exist nevertheless.
     """
     tables = _tables_of(location)
     if tables is not None:
@@ -238,7 +240,7 @@ def create_file(location: str, content: bytes) -> bool:
 
 
 def _create_by_move(filesystem: fs.FileSystem, draft: str, path: str, content: bytes) -> bool:
-    """Writes a file on HDFS, which moves none over another."""
+    """Writes a file on HDFS, whose move never overwrites a file."""
     with filesystem.open_output_stream(draft) as file:
         file.write(content)
     try:
@@ -262,7 +264,7 @@ def try_writing(location: str) -> None:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file below a location. ``path``: from there."""
+    """A file below a location. ``path`` is relative to the location."""
 
     path: str
     size: int
@@ -270,14 +272,16 @@ class WrittenFile:
 
     @property
     def name(self) -> str:
-        """Its name in its folder."""
+        """The file's name without its folder."""
         return self.path.rpartition("/")[2]
 
 
 @contextmanager
 def held_table(location: str, version: int) -> Iterator[int | None]:
-    """Opens the folder of a local table that has a version, for :func:`files` and :func:`remove_file`: its name could lead to
-    another folder meanwhile. None in object stores.
+    """Opens the folder of a local table, for :func:`files` and :func:`remove_file`.
+
+    The folder's name could lead elsewhere meanwhile, so checks that the table has ``version``. Yields a
+    descriptor, or None in object stores.
     """
     filesystem, root = filesystem_of(location)
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -288,10 +292,10 @@ def held_table(location: str, version: int) -> Iterator[int | None]:
 
 
 def files(location: str, folder: str = "", *, recursive: bool = False, descriptor: int | None = None) -> Iterator[WrittenFile]:
-    """Yields the files in a folder below a location; none if it does not exist.
+    """Yields the files in a folder below a location. A missing folder has no files.
 
-    The location may be a link. Below it, others may be able to make links, at any moment: a local link counts neither as a
-    file nor as a folder here, in :func:`open_below` and in :func:`remove_file`.
+    The location may be a link. Below it, other users may be able to create links at any moment, so a local
+    link counts neither as a file nor as a folder here, in :func:`open_below` and in :func:`remove_file`.
     """
     filesystem, root = filesystem_of(location)
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -314,7 +318,7 @@ def files(location: str, folder: str = "", *, recursive: bool = False, descripto
 
 
 def open_below(location: str, path: str) -> BinaryIO:
-    """Opens a file below a location for reading. Raises FileNotFoundError, also if it is no file."""
+    """Opens a file below a location for reading. Raises FileNotFoundError, also if it is not a file."""
     filesystem, root = filesystem_of(location)
     if isinstance(filesystem, fs.LocalFileSystem):
         return open_regular(root, path)
@@ -334,24 +338,27 @@ def remove_file(location: str, path: str, descriptor: int | None = None) -> None
 
 
 def make_durable(filesystem: fs.FileSystem, *paths: str, folders: bool = True) -> None:
-    """Makes files, and with ``folders`` their names, survive a power cut. Object stores guarantee that."""
+    """Syncs local files to disk, and with ``folders`` their names. In object stores, writes are durable."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         return
     for path in dict.fromkeys([*paths, *(map(os.path.dirname, paths) if folders else ())]):
         sync_to_disk(path)
 
 
-#: In front of a reason, and characters of reasons that are shown at most.
+#: Color codes and arrows before a reason, and the maximum length of the shown reasons.
 _ARROW, _REASONS = re.compile(r"\x1b\[[0-9;]*m|\u21b3"), 600
 
-#: What deltalake says of a NULL in a NOT NULL partition column.
+#: Part of deltalake's message for a NULL in a NOT NULL partition column.
 _NULL_PARTITION = "unmasked nulls for non-nullable"
 
 
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
-    """Maps exceptions of deltalake and pyarrow, except for a missing table, to DependencyError or its subclass DiskError;
-    for a location in an object store, to StorageError, which may be temporary."""
+    """Maps exceptions of deltalake and pyarrow to DependencyError or its subclass DiskError.
+
+    In an object store they become StorageError, which may be temporary. A missing table's error is not
+    mapped.
+    """
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
@@ -370,7 +377,7 @@ def mapped(location: str) -> Iterator[None]:
 
 
 def _in_a_line(message: str) -> str:
-    """Returns the reasons of an error of deltalake, which writes each on a line, with arrows in color, from the outermost on."""
+    """Joins the reasons in a deltalake error. It has one per line, outermost first, after colored arrows."""
     lines = [_ARROW.sub("", line).strip(" .") for line in message.splitlines()]
     return ": ".join(dict.fromkeys(filter(None, lines)))[:_REASONS]
 
@@ -384,8 +391,10 @@ def _check_disk(location: str, error: Exception) -> None:
 
 @contextmanager
 def reached(location: str) -> Iterator[None]:
-    """Maps errors of pyarrow: in an object store to StorageError, those of a full or read-only disk to DiskError. Other errors
-    of disks are not temporary, and are not mapped."""
+    """Maps pyarrow's errors: in an object store to StorageError, for a full or read-only disk to DiskError.
+
+    Other disk errors are not temporary and are not mapped.
+    """
     try:
         yield
     except OSError as error:
@@ -400,7 +409,8 @@ def _has_folders(location: str) -> bool:
 
 
 def _tables_of(location: str) -> TableStore | None:
-    """Returns how tables are kept at a location's provider; None: it has no provider. Raises InvalidValueError."""
+    """Returns the table store of a location's provider, or None without a provider. Raises
+    InvalidValueError."""
     provider = provider_of(location)
     if provider is not None and provider.tables is None:
         raise InvalidValueError(
@@ -411,34 +421,33 @@ def _tables_of(location: str) -> TableStore | None:
 
 
 def crowded(location: str) -> StorageError:
-    """Returns what is raised when others commit to a table again and again before this process does."""
+    """Returns the error for a commit that lost every race against other writers."""
     return StorageError(f"Too many concurrent writes to the table at {location}.", "Try again later.")
 
 
-# Folders of the warehouse: table locations, and folders that are not tables: plans, staged outcomes,
-# listings.
+# Folders of the warehouse: tables, and other folders: plans, staged outcomes, listings.
 
 _log = get("warehouse")
 
 #: The file in a warehouse that identifies the catalog of its tables.
 CATALOG = "_catalog.json"
 
-#: The folder of a warehouse for rows that are written for one batch or one statement, where Spark finds them on any host.
+#: The folder of a warehouse for the rows of one batch or one statement. Spark can read it from any host.
 STAGING = "_staging"
 
-#: Names that every library writes alike in a URI.
+#: Names that all libraries write alike in a URI.
 _IN_URIS = re.compile(r"[\w.+=~'-]+/[\w.+=~'-]+", re.ASCII)
 
 
 def _claim(warehouse: str) -> None:
-    """Records which catalog a warehouse belongs to; raises InvalidStateError if it belongs to another one."""
-    own = unclaimed_warehouses[warehouse]()
+    """Records which catalog a warehouse belongs to. Raises InvalidStateError if it belongs to another one."""
+    expected = unclaimed_warehouses[warehouse]()
     claim = json.loads(content(f"{warehouse}/{CATALOG}") or b"{}")
     if not claim:
         with suppress(OSError, DependencyError):  # a reader without write permission can do no harm
             make_folder(warehouse)
-            replace_file(f"{warehouse}/{CATALOG}", json.dumps(own, indent=1).encode())
-    elif claim["catalog"] != own["catalog"]:
+            replace_file(f"{warehouse}/{CATALOG}", json.dumps(expected, indent=1).encode())
+    elif claim["catalog"] != expected["catalog"]:
         raise InvalidStateError(
             f"The warehouse {warehouse} belongs to the home {claim['home']}, which has another catalog.",
             f"Give this home its own warehouse, or use the same catalog_url. If that home was deleted: rm {warehouse}/{CATALOG}",
@@ -447,7 +456,7 @@ def _claim(warehouse: str) -> None:
 
 
 def table_location(warehouse: str, name: Name) -> str:
-    """Returns the location of a user's or a job's table: in the warehouse, or the target of its link.
+    """Returns the location of a table: in the warehouse, or the target of its link.
 
     Raises:
         InvalidStateError: the warehouse belongs to another catalog.
@@ -462,7 +471,8 @@ def own_location(warehouse: str, name: Name) -> str:
     """Returns the location at which a table with this name is created.
 
     Raises:
-        InvalidValueError: the warehouse is in an object store, whose clients read the name differently in a URI.
+        InvalidValueError: the warehouse is in an object store, and clients write the name differently in
+            URIs.
     """
     if is_remote(warehouse) and not _IN_URIS.fullmatch(f"{name.schema}/{name.name}"):
         raise InvalidValueError(
@@ -472,16 +482,16 @@ def own_location(warehouse: str, name: Name) -> str:
 
 
 def named_by(warehouse: str, location: str) -> Name | None:
-    """Returns the name of the table of a warehouse that is at a location; None: it is elsewhere."""
+    """Returns the name of a warehouse's table by its location, or None for a location elsewhere."""
     location = location if is_remote(location) else "/" + os.path.normpath(location).lstrip("/")
     inside_, parts = f"{warehouse}/tables/", location.rstrip("/").split("/")
     return Name(*parts[-2:]) if location.startswith(inside_) and len(parts) == inside_.count("/") + 2 else None
 
 
 def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
-    """Returns the rows of a Parquet file or a folder of Parquet files; without ``schema``, the files' own is used.
+    """Returns the rows of a Parquet file or folder. Without ``schema``, uses the files' own schema.
 
-    Spark stores times as INT96, which fit in microseconds, but not in nanoseconds, to which they are decoded by default.
+    Spark stores times as INT96. They fit in microseconds, but not in nanoseconds, the default for decoding.
     """
     from pyarrow import dataset as ds  # imports pandas, which takes half a second
 
@@ -492,7 +502,7 @@ def dataset(location: str, schema: pa.Schema | None = None) -> ds.Dataset:
 
 @contextmanager
 def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
-    """Creates a folder with one Parquet file, which the block writes. ``options`` are passed to pyarrow's writer."""
+    """Creates a folder with one Parquet file for the block to write. ``options`` go to pyarrow's writer."""
     from pyarrow import parquet as pq  # late: not needed by commands that write no table
 
     make_folder(location)
@@ -502,7 +512,7 @@ def written(location: str, schema: pa.Schema, **options: Any) -> Iterator[pq.Par
 
 
 def put(path: str, location: str) -> None:
-    """Copies a local file to a folder, which is created if necessary."""
+    """Copies a local file to a folder. Creates the folder if necessary."""
     make_folder(location)
     filesystem, folder = filesystem_of(location)
     target = f"{folder}/{Path(path).name}"
@@ -510,10 +520,11 @@ def put(path: str, location: str) -> None:
 
 
 def remove(location: str, *, within: str | None = None) -> None:
-    """Deletes a folder with its contents, if it exists. Deletes only the link if the folder is one.
+    """Deletes a folder with its contents, if it exists. If the folder is a link, deletes only the link.
 
     Args:
-        within: a folder above, below which no local link is followed: by default the warehouse, else the folder just above.
+        within: a parent folder. No local link below it is followed. Defaults to the warehouse, or else to the
+            direct parent.
 
     Raises:
         InvalidStateError: a link, or a file, leads to the folder.
@@ -524,7 +535,7 @@ def remove(location: str, *, within: str | None = None) -> None:
             filesystem.delete_dir(path)
     elif os.path.lexists(path):
         above, _, name = path.rpartition("/")
-        root = within or next((one for one in warehouse_links if location.startswith(f"{one}/")), above)
+        root = within or next((warehouse for warehouse in warehouse_links if location.startswith(f"{warehouse}/")), above)
         root = filesystem_of(root)[1] if root else "/"
         try:
             with held_directory(root, above[len(root) :].strip("/")) as descriptor:
@@ -536,7 +547,7 @@ def remove(location: str, *, within: str | None = None) -> None:
 
 
 def discard(location: str, *, within: str | None = None) -> None:
-    """Deletes a folder that nothing needs any more. What cannot be deleted, such as another user's files, stays and is logged."""
+    """Deletes an unneeded folder. Leaves and logs what it cannot delete, such as another user's files."""
     try:
         remove(location, within=within)
     except (OSError, InvalidStateError) as error:
@@ -545,7 +556,7 @@ def discard(location: str, *, within: str | None = None) -> None:
 
 @contextmanager
 def staged(warehouse: str, purpose: str) -> Iterator[str]:
-    """Yields the location of a folder to stage rows in, which is discarded at the end."""
+    """Yields the location of a folder for staged rows. Discards it at the end."""
     location = f"{warehouse}/{STAGING}/{purpose}-{uuid.uuid4().hex}"
     try:
         yield location
@@ -560,15 +571,17 @@ def is_link(location: str) -> bool:
 
 
 def inside(location: str) -> Sequence[str]:
-    """Returns the names of the folders directly below ``location``; empty if it does not exist."""
+    """Returns the names of the folders directly below ``location``. Empty if it does not exist."""
     filesystem, path = filesystem_of(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     return [info.base_name for info in filesystem.get_file_info(selector) if info.type == fs.FileType.Directory]
 
 
 def check_there(warehouse: str) -> None:
-    """Raises DependencyError if a warehouse that has had tables cannot be seen: their schemas' folders stay, but a bucket has
-    none."""
+    """Raises DependencyError if a warehouse that has had tables does not exist, as on an unmounted disk.
+
+    Checks the folders of schemas, which stay; in a bucket, which has no folders, the catalog's file.
+    """
     if not (content(f"{warehouse}/{CATALOG}") if is_remote(warehouse) else inside(f"{warehouse}/tables")):
         raise DependencyError(f"The warehouse {warehouse} does not exist.", "Is its disk mounted?")
 
@@ -581,12 +594,12 @@ def own_tables(warehouse: str) -> Iterator[Name]:
 
 
 def like_one(warehouse: str, name: Name, others: Iterable[Name] = ()) -> str:
-    """Returns ``Did you mean 't'? `` with the table, or one of ``others``, whose name is similar; or nothing."""
+    """Returns ``Did you mean 't'? `` with a similar name among tables and ``others``, or an empty string."""
     return similar(name, (*own_tables(warehouse), *others))
 
 
 def content(location: str) -> bytes:
-    """Returns the content of a small file; empty if it no longer exists."""
+    """Returns the content of a small file. Empty if the file does not exist."""
     filesystem, path = filesystem_of(location)
     try:
         with filesystem.open_input_stream(path) as file:

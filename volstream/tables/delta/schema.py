@@ -1,4 +1,4 @@
-"""The columns of a table, as a version of its log defines them, and how a type may differ between versions."""
+"""The columns of a table as defined by a version of its log, and conversion between the types of versions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from deltalake.schema import Schema as DeltaSchema
 from volstream.base.model.text import shortened
 from volstream.sql.text import literal, quote_column, type_of
 
-# How a type may differ between versions of a table, and SQL that makes older values newer ones. Types are
-# Delta's JSON. Pure.
+# Type changes between versions of a table, and SQL that converts older values to newer types. Types are
+# Delta's JSON. Pure functions.
 
-#: Metadata of a column or field: the number by which its values stay known under another name.
+#: Metadata of a column or field: the number that identifies its values across renames.
 ID = "delta.columnMapping.id"
 
-#: Metadata of a column: its name in data files, which stays, too. Where columns are not mapped, it is the column's name.
+#: Metadata of a column: its name in data files, which never changes. Without column mapping, it is the
+#: column's name.
 PHYSICAL = "delta.columnMapping.physicalName"
 
-#: Types that a type can be widened to; to decimals see :func:`_is_wider`.
+#: Types that a type can be widened to. For decimals, see :func:`_is_wider`.
 _WIDER = {
     "byte": ("short", "integer", "long", "double"),
     "short": ("integer", "long", "double"),
@@ -35,22 +36,22 @@ _WIDER = {
     "date": ("timestamp_ntz",),
 }
 
-#: Digits that decimals need before the point to hold an integer, by Delta.
+#: Digits before the point that Delta requires of a decimal to hold an integer.
 _DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 
 
 def reads(new: Any, old: Any) -> bool:
-    """True if Delta reads values of an older type as the newer one: they are the same, but fields may have been added."""
+    """True if Delta reads values of an older type as a newer one: the types differ only in added fields."""
     return _fits(new, old, lambda now, then: bool(now == then), named=True)
 
 
 def holds(new: Any, old: Any) -> bool:
-    """True if a newer type has a value for each of an older one: fields may also have been renamed, and types widened."""
+    """True if a newer type can hold all values of an older one. Allows renamed fields and wider types."""
     return _fits(new, old, _is_wider, named=False)
 
 
 def converted(value: str, new: Any, old: Any) -> str:
-    """Returns SQL that converts a value of an older type to a newer one that :func:`holds` it. Added fields are NULL."""
+    """Returns SQL that converts a value to a newer type that :func:`holds` it. Added fields are NULL."""
     if reads(new, old) and reads(old, new):
         return value
     if isinstance(new, str):
@@ -74,9 +75,9 @@ def converted(value: str, new: Any, old: Any) -> str:
 
 
 def numbered(kind: Any, newer: Any) -> Any:
-    """Returns a type whose fields have the numbers that a newer version gives to the same names.
+    """Returns a type with the field numbers that a newer version assigns to the same names.
 
-    Columns are numbered when their mapping is switched on. No column is renamed before, or in that commit.
+    Delta numbers columns when column mapping is enabled. Neither that commit nor earlier ones rename columns.
     """
     if isinstance(kind, str) or isinstance(newer, str) or kind["type"] != newer["type"]:
         return kind
@@ -86,20 +87,20 @@ def numbered(kind: Any, newer: Any) -> Any:
     later = {field["name"]: field for field in newer["fields"]}
     fields = []
     for field in kind["fields"]:
-        now, own = later.get(field["name"]), field.get("metadata") or {}
-        if now is not None and ID not in own:
+        now, metadata = later.get(field["name"]), field.get("metadata") or {}
+        if now is not None and ID not in metadata:
             numbers = {key: value for key, value in (now.get("metadata") or {}).items() if key in (ID, PHYSICAL)}
-            field = {**field, "type": numbered(field["type"], now["type"]), "metadata": {**own, **numbers}}
+            field = {**field, "type": numbered(field["type"], now["type"]), "metadata": {**metadata, **numbers}}
         fields.append(field)
     return {**kind, "fields": fields}
 
 
 def same_field(field: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the field of another version that has the same values: by number, or by name if one of them has no number."""
+    """Returns the same field in another version: matched by number, or by name if either has no number."""
     number = field.get("metadata", {}).get(ID)
     for other in others:
-        its = other.get("metadata", {}).get(ID)
-        if its == number if None not in (its, number) else other["name"] == field["name"]:
+        other_number = other.get("metadata", {}).get(ID)
+        if other_number == number if None not in (other_number, number) else other["name"] == field["name"]:
             return other
     return None
 
@@ -131,9 +132,10 @@ def _is_wider(new: str, old: str) -> bool:
     return int(now[1]) - int(now[2]) >= whole and int(now[2]) >= scale
 
 
-# The columns of a table, as a version of its log defines them.
+# The columns of a table as defined by a version of its log.
 
-#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary keys.
+#: The property that stores a table's PRIMARY KEY as a JSON list of columns, because Delta has no primary
+#: keys.
 PRIMARY_KEY = "volstream.primary_key"
 
 
@@ -142,7 +144,7 @@ CHARACTERS = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def length_of(characters: str | None) -> int | None:
-    """Returns the maximum number of characters that a value of :data:`CHARACTERS` allows; None: unlimited."""
+    """Returns the maximum length in characters by a value of :data:`CHARACTERS`, or None if unlimited."""
     limit = re.fullmatch(r"(?:var)?char\((\d+)\)", characters or "")
     return None if limit is None else int(limit[1])
 
@@ -152,19 +154,19 @@ def is_char(characters: str | None) -> bool:
     return (characters or "").startswith("char(")
 
 
-#: Texts of a partition column that Delta's writers store as NULL.
+#: Strings in a partition column that Delta's writers store as NULL.
 EMPTY, NAME_OF_NULL = NULL_TEXTS = ("", "__HIVE_DEFAULT_PARTITION__")
 
-#: Characters that Spark escapes in the name of a partition's folder, as three bytes; and the longest name, in bytes.
+#: Characters that Spark escapes to three bytes in a partition folder's name, and the longest name in bytes.
 _ESCAPED, _LONGEST_FOLDER = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""), 255
 
 
 def partition_text(column: str, text: str, *, nullable: bool) -> str | None:
-    """Returns a text of a partition column as Delta stores it.
+    """Returns a string of a partition column as Delta stores it.
 
     Raises:
-        ValueError: no commit could store it; with the reason. A NULL in the log of a NOT NULL column would make the whole table
-            unreadable for deltalake.
+        ValueError: no commit can store it; the message has the reason. A NULL in the log for a NOT NULL
+            column would make the whole table unreadable for deltalake.
     """
     if text in NULL_TEXTS:
         if nullable:
@@ -182,7 +184,7 @@ def partition_text(column: str, text: str, *, nullable: bool) -> str | None:
 
 
 def partition_texts(column: str, texts: pa.ChunkedArray, *, nullable: bool) -> pa.ChunkedArray:
-    """Returns texts of a partition column as :func:`partition_text`, and raises as it."""
+    """Applies :func:`partition_text` to a column of strings. Raises ValueError like it."""
     nulls = []
     for text in pc.unique(texts).drop_null().to_pylist():
         try:
@@ -194,7 +196,7 @@ def partition_texts(column: str, texts: pa.ChunkedArray, *, nullable: bool) -> p
 
 
 def has_type(kind: Any, *names: str) -> bool:
-    """True if a type in Delta's JSON has one of these names, or contains one that does."""
+    """True if a type in Delta's JSON has any of these names, or contains a type with one."""
     if isinstance(kind, str):
         return kind in names
     inside = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
@@ -203,7 +205,7 @@ def has_type(kind: Any, *names: str) -> bool:
 
 
 def definition_of(field: Mapping[str, Any], kind: str) -> str:
-    """Returns the definition of a column in SQL, given as the log has it and by its SQL type."""
+    """Returns the SQL definition of a column, given its log entry and its SQL type."""
     metadata = field.get("metadata") or {}
     default, computed = metadata.get("CURRENT_DEFAULT"), metadata.get("delta.generationExpression")
     return " ".join(
@@ -224,10 +226,10 @@ class Schema:
 
     Attributes:
         types: Delta's type of each column as JSON, in order.
-        fields: the columns as the log has them, with their numbers if columns are mapped.
+        fields: the columns as in the log, with their numbers if columns are mapped.
         partitions: partition columns.
         required: columns that are NOT NULL.
-        expressions: descriptions of what Spark would evaluate when rows are written.
+        expressions: descriptions of the expressions that Spark would evaluate on writes.
         chars: columns of type CHAR.
     """
 
@@ -251,26 +253,28 @@ class Schema:
 
     @property
     def primary_key(self) -> Sequence[str]:
-        """Columns of the primary key; empty: none declared."""
+        """Columns of the primary key. Empty without one."""
         return self.named(json.loads(self.properties.get(PRIMARY_KEY, "[]")))
 
     def ids_of(self, columns: Collection[str]) -> Sequence[str]:
-        """Returns what identifies columns for good, whatever their names become: their names in data files."""
+        """Returns the permanent ids of columns: their names in data files, which survive renames."""
         ids = {field["name"]: str((field.get("metadata") or {}).get(PHYSICAL, field["name"])) for field in self.fields}
         return [ids.get(column, column) for column in columns]
 
     def named(self, ids: Sequence[str]) -> Sequence[str]:
-        """Returns the names of columns, given by :meth:`ids_of`; an id that no column has is taken for a name."""
+        """Returns the names of columns, given their :meth:`ids_of`. An unknown id counts as a name."""
         names = dict(zip(self.ids_of(self.columns), self.columns, strict=True))
         return [names.get(id, str(id)) for id in ids]
 
     def numbered_as(self, newer: Schema) -> Schema:
-        """Returns this schema with the numbers that a newer one has for the same names. Existing numbers stay."""
+        """Returns this schema with a newer schema's numbers for the same names. Keeps existing numbers."""
         return replace(self, fields=numbered(self._row, newer._row)["fields"])
 
     def redefines(self, older: Schema) -> bool:
-        """True if a query on an ``older`` schema may yield another value for an unchanged row: a column's name is now of another
-        column, or of none, or its type has changed."""
+        """True if a query on an ``older`` schema may yield another value for an unchanged row.
+
+        So it is if a column's type changed, or if its name is missing or belongs to another column now.
+        """
         now = {field["name"].lower(): field for field in self.fields}
         for field in older.fields:
             same = now.get(field["name"].lower())
@@ -283,31 +287,33 @@ class Schema:
         return type_of(json.loads(self.types[column]))
 
     def accepts_rows_of(self, older: Schema) -> bool:
-        """True if rows of an ``older`` schema fit this one: columns and fields of structs may have been added, renamed by a table
-        with column mapping, or widened."""
+        """True if rows of an ``older`` schema fit this one: columns and struct fields may have been added,
+        renamed with column mapping, or widened."""
         return holds(self._row, older._row)
 
     def reads_rows_of(self, older: Schema) -> bool:
-        """True if Delta reads rows of an ``older`` schema by this one: columns and fields of structs may have been added."""
+        """True if Delta can read rows of an ``older`` schema with this one: columns and struct fields may
+        have been added."""
         return reads(self._row, older._row) and self.has_layout_of(older)
 
     def has_layout_of(self, older: Schema) -> bool:
-        """True if data files of an ``older`` schema are laid out alike: the same partition columns, and columns mapped or not."""
+        """True if data files of an ``older`` schema have the same layout: equal partition columns, and
+        columns mapped or not."""
         return (self.partitions, self.is_mapped) == (older.partitions, older.is_mapped)
 
     def has_values_of(self, other: Schema) -> bool:
-        """True if the columns that this schema shares with another one hold its values."""
+        """True if the columns shared with another schema can hold its values."""
         shared = ((field, same_field(field, other.fields)) for field in self.fields)
         return all(before is None or holds(field["type"], before["type"]) for field, before in shared)
 
     def names_of(self, columns: Sequence[str], other: Schema) -> Sequence[str]:
-        """Returns the names that another schema has for columns of this one; those that it lacks are left out."""
-        mine = (field for field in self.fields if field["name"] in columns)
-        found = (same_field(field, other.fields) for field in mine)
+        """Returns another schema's names for columns of this one, without columns that it lacks."""
+        selected = (field for field in self.fields if field["name"] in columns)
+        found = (same_field(field, other.fields) for field in selected)
         return [field["name"] for field in found if field is not None]
 
     def values_of(self, older: Schema) -> Mapping[str, str]:
-        """Returns SQL for each column in terms of the columns of an ``older`` schema. Columns that it lacks are NULL."""
+        """Returns SQL for each column in terms of an ``older`` schema. Columns missing there are NULL."""
         return {
             field["name"]: f"CAST(NULL AS {type_of(field['type'])})"
             if (before := same_field(field, older.fields)) is None
@@ -317,7 +323,7 @@ class Schema:
 
     @property
     def is_mapped(self) -> bool:
-        """True if columns have numbers, which stay when they are renamed."""
+        """True if columns have numbers that survive renames."""
         return self.properties.get("delta.columnMapping.mode", "none") != "none"
 
     @property
@@ -346,7 +352,7 @@ def schema_of(table: DeltaTable) -> Schema:
 
 @lru_cache(maxsize=128)  # a batch of a few files would spend a twentieth of its time here
 def _schema_of(text: str) -> Schema:
-    """Returns columns by their JSON, without what else the table's metadata says."""
+    """Parses a schema's JSON, which lacks partition columns and properties. These stay empty."""
     fields = json.loads(text)["fields"]
     return Schema(
         {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields},
@@ -359,8 +365,8 @@ def _schema_of(text: str) -> Schema:
     )
 
 
-#: Keys in a column's metadata, and what they are called.
-_OF_COLUMNS = {
+#: Keys in a column's metadata, and their descriptions.
+_EXPRESSIONS = {
     "delta.generationExpression": "a generation expression",
     "delta.invariants": "an invariant",
     "CURRENT_DEFAULT": "a default",
@@ -372,9 +378,9 @@ _CONSTRAINT = "delta.constraints."
 
 
 def _expressions_of(field: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what Spark would evaluate for a column, in words such as ``a generation expression of column a``."""
-    kinds = {called for metadata in _metadata(field) for key, called in _OF_COLUMNS.items() if key in metadata}
-    yield from (f"{called} of column {field['name']}" for called in sorted(kinds))
+    """Yields what Spark would evaluate for a column, like ``a generation expression of column a``."""
+    kinds = {description for metadata in _metadata(field) for key, description in _EXPRESSIONS.items() if key in metadata}
+    yield from (f"{description} of column {field['name']}" for description in sorted(kinds))
 
 
 def _metadata(part: Any) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""Keeps a table light that many small commits write: puts its small files together, leaves out deleted rows, deletes old files.
+"""Upkeep of tables with many small commits: merges small files, drops deleted rows, deletes old files.
 
-No row changes: the commit says so (``dataChange``), rows keep their ids, and the files that it replaces stay for who reads them.
-Files of similar size are put together, so that each row is rewritten a few times at most, however many commits follow.
+No row changes: the commit says so (``dataChange``), rows keep their ids, and replaced files stay for running
+readers. Only files of similar size are merged, so that each row is rewritten a few times at most, however
+many commits follow.
 """
 
 from __future__ import annotations
@@ -41,39 +42,40 @@ from volstream.tables.delta.places import (
 )
 from volstream.tables.delta.vectors import deleted_rows, file_of
 
-#: A table is looked at after so many commits.
+#: A table is checked after this many commits.
 COMMITS = 8
 
-#: Cleaning drops old versions, and files that nothing needs any more, after so many commits, and with the first check after so
-#: many seconds: files that a burst of commits replaces are needed for another hour.
+#: Cleaning drops old versions and unneeded files after this many commits, and at the first check after this
+#: many seconds: files replaced by a burst of commits are needed for another hour.
 _CLEAN_COMMITS, _CLEAN_SECONDS = 250, 3900.0
 
-#: Names of files that volstream writes: it commits them at once.
+#: Names of files that volstream writes. It commits them immediately.
 _OURS = re.compile(r"part-[0-9a-f]{32}\.parquet")
 
-#: By location: commits of this process since it looked at the table.
-_since: dict[str, int] = {}
+#: By location: number of this process's commits since it last checked the table.
+_commits_since_check: dict[str, int] = {}
 
-#: By location: the version at which this process last checked for old ones, and when it last found the check due.
-_looked: dict[str, tuple[int, float]] = {}
+#: By location: the version at this process's last check for old versions, and the time when it last found
+#: cleaning due.
+_last_cleaning: dict[str, tuple[int, float]] = {}
 
-#: So many files of similar size become one.
+#: This many files of similar size are merged into one.
 _FILES = 8
 
-#: Files beyond this size stay as they are; what is put together is in memory.
+#: Larger files are not merged: a merge holds its files in memory.
 _MOST_BYTES = 64 << 20
 
-#: Rows in memory at once, not compressed. A file that needs more stays as it is.
+#: Maximum size of rows in memory, uncompressed. A file that needs more is not merged.
 _MOST_MEMORY = 256 << 20
 
-#: A file is rewritten once this part of its rows is deleted.
+#: A file is rewritten once this fraction of its rows is deleted.
 _DELETED = 0.5
 
-#: While a job rests, upkeep rewrites all files with deleted rows, unless their total size exceeds this.
-_REST_BYTES = 16 << 20
+#: While a job is idle, upkeep rewrites all files with deleted rows, unless their total size exceeds this.
+_IDLE_BYTES = 16 << 20
 
 
-def _nothing(*_: int) -> None:
+def _ignore(*_: int) -> None:
     """Does nothing."""
 
 
@@ -99,34 +101,35 @@ class _File:
 
 
 def is_due(location: str, new: int) -> bool:
-    """True if a table is to be looked at after ``new`` commits of this process, as it is after its first ones."""
-    commits_since = _since.get(location, COMMITS) + new
-    _since[location] = 0 if commits_since >= COMMITS else commits_since
+    """True if a table is due for a check after ``new`` more commits of this process, or after its first."""
+    commits_since = _commits_since_check.get(location, COMMITS) + new
+    _commits_since_check[location] = 0 if commits_since >= COMMITS else commits_since
     return commits_since >= COMMITS
 
 
 def is_old(location: str, new: int) -> bool:
-    """True if old versions of a table are to be looked for: every 250 commits, or an hour after the last time in this process.
+    """True if a table is due for cleaning: every 250 commits, or an hour after this process last did it.
 
-    ``new``: as of :func:`is_due`.
+    ``new`` is as for :func:`is_due`.
     """
     version, now = newest_version(location) or 0, time.monotonic()
-    last_version, last_due = _looked.get(location, (version - max(new, COMMITS), now))
+    last_version, last_due = _last_cleaning.get(location, (version - max(new, COMMITS), now))
     due = version // _CLEAN_COMMITS != last_version // _CLEAN_COMMITS or now - last_due > _CLEAN_SECONDS
-    _looked[location] = version, now if due else last_due
+    _last_cleaning[location] = version, now if due else last_due
     return due
 
 
 def compact(location: str, key: str, *, without_vectors: bool = False) -> bool:
-    """Puts some small files of a table together; returns True if there may be more to do.
+    """Merges some small files of a table. Returns True if there may be more to do.
 
-    At most 64 MiB of files at a time. Does nothing if another writer comes first, if the table requires more of a commit than
-    this module knows, or if neither a job nor a property requests upkeep (:data:`UPKEEP`).
+    Merges at most 64 MiB of files at a time. Does nothing if another writer commits first, if the table needs
+    features that this module does not support, or if neither a job nor a property requests upkeep
+    (:data:`UPKEEP`).
 
     Args:
         key: text column by which rows are sorted.
-        without_vectors: leave out all deleted rows, if that makes all deletion vectors go and rewrites 16 MiB at most. Any vector
-            costs Delta's reader in Spark a fixed time, 0.15 to 0.35 s.
+        without_vectors: drop all deleted rows if that removes all deletion vectors and rewrites 16 MiB at
+            most. A single vector costs Delta's Spark reader a fixed 0.15 to 0.35 s.
 
     Raises:
         DependencyError: the table cannot be read or written.
@@ -139,19 +142,22 @@ def compact(location: str, key: str, *, without_vectors: bool = False) -> bool:
 
 
 def clean(
-    location: str, until: int | None = None, may_go: MayGo | None = None, note: Callable[[int, int], object] = _nothing
+    location: str, until: int | None = None, may_go: MayGo | None = None, note: Callable[[int, int], object] = _ignore
 ) -> int:
-    """Forgets old versions, as :mod:`~.history` describes, and deletes the files in a table's folder that no
-    version needs which can still be read; returns the number of these files. Lists the folder.
+    """Forgets old versions (see :mod:`~.history`) and deletes files that no readable version needs.
 
-    Also deletes what crashes left; what may be another writer's, who has not committed it yet, only after the table's retention.
+    Lists the table's folder. Returns the number of deleted files.
+
+    Also deletes leftovers of crashes. A file that another writer may still commit is deleted only after the
+    table's retention.
 
     Args:
-        until: the oldest version that a stream or an open attempt still needs; None: none does.
-        may_go, note: of :func:`volstream.tables.delta.history.trim`; None: no version is forgotten.
+        until: the oldest version that a stream or an open attempt still needs, if any.
+        may_go, note: passed to :func:`volstream.tables.delta.history.trim`. Without ``may_go``, no version is
+            forgotten.
 
     Raises:
-        DependencyError: the table cannot be read, or a file not deleted.
+        DependencyError: the table cannot be read, or a file cannot be deleted.
     """
     with mapped(location), ExitStack() as stack:
         table = _opened(location)
@@ -165,7 +171,7 @@ def clean(
         first_needed, by_number = table.version() if until is None else until, history.is_by_number(properties)
         if by_number and may_go is not None:
             history.trim(location, table, first_needed, may_go, note, descriptor)
-        inside = bool(table.metadata().partition_columns)  # other writers make a folder for each value
+        inside = bool(table.metadata().partition_columns)  # other writers create a folder for each value
         found = [
             files(location, recursive=inside, descriptor=descriptor),
             *([] if inside else [files(location, FEED, descriptor=descriptor)]),
@@ -173,7 +179,7 @@ def clean(
         old = [
             file
             for file in chain.from_iterable(found)
-            if _is_of_a_table(file.name) and not file.path.startswith("_delta_log/")
+            if _is_table_file(file.name) and not file.path.startswith("_delta_log/")
             if file.written_on < horizon
         ]
         if not old:
@@ -182,7 +188,8 @@ def clean(
         needed |= _names(
             action
             for action in history.needed(location, -1 if by_number else first_needed)
-            # Without a stream or an attempt that needs them, files removed before the retention go.
+            # Unless a stream or an attempt needs them, files removed before the retention period can be
+            # deleted.
             if action.get("deletionTimestamp", inf) >= retention_begins.timestamp() * 1000 or until is not None
         )
         unneeded = [
@@ -197,14 +204,17 @@ def clean(
         return len(unneeded)
 
 
-def _is_of_a_table(name: str) -> bool:
+def _is_table_file(name: str) -> bool:
     vector = name.startswith("deletion_vector_") and name.endswith(".bin")
     return vector or (name.endswith(".parquet") and not name.startswith((".", "_")))
 
 
 def _needed(location: str, table: DeltaTable, before: float) -> tuple[set[str], set[str]]:
-    """Returns the names of the files of a version and of those removed since ``before``; and of those removed earlier, as far as
-    the newest checkpoint and what follows it tell."""
+    """Returns the names of two sets of files: the files of a version with files removed since ``before``; and
+    files removed earlier.
+
+    Only knows removals in the newest checkpoint and in later commits.
+    """
     paths = files_of(table)["path"].to_pylist()
     removed: tuple[list[Mapping[str, Any]], ...] = ([], [])
     for entry in commits.removed(location, table.version()):
@@ -215,7 +225,7 @@ def _needed(location: str, table: DeltaTable, before: float) -> tuple[set[str], 
 
 
 def _names(actions: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Returns the names of the files of actions, without their folders: a clone names its own with their whole path."""
+    """Returns the file names of actions, without folders: a clone stores full paths of its own files."""
     names = set[str]()
     for action in actions:
         vector = file_of(action.get("deletionVector"))
@@ -224,7 +234,7 @@ def _names(actions: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def _opened(location: str) -> DeltaTable | None:
-    """Opens a table; None: there is none, upkeep is off, or it requires more of a commit than is known here."""
+    """Opens a table. Returns None if it is missing, if upkeep is off, or if it needs unsupported features."""
     if not can_create(location):
         return None
     table = OpenTable.newest(location)
@@ -235,7 +245,7 @@ def _opened(location: str) -> DeltaTable | None:
 
 
 def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_File]]:
-    """Yields files to put together, the most urgent first; none: the table is light."""
+    """Yields groups of files to merge, the most urgent first."""
     listed = files_of(table)
     if listed.num_rows < 2 and not without_vectors:
         return
@@ -250,26 +260,26 @@ def _choices(table: DeltaTable, *, without_vectors: bool) -> Iterator[Sequence[_
     ]
     small = [file for file in files if file.size <= _MOST_BYTES]
     for tier in _grouped(small, lambda file: (file.partition, file.tier)):
-        some = _within(sorted(tier, key=lambda file: (file.size, file.path)))
-        if len(some) >= _FILES:
-            yield some
+        group = _up_to_limit(sorted(tier, key=lambda file: (file.size, file.path)))
+        if len(group) >= _FILES:
+            yield group
     for part in _grouped([file for file in small if file.deleted.size > _DELETED * file.rows]):
-        yield _within(part)
+        yield _up_to_limit(part)
     if without_vectors:
         with_vectors = [file for file in files if file.deleted.size]
-        if sum(file.size for file in with_vectors) <= _REST_BYTES:
+        if sum(file.size for file in with_vectors) <= _IDLE_BYTES:
             yield from _grouped(with_vectors)
 
 
 def _grouped(files: Sequence[_File], by: Callable[[_File], Hashable] = lambda file: file.partition) -> Iterable[Sequence[_File]]:
-    """Returns files that can be put together."""
+    """Groups files that can be merged."""
     groups: dict[Hashable, list[_File]] = {}
     for file in files:
         groups.setdefault(by(file), []).append(file)
     return groups.values()
 
 
-def _within(files: Sequence[_File]) -> Sequence[_File]:
+def _up_to_limit(files: Sequence[_File]) -> Sequence[_File]:
     total = np.cumsum([file.size for file in files])
     return files[: int(np.searchsorted(total, _MOST_BYTES, side="right"))]
 
@@ -278,16 +288,16 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
     parts_in = table.metadata().partition_columns
     schema = pa.schema([field for field in pa.schema(table.schema().to_arrow()) if field.name not in parts_in])
     ids, versions = id_column(table), version_column(table)
-    own = [name for name in (ids, versions) if name is not None]
-    written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in own)])
+    id_columns = [name for name in (ids, versions) if name is not None]
+    written = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in id_columns)])
     adds = commits.adds(location, table.version(), [file.path for file in files])
-    some, parts, size = list[_File](), list[pa.Table](), 0
+    merged, parts, size = list[_File](), list[pa.Table](), 0
     for file in files:
         if file.path not in adds:
             continue
         rows = _read(location, file, written, _MOST_MEMORY - size)
         if rows is None:
-            continue  # perhaps a smaller one has room
+            continue  # a smaller file may still fit
         size += rows.nbytes
         at = np.setdiff1d(np.arange(rows.num_rows), file.deleted, assume_unique=True)
         rows, add = rows.take(at), adds[file.path]
@@ -296,26 +306,27 @@ def _compact(location: str, table: DeltaTable, files: Sequence[_File], key: str)
         if versions is not None:
             changed_by = pc.fill_null(rows[versions].combine_chunks(), int(add.get("defaultRowCommitVersion") or 0))
             rows = _with(rows, versions, changed_by)
-        some.append(file)
+        merged.append(file)
         parts.append(rows)
-    if not any(file.deleted.size for file in some) and len(some) < 2:
+    if not any(file.deleted.size for file in merged) and len(merged) < 2:
         return False
     rows = pa.concat_tables(parts)
     by = direct.spelled(table, key)
     ordered = rows.sort_by(by) if by in rows.column_names else rows
-    return _replace(location, table, [adds[file.path] for file in some], ordered, by, own)
+    return _replace(location, table, [adds[file.path] for file in merged], ordered, by, id_columns)
 
 
 def _read(location: str, file: _File, schema: pa.Schema, room: int) -> pa.Table | None:
-    """Returns a file's rows; None: they need more memory than there is room. Encoded, equal values take none."""
+    """Returns a file's rows, or None if they need more than ``room`` bytes of memory. In the file, repeated
+    values take no space."""
     groups = [schema.empty_table().cast(pa.schema([field.with_nullable(True) for field in schema]))]
     wanted = {name.lower() for name in schema.names}
     with open_file(location, own_file(file.path) or "") as opened:
         if sum(opened.metadata.row_group(number).total_byte_size for number in range(opened.num_row_groups)) > room:
             return None
-        there = [name for name in opened.schema_arrow.names if name.lower() in wanted]
+        present = [name for name in opened.schema_arrow.names if name.lower() in wanted]
         for number in range(opened.num_row_groups):
-            groups.append(fitted(opened.read_row_group(number, columns=there), schema))
+            groups.append(fitted(opened.read_row_group(number, columns=present), schema))
             room -= groups[-1].nbytes
             if room < 0:
                 return None
@@ -346,17 +357,18 @@ def _replace(
     except BaseException:
         file.drop()
         raise
-    # Interrupted from here on, it may have been made, and the file stays.
-    made = _commit(location, table, [info, *removed, added, *tracked.domain()])
-    if not made:
+    # If interrupted from here on, the commit may have been made, so the file stays.
+    committed = _commit(location, table, [info, *removed, added, *tracked.domain()])
+    if not committed:
         file.drop()
-    return made
+    return committed
 
 
 def _commit(location: str, table: DeltaTable, actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Commits on top of a version; returns False if another commit came first, or the table was dropped and made again since.
+    """Commits on top of a version. Returns False if another commit came first, or if the table was dropped
+    and recreated.
 
-    No lease of its job prevents that.
+    The job's lease does not prevent that.
     """
     now, opened = OpenTable.newest(location), str(table.metadata().id)
     return now is not None and now.id == opened and commits.on(location, opened, table.version(), actions)

@@ -1,7 +1,8 @@
-"""Deletion vectors: the deleted rows of data files. Written here according to the Delta protocol; deltalake reads them.
+"""Deletion vectors: the deleted rows of data files. This module writes them per the Delta protocol; deltalake
+reads them.
 
-No other library except Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in a data file. One file
-stores all vectors of a commit.
+No library except Delta's own writes them. A vector is a 64-bit Roaring bitmap of positions in a data file.
+One file stores all vectors of a commit.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _ALPHABET, _PYTHON_ALPHABET = bytes.maketrans(_PYTHON, _ZEROMQ), bytes.maketrans
 
 
 def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[str, Mapping[str, Any]]:
-    """Writes the positions of deleted rows, by data file, into one file of a table. Its content is durable on return; the
-    commit makes its name durable.
+    """Writes the positions of deleted rows, by data file, into one file of a table.
+
+    The file's content is durable on return. The commit makes its name durable.
 
     Returns:
         The descriptor for the ``add`` action, by data file.
@@ -62,7 +64,8 @@ def write_vectors(location: str, deleted: Mapping[str, np.ndarray]) -> Mapping[s
 
 
 def file_of(descriptor: Mapping[str, Any] | None) -> str | None:
-    """Returns the file of a deletion vector, relative to the table; None if the vector is not in a file of the table."""
+    """Returns the path of a deletion vector's file, relative to the table, or None if the vector is not in a
+    file of the table."""
     if descriptor is None or descriptor["storageType"] != "u":
         return None
     prefix, encoded = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]
@@ -75,8 +78,8 @@ def _decoded(text: str) -> bytes:
 
 
 def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
-    """Returns the positions of the deleted rows that a vector has. Raises FileNotFoundError if a
-    vacuum deleted its file, ValueError if it is damaged."""
+    """Returns the positions of the rows that a vector deletes. Raises FileNotFoundError if a vacuum deleted
+    its file, ValueError if it is damaged."""
     if descriptor["storageType"] == "i":
         vector = _decoded(descriptor["pathOrInlineDv"])[: descriptor["sizeInBytes"]]
     else:
@@ -93,7 +96,7 @@ def positions(location: str, descriptor: Mapping[str, Any]) -> np.ndarray:
 
 
 def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.ndarray]:
-    """Returns the positions of deleted rows, by data file; files without deleted rows are left out.
+    """Returns the positions of deleted rows by data file, for files with deleted rows.
 
     Args:
         files: paths as in the log.
@@ -104,6 +107,6 @@ def deleted_rows(table: DeltaTable, files: Collection[str]) -> Mapping[str, np.n
         for at, uri in enumerate(batch["filepath"].to_pylist()):
             path = by_name.get(uri.rpartition("/")[2])
             if path is not None:
-                kept = batch["selection_vector"][at].values.to_numpy(zero_copy_only=False)
-                deleted[path] = np.flatnonzero(~kept)
+                is_live = batch["selection_vector"][at].values.to_numpy(zero_copy_only=False)
+                deleted[path] = np.flatnonzero(~is_live)
     return deleted

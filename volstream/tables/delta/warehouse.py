@@ -1,4 +1,5 @@
-"""Warehouses, per process: the options of their object stores, and the catalogs that they belong to.
+"""Process-wide registry of warehouses: the options of their object stores, and the catalogs that they belong
+to.
 
 Imports no Arrow, because every command uses it.
 """
@@ -20,7 +21,7 @@ def register_options(warehouse: str, options: Mapping[str, str]) -> None:
 
 
 def options_of(location: str) -> dict[str, str]:
-    """Returns the options of the warehouse that contains a location; empty if there are none."""
+    """Returns the options of the warehouse that contains a location. Empty without a registered warehouse."""
     for warehouse, options in _known.items():
         if location == warehouse or location.startswith(f"{warehouse}/"):
             return options
@@ -30,7 +31,8 @@ def options_of(location: str) -> dict[str, str]:
 # The catalogs of warehouses, registered per process. Does not import Arrow, so that opening a home stays
 # fast.
 
-#: By warehouses that this process has not checked yet: returns what the warehouse's file must say about its catalog.
+#: By warehouse not yet checked by this process: returns the expected content of the file that identifies its
+#: catalog.
 unclaimed_warehouses: dict[str, Callable[[], Mapping[str, str]]] = {}
 
 #: By warehouse: returns the locations of tables outside of it, by name.
@@ -40,11 +42,12 @@ warehouse_links: dict[str, Callable[[], Mapping[Name, str]]] = {}
 def warehouse_belongs_to(
     warehouse: str, identity: Callable[[], str], home: str, linked: Callable[[], Mapping[Name, str]]
 ) -> None:
-    """Registers a warehouse's catalog; this process then uses no table from a warehouse that belongs to another catalog.
+    """Registers a warehouse's catalog. From then on this process refuses tables if the warehouse belongs to
+    another catalog.
 
     Args:
-        identity: returns the catalog's identity; called when the first table is located.
-        home: the name by which users know the catalog.
+        identity: returns the catalog's identity. Called when the first table is located.
+        home: the home's name, as users know it.
         linked: returns the locations of tables outside of the warehouse, by name.
     """
     warehouse_links[warehouse] = linked

@@ -1,7 +1,7 @@
-"""Spark commands that write Delta tables, each with the transaction id that makes it happen at most once.
+"""Spark commands that write Delta tables, each with a transaction id that makes it happen at most once.
 
-A marked statement has its own session, because the settings that carry its ids apply to all statements of a session. The
-command's result never decides the outcome; callers look for the marker in the log.
+A marked statement has its own session, because the settings that carry its ids apply to all statements of a
+session. The command's result never decides the outcome: callers look for the marker in the log.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A commit that lost a race against another writer of the table is retried with the same statement.
+#: Attempts of a statement whose commit loses a race against another writer of the table.
 _CONFLICT_ATTEMPTS = 5
 
 
 def is_large(location: str) -> bool:
     """True if a table is large enough for Spark to compile queries on it."""
     table = OpenTable.newest(location)
-    return table is not None and table.is_larger(LARGE_BYTES, LARGE_ROWS)  # a table of only file names is small
+    # a table with only file names is small
+    return table is not None and table.is_larger(LARGE_BYTES, LARGE_ROWS)
 
 
 def compile_if_large(session: SparkSession, location: str) -> None:
@@ -80,7 +81,7 @@ class DeltaWriter:
         self._run(f"CREATE TABLE IF NOT EXISTS {table_at(location)} ({columns}) USING DELTA{with_options}")
 
     def replace(self, location: str, columns: str) -> None:
-        """Removes all rows of a table, and gives it other columns."""
+        """Removes all rows of a table and replaces its columns."""
         with map_spark_errors(), self._gateway.pooled() as session:
             empty = session.createDataFrame([], columns)
             empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(location)
@@ -95,29 +96,31 @@ class DeltaWriter:
 
     @contextmanager
     def marked(
-        self, marker: Marker, location: str, *, rows: int = 0, apart: bool = False, like: Any = None
+        self, marker: Marker, location: str, *, rows: int = 0, separate: bool = False, like: Any = None
     ) -> Iterator[SparkSession]:
         """Yields a session in which one DML statement on the table at ``location`` carries ``marker``.
 
         Args:
             rows: approximate number of rows that the statement writes.
-            apart: use a new session for a user's statement, which may find or leave views and functions in it.
-            like: copy this user session, for a frame created in it. The marker is never set in a user's session: after an
-                interruption it could neither stay nor be removed, because the statement may still be running.
+            separate: use a new session for a user's statement, which may find or leave views and functions in
+                it.
+            like: copy this user session, for a frame created in it. The marker is never set in a user's
+                session: after an interruption it could neither stay nor be removed, because the statement may
+                still be running.
         """
         settings = marker.settings()
         compiled = rows > LARGE_ROWS or is_large(location)
-        if not apart:
-            fitting = self._gateway.pooled(compiled=compiled)
+        if not separate:
+            session_context = self._gateway.pooled(compiled=compiled)
         else:
-            fitting = self._gateway.fresh() if like is None else self._gateway.copied(like)
-        with map_spark_errors(), fitting as session:
-            if apart and compiled:
+            session_context = self._gateway.fresh() if like is None else self._gateway.copied(like)
+        with map_spark_errors(), session_context as session:
+            if separate and compiled:
                 compile_in(session)
             for key, value in settings.items():
                 session.conf.set(key, value)
             yield session
-            for key in () if apart else settings:
+            for key in () if separate else settings:
                 session.conf.unset(key)
 
     def append(self, session: SparkSession, frame: DataFrame, location: str) -> None:
@@ -168,9 +171,10 @@ class DeltaWriter:
         with_retries(lambda: session.sql(statement).collect())
 
     def fence(self, location: str, marker: Marker) -> None:
-        """Commits only ``marker``; afterwards no other commit can carry its (app id, version).
+        """Commits only ``marker``. Afterwards no other commit can carry its (app id, version).
 
-        Succeeds if another commit already carries it; the log shows which. Needs an engine only if the table does.
+        Succeeds if another commit already carries it; the log shows which. Starts Spark only if the table
+        needs it.
         """
         if direct.commit(location, marker):
             return
@@ -188,7 +192,7 @@ class DeltaWriter:
 
 
 def with_retries(command: Callable[[], T]) -> T:
-    """Returns what a command returns, which is retried when it loses a race against other writers of its table."""
+    """Returns the result of a command. Retries it if it loses a race against other writers of the table."""
     for attempt in attempts_at(
         lambda error: is_conflict(condition_of(error)), attempts=_CONFLICT_ATTEMPTS, wait_initial=0.1, wait_max=2.0
     ):
@@ -197,17 +201,18 @@ def with_retries(command: Callable[[], T]) -> T:
     raise AssertionError("the last attempt raises")
 
 
-# The files that some commits of a table added and removed, as a Delta table of their own, which Spark reads
-# like any other.
+# Excerpts: the files that some commits of a table added and removed, as a Delta table that Spark reads like
+# any other.
 #
-# It has a log entry alone: the files stay where they are. Spark 4.2's ``CHANGES`` is not used: Delta 4.4
-# keeps the columns of the query that was planned last for all queries of an engine, so that two at a time
-# read rows by each other's columns.
+# An excerpt consists of a log entry; the files stay where they are. Spark 4.2's ``CHANGES`` is not used:
+# Delta 4.4 keeps the columns of the last planned query for all queries of an engine, so that two concurrent
+# queries read rows with each other's columns.
 
-#: Name of the folder in the staging folder that holds the excerpts of one hour.
+#: Name of the folder with the excerpts of one hour, in the staging folder.
 HOUR = "changes-%Y%m%d%H"
 
-#: Partition columns that an excerpt has in addition: "insert" or "delete", and the commit's version and time, in milliseconds.
+#: Additional partition columns of an excerpt: "insert" or "delete", and the commit's version and time in
+#: milliseconds.
 KIND, VERSION, TIME = "__volstream_kind", "__volstream_version", "__volstream_time"
 
 _TYPES = {KIND: "string", VERSION: "long", TIME: "long"}
@@ -225,14 +230,16 @@ _OF_NULLS = ("nullable", "containsNull", "valueContainsNull")
 
 
 def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
-    """Returns SQL for a relation of the rows of the files that versions ``first`` to ``last``, both included, added and removed.
+    """Returns SQL for a relation with the rows of all files added and removed by versions ``first`` to
+    ``last``, inclusive.
 
-    Its columns are the table's at the last version, :data:`KIND`, :data:`VERSION` and :data:`TIME`. Commits that only put files
-    together are left out. It can be read for a day; then a daemon deletes it from the staging folder of the warehouse.
+    Its columns are the table's at the last version, :data:`KIND`, :data:`VERSION` and :data:`TIME`. It leaves
+    out commits that only merge files. It can be read for a day. Then a daemon deletes it from the staging
+    folder of the warehouse.
 
     Raises:
-        DependencyError: the log no longer has the commits, or they do not say what they removed.
-        StorageError, DiskError: the table cannot be read, or the excerpt not be written.
+        DependencyError: the log no longer has the commits, or they lack details of removed files.
+        StorageError, DiskError: the table cannot be read, or the excerpt cannot be written.
     """
     try:
         with mapped(location):
@@ -246,34 +253,35 @@ def excerpt(location: str, first: int, last: int, warehouse: str) -> str:
     size = sum(file["add"]["size"] for file in files)
     counts = {"tableSizeBytes": size, "numFiles": len(files), "numMetadata": 1, "numProtocol": 1}
     checksum = commits.lines([{**counts, "metadata": metadata, "protocol": protocol}], in_order=True)
-    # The path depends on the content: a query repeated within the hour reuses the excerpt, whose file list Spark has cached.
+    # The path depends on the content: a query repeated within the hour reuses the excerpt, whose file list
+    # Spark has cached.
     hour = f"{datetime.now(UTC):{HOUR}}"
-    place = f"{warehouse}/{STAGING}/{hour}/{hashlib.sha256(entry).hexdigest()[:32]}"
-    with mapped(place):
-        make_folder(f"{place}/_delta_log")
-        put = create_file if can_create(place) else replace_file
-        # With a checksum, Spark reads the columns without a job of their own.
-        put(f"{place}/_delta_log/{0:020d}.crc", checksum)
-        put(f"{place}/_delta_log/{0:020d}.json", entry)
-    return table_at(place)
+    target = f"{warehouse}/{STAGING}/{hour}/{hashlib.sha256(entry).hexdigest()[:32]}"
+    with mapped(target):
+        make_folder(f"{target}/_delta_log")
+        put = create_file if can_create(target) else replace_file
+        # With a checksum, Spark reads the columns without a separate job.
+        put(f"{target}/_delta_log/{0:020d}.crc", checksum)
+        put(f"{target}/_delta_log/{0:020d}.json", entry)
+    return table_at(target)
 
 
 def _protocol(table: DeltaTable, files: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the table's protocol, with deletion vectors if files have some: they may have been given up since."""
-    said = table.protocol()
+    """Returns the table's protocol, plus deletion vectors if any file has one: they may be off by now."""
+    protocol = table.protocol()
     needed = {_VECTORS for file in files if "deletionVector" in file["add"]}
-    of_writers = needed.union(said.writer_features or ())
-    of_readers = needed.union(said.reader_features or of_writers & {"columnMapping"})
+    writer_features = needed.union(protocol.writer_features or ())
+    reader_features = needed.union(protocol.reader_features or writer_features & {"columnMapping"})
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
-        "readerFeatures": sorted(of_readers),
-        "writerFeatures": sorted(of_writers),
+        "readerFeatures": sorted(reader_features),
+        "writerFeatures": sorted(writer_features),
     }
 
 
 def _nullable(part: Any) -> Any:
-    """Returns a part of a schema in which everything may be NULL, as it may have been in earlier versions."""
+    """Makes everything in a part of a schema nullable, as it may have been in earlier versions."""
     if isinstance(part, list):
         return [_nullable(item) for item in part]
     if not isinstance(part, Mapping):
@@ -307,18 +315,18 @@ def _files(location: str, first: int, last: int) -> Iterator[Mapping[str, Any]]:
         milliseconds = round(commit.timestamp.timestamp() * 1000)
         for name, kind in (("remove", "delete"), ("add", "insert")):
             for file in (action[name] for action in changes if action.get(name, {}).get("dataChange")):
-                if any(file.get(field) is None for field in _FIELDS):  # the protocol leaves them to the writer of a removal
+                if any(file.get(field) is None for field in _FIELDS):  # optional for removals in the protocol
                     raise DependencyError(
                         f"Version {commit.version} of the table at {location} does not say what is in {file['path']}.",
                         "Write to the table with Delta 4 or volstream alone.",
                     )
-                own = {KIND: kind, VERSION: str(commit.version), TIME: str(milliseconds)}
+                partition = {KIND: kind, VERSION: str(commit.version), TIME: str(milliseconds)}
                 vector = file.get("deletionVector")
                 yield {
                     "add": {
                         **{field: file[field] for field in _FIELDS},
                         "path": _spelled(root, file["path"], seen),
-                        "partitionValues": {**file["partitionValues"], **own},
+                        "partitionValues": {**file["partitionValues"], **partition},
                         "modificationTime": milliseconds,
                         "dataChange": True,
                         **({"deletionVector": _absolute(root, vector)} if vector else {}),
@@ -327,7 +335,7 @@ def _files(location: str, first: int, last: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _spelled(root: str, path: str, seen: dict[str, int]) -> str:
-    """Returns a file's URI. A log has each URI once, so a file that changes again is spelled in another way."""
+    """Returns a file's URI. A log has each URI once, so a file that changes again gets another spelling."""
     number = seen[path] = seen.get(path, -1) + 1
     folder, slash, name = path.rpartition("/")
     places = [at.start() for at in re.finditer("%..|([a-z])", name) if at[1]]

@@ -1,7 +1,7 @@
 """Finds single rows of a table and its tail by key, without Spark.
 
-Data files never change, so the key columns of searched files are kept in memory, up to a limit. A search then compares in
-memory and reads one row group.
+Data files never change, so the key columns of searched files are cached up to a limit. A search then compares
+in memory and reads one row group.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from volstream.tables.tails.tail import (
     unfitting,
 )
 
-#: Bytes of key columns kept.
-_KEPT_BYTES = 256 << 20
+#: Maximum bytes of cached key columns.
+_MAX_CACHED_BYTES = 256 << 20
 
-#: Attempts to see both tables as of one moment, because a move may be committed between the two reads.
-_LOOKS = 10
+#: Attempts to read both tables consistently, because a move may be committed between the two reads.
+_ATTEMPTS = 10
 
 
 class Lookup:
@@ -46,7 +46,8 @@ class Lookup:
 
     Args:
         key: the columns that identify a row.
-        version: the Delta version of the table to search, without its tail; None: the newest, including arrived rows.
+        version: a Delta version of the table to search, without the tail. By default, searches the newest,
+            including arrived rows.
 
     Raises:
         NotFoundError: there is no table.
@@ -59,22 +60,22 @@ class Lookup:
         self._lock = threading.Lock()
         self._keys = _Keys(location)
         self._pinned = None if version is None else _present(location, OpenTable.at(location, version))
-        self._ends: tuple[OpenTable | None, tuple[list[Any], list[Any]]] = None, ([], [])
+        self._cached_bounds: tuple[OpenTable | None, tuple[list[Any], list[Any]]] = None, ([], [])
         self._tail: NativeTable | None = None
         self._tail_keys = _Keys(tail_location(location))
 
     def get(self, *values: Any) -> Mapping[str, Any] | None:
-        """Returns the row with these stored values of the key, by column; None if there is none.
+        """Returns the row with these stored key values, by column, or None if no row has the key.
 
         Raises:
-            InvalidStateError: several rows have the key; or columns were renamed.
+            InvalidStateError: several rows have the key, or columns were renamed.
             DependencyError: the table cannot be read.
         """
         with self._lock, mapped(self._location):
             if self._pinned is not None:
                 return self._in_base(self._pinned, values)
-            for _ in range(_LOOKS):
-                # The tail first: rows that move into the table afterwards are not searched for there.
+            for _ in range(_ATTEMPTS):
+                # Read the tail first: rows that move into the table afterwards are still found.
                 tail = self._newest_tail()
                 base = _present(self._location, OpenTable.newest(self._location))
                 if tail is None:
@@ -84,8 +85,8 @@ class Lookup:
                     row = self._in_tail(tail, moved, values)
                     if row is None:
                         return self._in_base(base, values)
-                    own = {name: value for name, value in row.items() if name not in OWN}
-                    return None if row[OPERATION] == DELETE else own
+                    values_by_column = {name: value for name, value in row.items() if name not in OWN}
+                    return None if row[OPERATION] == DELETE else values_by_column
         raise unfitting(self._location)
 
     def _newest_tail(self) -> Tail | None:
@@ -104,7 +105,7 @@ class Lookup:
         newest: tuple[tuple[int, int], str, int] | None = None
         for file in tail.files(moved):
             columns = self._tail_keys.of(file.path, tail.view.spec.schema, [*self._key, ARRIVAL, POSITION])
-            for at in _places(columns, self._key, values):
+            for at in _matching_positions(columns, self._key, values):
                 order = columns[ARRIVAL][at].as_py(), columns[POSITION][at].as_py()
                 if order[0] > moved and (newest is None or order > newest[0]):
                     newest = order, file.path, int(at)
@@ -113,25 +114,25 @@ class Lookup:
     def _in_base(self, base: OpenTable, values: Sequence[Any]) -> Mapping[str, Any] | None:
         hits: list[tuple[str, int]] = []
         for path in self._candidates(base, values[0]):
-            places = _places(self._keys.of(path, base.fields, self._key), self._key, values)
-            if places.size:
+            positions = _matching_positions(self._keys.of(path, base.fields, self._key), self._key, values)
+            if positions.size:
                 deleted = base.deleted(path)
-                hits += [(path, int(at)) for at in places if deleted is None or at not in deleted]
+                hits += [(path, int(at)) for at in positions if deleted is None or at not in deleted]
         if len(hits) > 1:
             raise InvalidStateError(f"{len(hits)} rows of the table at {self._location} have the key {values[0]!r}.")
         return self._keys.row(hits[0][0], base.fields, hits[0][1]) if hits else None
 
     def _candidates(self, base: OpenTable, value: Any) -> Iterator[str]:
-        """Yields the paths of files that may contain a value of the key's first column, according to their statistics."""
-        if self._ends[0] is not base:
-            self._ends = base, bounds_of(base.files, self._key[0])
-        for path, low, high in zip(base.paths, *self._ends[1], strict=True):
+        """Yields the files that by their statistics may contain a value of the key's first column."""
+        if self._cached_bounds[0] is not base:
+            self._cached_bounds = base, bounds_of(base.files, self._key[0])
+        for path, low, high in zip(base.paths, *self._cached_bounds[1], strict=True):
             if (low is None or low <= value) and (high is None or value <= high):
                 yield path
 
 
 def _present(location: str, table: OpenTable | None) -> OpenTable:
-    """Checks a table. Raises NotFoundError; and InvalidStateError for other names of columns in data files than in the table."""
+    """Returns the table. Raises NotFoundError if missing, InvalidStateError if data files rename columns."""
     if table is None:
         raise NotFoundError(f"There is no table at {location}.")
     columns = table.schema.columns
@@ -141,7 +142,7 @@ def _present(location: str, table: OpenTable | None) -> OpenTable:
 
 
 class _Keys:
-    """A table's data files, with the columns searched. Keeps the columns of the latest searches."""
+    """Reads a table's data files. Caches the key columns of the latest searches."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -149,7 +150,7 @@ class _Keys:
         self._bytes = 0
 
     def of(self, path: str, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
-        """Returns some columns of a file, the same ones in every call, with the types of the table's ``schema``."""
+        """Returns columns of a file with the types of ``schema``. All calls must pass the same columns."""
         if path in self._columns:
             self._columns.move_to_end(path)
             return self._columns[path]
@@ -157,13 +158,13 @@ class _Keys:
             wanted = pa.schema([schema.field(name) for name in columns])
             read = self._columns[path] = fitted(file.read(columns=wanted.names), wanted).combine_chunks()
         self._bytes += read.nbytes
-        while self._bytes > _KEPT_BYTES and len(self._columns) > 1:
-            _, gone = self._columns.popitem(last=False)
-            self._bytes -= gone.nbytes
+        while self._bytes > _MAX_CACHED_BYTES and len(self._columns) > 1:
+            _, evicted = self._columns.popitem(last=False)
+            self._bytes -= evicted.nbytes
         return read
 
     def row(self, path: str, schema: pa.Schema, at: int) -> Mapping[str, Any]:
-        """Returns one row of a file, by column of the table's ``schema``."""
+        """Returns one row of a file, by column of ``schema``."""
         with open_file(self._location, path) as file:
             for number in range(file.num_row_groups):
                 count = file.metadata.row_group(number).num_rows
@@ -175,7 +176,7 @@ class _Keys:
         raise IndexError(f"{path} has fewer rows.")
 
 
-def _places(columns: pa.Table, key: Sequence[str], values: Sequence[Any]) -> np.ndarray:
+def _matching_positions(columns: pa.Table, key: Sequence[str], values: Sequence[Any]) -> np.ndarray:
     """Returns the positions of the rows with these key values."""
     same: np.ndarray | None = None
     for name, value in zip(key, values, strict=True):

@@ -1,4 +1,5 @@
-"""The tail of a table: the Delta table in which its rows arrive, and both as readers see them: matching versions of the two."""
+"""The tail of a table: the Delta table for arriving rows, and matching versions of both tables for
+readers."""
 
 from __future__ import annotations
 
@@ -17,20 +18,19 @@ from volstream.tables.delta.native import DataFile, TableSpec, View
 from volstream.tables.delta.opened import OpenTable
 from volstream.tables.delta.places import filesystem_of
 
-# The Delta table in which a table's rows arrive: its columns, its transactions, and its location beside the
-# table.
+# The Delta table in which a table's rows arrive: columns, transactions, and its location beside the table.
 #
-# Any number of processes write a tail, without a JVM: every append carries :data:`NEWEST`, so that Delta
-# refuses one of two concurrent appends, which then tries again. Arrivals are numbered from 1; one append is
-# one or more arrivals.
+# Any number of processes write a tail, without a JVM. Every append carries :data:`NEWEST`, so that Delta
+# refuses one of two concurrent appends; that writer tries again. Arrivals are numbered from 1. One append
+# adds one or more arrivals.
 #
-# Arrivals move into the table in numbered *moves*. A commit of the tail plans a move, which fixes its range;
-# one commit of the table with the transaction (:func:`move_id`, number of the move) makes it. So the table's
-# own transaction shows which arrivals it has, whatever happens between the two, and repeating a move has no
-# effect. Plans carry :data:`MOVE` instead of :data:`NEWEST`: arriving rows, however fast, never prevent the
-# commit of a plan, nor does a plan prevent rows from arriving.
+# Arrivals move into the table in numbered *moves*. A commit of the tail plans a move and so fixes its range.
+# One commit of the table with the transaction (:func:`move_id`, number of the move) makes it. So the table's
+# transaction shows which arrivals it has, whatever happens between the two commits, and repeating a move has
+# no effect. Plans carry :data:`MOVE` instead of :data:`NEWEST`: arriving rows, however fast, never block a
+# plan, and a plan never blocks arriving rows.
 
-#: Number of the arrival, position in the arrival, and one of the operations below.
+#: Columns of a tail: number of the arrival, position in the arrival, and operation (see below).
 ARRIVAL, POSITION, OPERATION = OWN = ("__arrival", "__position", "__operation")
 
 #: Keys of the metadata in a schema from :func:`tail_columns`.
@@ -38,12 +38,13 @@ CHARACTERS, PARTITION, KEY = "characters", "partition", "primary_key"
 
 INSERT, UPSERT, DELETE = "insert", "upsert", "delete"
 
-#: Application ids of a tail's transactions: the newest arrival; the last removed arrival; the newest planned move; the last
-#: arrival of that move; the last arrival of the previous move.
+#: Application ids of a tail's transactions: the newest arrival; the last removed arrival; the newest planned
+#: move; the last arrival of that move; the last arrival of the previous move.
 NEWEST = "volstream:tail"
 FLOOR, MOVE, THROUGH, BEFORE = (f"{NEWEST}:{part}" for part in ("floor", "move", "through", "before"))
 
-#: Set to 1 once a tail accepts no more rows; and how often its streams were ended, because the table's columns change.
+#: Transactions: 1 once a tail accepts no more rows; and how often its streams were ended for a change of
+#: columns.
 SEALED, ENDED = f"{NEWEST}:sealed", f"{NEWEST}:ended"
 
 
@@ -52,12 +53,12 @@ _COMPUTED = {"delta.generationExpression", "delta.identity.start"}
 
 
 def tail_location(target: str) -> str:
-    """Returns the location of the tail of the table at ``target``. Delta ignores folders whose names begin like this."""
+    """Returns the location of a table's tail. Delta ignores folders whose names begin with an underscore."""
     return f"{target}/_tail"
 
 
 def tail_exists(target: str) -> bool:
-    """True if the table at ``target`` has a tail. Accesses the file system once."""
+    """True if the table at ``target`` has a tail. Takes one request."""
     filesystem, path = filesystem_of(f"{tail_location(target)}/_delta_log")
     return bool(filesystem.get_file_info(path).type == fs.FileType.Directory)
 
@@ -65,8 +66,9 @@ def tail_exists(target: str) -> bool:
 def tail_columns(target: str) -> pa.Schema:
     """Returns the columns of the table at ``target``, with their nullability.
 
-    A CHAR or VARCHAR field's metadata has its type (:data:`CHARACTERS`, like ``varchar(10)``), a partition column's has
-    :data:`PARTITION`; the schema's metadata has the primary key's columns as a JSON list (:data:`KEY`).
+    The metadata of a CHAR or VARCHAR field has its type (:data:`CHARACTERS`, like ``varchar(10)``), and that
+    of a partition column has :data:`PARTITION`. The schema's metadata has the primary key's columns as a JSON
+    list (:data:`KEY`).
 
     Raises:
         InvalidStateError: a column has a name reserved for the tail, or a type that only Spark can write.
@@ -77,10 +79,10 @@ def tail_columns(target: str) -> pa.Schema:
     if opened is None:
         raise NotFoundError(f"There is no table at {target}.")
     schema, fields, key = opened.fields, opened.schema.fields, json.dumps(opened.schema.primary_key)
-    taken = {name.lower() for name in schema.names} & {*OWN}
-    if taken:
+    reserved = {name.lower() for name in schema.names} & {*OWN}
+    if reserved:
         raise InvalidStateError(
-            f"The table at {target} has a column {min(taken)}, which real-time streams use themselves.", "Rename the column."
+            f"The table at {target} has a column {min(reserved)}, which real-time streams use themselves.", "Rename the column."
         )
     variants = [str(field["name"]) for field in fields if delta_columns.has_type(field["type"], "variant")]
     if variants:
@@ -95,10 +97,10 @@ def tail_columns(target: str) -> pa.Schema:
             "Make it an ordinary column, or write the table by SQL.",
         )
     limits = [field["metadata"].get(delta_columns.CHARACTERS) for field in fields]
-    inside = [name for name, limit in zip(schema.names, limits, strict=True) if limit and delta_columns.length_of(limit) is None]
-    if inside:
+    nested = [name for name, limit in zip(schema.names, limits, strict=True) if limit and delta_columns.length_of(limit) is None]
+    if nested:
         raise InvalidStateError(
-            f"Column {inside[0]} has a CHAR or VARCHAR inside, which real-time streams do not support.", "Make it a STRING."
+            f"Column {nested[0]} has a CHAR or VARCHAR inside, which real-time streams do not support.", "Make it a STRING."
         )
     fields = []
     for field, limit in zip(schema, limits, strict=True):
@@ -110,13 +112,13 @@ def tail_columns(target: str) -> pa.Schema:
 
 def tail_spec(target: str, columns: pa.Schema) -> TableSpec:
     """Returns the definition of a tail for a table with the given columns."""
-    own = [pa.field(ARRIVAL, pa.int64()), pa.field(POSITION, pa.int32()), pa.field(OPERATION, pa.string())]
-    schema = pa.schema([*own, *(pa.field(field.name, _plain(field.type)) for field in columns)])
+    tail_fields = [pa.field(ARRIVAL, pa.int64()), pa.field(POSITION, pa.int32()), pa.field(OPERATION, pa.string())]
+    schema = pa.schema([*tail_fields, *(pa.field(field.name, _plain(field.type)) for field in columns)])
     return TableSpec(tail_location(target), schema, (ARRIVAL,), (NEWEST, FLOOR, MOVE, THROUGH, BEFORE), evolves=True)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Returns a type without the metadata of its fields, such as their numbers in a table with column mapping."""
+    """Returns a type without its fields' metadata, such as their numbers with column mapping."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _plain(field.type), field.nullable) for field in kind])
     if pa.types.is_list(kind):
@@ -127,7 +129,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def existing_tail(target: str) -> tuple[TableSpec, str] | None:
-    """Returns the definition and Delta id of the existing tail of the table at ``target``, or None. Raises DependencyError."""
+    """Returns the definition and Delta id of a table's existing tail, or None. Raises DependencyError."""
     opened = OpenTable.newest(tail_location(target))
     if opened is None:
         return None
@@ -140,13 +142,13 @@ def move_id(tail_id: str) -> str:
 
 
 def tail_numbers(transactions: Mapping[str, int]) -> tuple[int, int, int, int, int]:
-    """Returns the versions of the tail's transactions, in the order of the ids above; 0: never set."""
+    """Returns the versions of the tail's transactions, in the order of the ids above. 0 if never set."""
     newest, floor, move, through, before = (transactions.get(name, 0) for name in (NEWEST, FLOOR, MOVE, THROUGH, BEFORE))
     return newest, floor, move, through, before
 
 
 def unfitting(target: str) -> DependencyError:
-    """Returns the error for a table and a tail that do not match, as after a restore of one of them."""
+    """Returns the error for a table and a tail that do not match, as after restoring only one."""
     return DependencyError(
         f"The table at {target} and the rows that have arrived for it do not match.", "Restore both from the same backup."
     )
@@ -155,15 +157,15 @@ def unfitting(target: str) -> DependencyError:
 # A table and its tail as seen by readers: matching versions of the two.
 
 #: Attempts to read both tables consistently, because a move may be committed between the two reads.
-_LOOKS = 10
+_ATTEMPTS = 10
 
-#: Up to this many rows and bytes are few.
+#: Limits of :meth:`TailedTable.few_unmoved`.
 _FEW_ROWS, _FEW_BYTES = 10_000, 1 << 20
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A version of a tail, with its numbers; see :mod:`volstream.tables.tails.tail`."""
+    """A version of a tail, with the versions of its transactions (see above)."""
 
     view: View
     newest: int
@@ -183,7 +185,7 @@ class Tail:
         return move_id(self.view.table_id)
 
     def moved(self, move: int | None) -> int | None:
-        """Returns the last arrival that a table has after one of this tail's moves; None if this version cannot tell.
+        """Returns the last arrival in the table after a move, or None if this version does not know the move.
 
         Args:
             move: version of the table's transaction :attr:`move_id`.
@@ -232,19 +234,20 @@ class TailedTable:
 
     @classmethod
     def open(cls, location: str) -> TailedTable | None:
-        """Returns the table at ``location`` with its tail, in their current versions; None if it has no tail.
+        """Returns the current versions of the table at ``location`` and its tail, or None without a tail.
 
         Raises:
-            DependencyError: one of the two cannot be read; or they do not match, as after a restore of one of them.
+            DependencyError: one of the two cannot be read, or they do not match, as after restoring only one.
         """
         if not tail_exists(location):
             return None
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             present = existing_tail(location)
             if present is None:
                 return None
             spec, tail_id = present
-            # The table first: rows that leave the tail afterwards are still in the tail's version read next, or in a later one.
+            # Read the table first: rows that leave the tail afterwards are still in the tail's version read
+            # next.
             base = OpenTable.newest(location)
             view = spec.view()
             if base is None or view is None or view.table_id != tail_id:
@@ -262,7 +265,7 @@ class TailedTable:
         return self.tail.newest > self.moved
 
     def few_unmoved(self) -> pa.Table | None:
-        """Returns the rows that the table lacks; None if there are many."""
+        """Returns the rows that the table lacks, or None if there are many."""
         files = self.tail.files(self.moved)
         if sum(file.rows for file in files) > _FEW_ROWS or sum(file.bytes for file in files) > _FEW_BYTES:
             return None
@@ -270,31 +273,32 @@ class TailedTable:
         return rows if rows.nbytes <= _FEW_BYTES else None
 
     def query(self, arrived: str | None = None) -> str:
-        """Returns SQL for the table's rows together with its tail's; with a key, the newest row of each key.
+        """Returns SQL for the rows of table and tail together. With a primary key, only the newest row per
+        key.
 
         Args:
-            arrived: SQL for the rows that the table lacks; default: read from the tail.
+            arrived: SQL for the rows that the table lacks. By default, they are read from the tail.
 
         Raises:
-            InvalidStateError: the table lost a column for which values have arrived.
+            InvalidStateError: the table lost a column that has arrived values.
         """
         check_columns(self.location, self.tail.view.spec.schema, self.columns)
         columns = ", ".join(map(quote, self.columns))
         base = f"SELECT {columns} FROM {table_at(self.location)} VERSION AS OF {self.version}"
         if arrived is None:
             arrived = self.tail.query(self.moved, self.tail.newest)
-        own = ", ".join(self._own())
+        expressions = ", ".join(self._tail_expressions())
         if not self.key:
-            return f"{base} UNION ALL SELECT {own} FROM ({arrived})"
-        newest = newest_of_each(arrived, self.key, own)
+            return f"{base} UNION ALL SELECT {expressions} FROM ({arrived})"
+        newest = newest_of_each(arrived, self.key, expressions)
         same = same_key(self.key, self.chars, "__b", "__n")
         return (
             f"SELECT {columns} FROM ({base}) __b WHERE NOT EXISTS (SELECT 1 FROM ({newest}) __n WHERE {same}) "
             f"UNION ALL SELECT {columns} FROM ({newest}) WHERE {OPERATION} <> '{DELETE}'"
         )
 
-    def _own(self) -> list[str]:
-        """Returns the table's columns as expressions on the tail, which lacks columns added since."""
+    def _tail_expressions(self) -> list[str]:
+        """Returns the table's columns as expressions on the tail. The tail lacks columns added since."""
         present = {name.lower() for name in self.tail.view.spec.schema.names}
         return [quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in self.columns]
 
@@ -302,27 +306,27 @@ class TailedTable:
 def check_columns(target: str, arrived: pa.Schema, columns: Collection[str]) -> None:
     """Raises InvalidStateError if the table at ``target`` lacks columns of its tail."""
     present = {name.lower() for name in (*columns, *OWN)}
-    gone = [name for name in arrived.names if name.lower() not in present]
-    if gone:
+    missing = [name for name in arrived.names if name.lower() not in present]
+    if missing:
         raise InvalidStateError(
-            f"Rows have arrived for the table at {target} with a column {gone[0]}, which it no longer has.",
-            f"Add it again: ALTER TABLE ... ADD COLUMNS ({gone[0]} ...).",
+            f"Rows have arrived for the table at {target} with a column {missing[0]}, which it no longer has.",
+            f"Add it again: ALTER TABLE ... ADD COLUMNS ({missing[0]} ...).",
         )
 
 
 def same_key(key: Sequence[str], chars: Collection[str], base: str, arrived: str) -> str:
-    """Returns SQL that is true if a row of the table has the same key as an arrived row.
+    """Returns an SQL condition: a row of the table has the same key as an arrived row.
 
     Args:
-        chars: columns of type CHAR, whose values may have trailing blanks in the table, but never in a tail.
-        base, arrived: aliases of the two.
+        chars: columns of type CHAR. Their values may have trailing blanks in the table, but never in a tail.
+        base, arrived: table aliases of the two.
     """
     columns = [(f"{base}.{quote(name)}", f"{arrived}.{quote(name)}", name in chars) for name in key]
     return " AND ".join(f"{f'rtrim({left})' if char else left} <=> {other}" for left, other, char in columns)
 
 
 def newest_of_each(arrived: str, key: tuple[str, ...], columns: str) -> str:
-    """Returns SQL for the newest row of each key among rows of a tail, with the given columns and the operation."""
+    """Returns SQL for the newest tail row of each key, with the given columns and the operation."""
     keys = ", ".join(map(quote, key))
     order = f"struct({ARRIVAL}, {POSITION})"
     latest = f"SELECT max_by(struct({columns}, {OPERATION}), {order}) AS newest FROM ({arrived}) GROUP BY {keys}"

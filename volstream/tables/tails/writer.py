@@ -50,16 +50,16 @@ from volstream.tables.tails.tail import (
 if TYPE_CHECKING:
     from volstream.spark.session import SparkGateway
 
-#: Maximum number of attempts; an attempt fails only if another commit came first.
+#: Maximum number of attempts to commit. An attempt fails only if another commit came first.
 _ATTEMPTS = 100
 
-#: Maximum content of a tail, which then refuses rows: reading it must stay cheap.
+#: A tail of this size refuses more rows, so that reading it stays cheap.
 MAX_ROWS, MAX_BYTES = 2_000_000, 512 << 20
 
-#: A move has about as many bytes at most, compressed: those of a table with a key are sorted in memory.
+#: Approximate maximum size of a move, compressed. With a key, its rows are sorted in memory.
 _MOVE_BYTES = 64 << 20
 
-#: This many files with fewer rows and bytes are merged: each costs a reader a request.
+#: This many files below these numbers of rows and bytes are merged: each file costs a reader a request.
 _SMALL_FILES, _SMALL_ROWS, _SMALL_BYTES = 64, 20_000, 1 << 20
 
 
@@ -70,9 +70,10 @@ class Flush:
     Attributes:
         stream_id: the stream that sent the rows.
         sequence: number of the flush in its stream, increasing from 1.
-        rows: the operation of each row (``table.OPERATION``) and the table's columns. Without any, only the number is noted.
-        after: required number of the stream's newest flush, 0 if there is none, so that of several processes that write a
-            stream only one continues. None: any.
+        rows: the operation of each row (``tail.OPERATION``) and the table's columns. Without rows, only
+            records the number.
+        after: required number of the stream's newest flush (0 before the first), so that a stream has a
+            single writer. None allows any number.
     """
 
     stream_id: str
@@ -84,11 +85,11 @@ class Flush:
 class TailWriter:
     """Writes the tail of the table at ``target``. Thread-safe; any number of processes may write one tail.
 
-    Adapts the tail to the table's columns; the first rows create the tail.
+    Adapts the tail to the table's columns. The first rows create the tail.
 
     Args:
-        check: called once it is known how often the tail's streams were ended, and before the columns are read; raises if
-            somebody is changing them.
+        check: called after reading how often the tail's streams were ended and before reading the columns.
+            Raises if another process is changing the columns.
 
     Raises:
         InvalidStateError: the table's columns changed, and earlier rows in the tail are not committed yet.
@@ -121,16 +122,16 @@ class TailWriter:
         self._wanted = tail_spec(self.target, self.columns)
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """Appends batches in one commit; durable on return. Skips batches that the tail has, or had.
+        """Appends batches in one commit. Skips batches that arrived before. Durable on return.
 
         Args:
-            batches: in order within each stream. Columns of the table that their rows lack are NULL.
+            batches: in order within each stream. Table columns missing from their rows are NULL.
 
         Raises:
-            TailFullError: rows must be committed to the table first; nothing was written.
-            FencedError: another process has written to one of the streams (``Flush.after``); nothing was written.
-            InvalidStateError: the tail is sealed, or the rows do not fit the table; nothing was written.
-            InvalidValueError: the table cannot store a value; nothing was written.
+            TailFullError: rows must be committed to the table first. Nothing was written.
+            FencedError: another process has written to a stream (``Flush.after``). Nothing was written.
+            InvalidStateError: the tail is sealed, or the rows do not fit the table. Nothing was written.
+            InvalidValueError: the table cannot store a value. Nothing was written.
             StorageError: too many concurrent writers.
             DependencyError: the tail cannot be written.
         """
@@ -144,15 +145,19 @@ class TailWriter:
                     return
 
     def _check_columns(self) -> None:
-        """Raises InvalidStateError if the table's columns changed before the tail existed: there were no streams to end."""
+        """Raises InvalidStateError if the table's columns changed before the tail existed.
+
+        Until then there is no tail in which a change of columns could end streams.
+        """
         with suppress(DependencyError):  # a table that cannot be read now does not make rows unsafe
             now = tail_columns(self.target)
-            kept = pa.schema([now.field(name) for name in self.columns.names if name in now.names], now.metadata)
-            if not kept.equals(self.columns, check_metadata=True):
+            current = pa.schema([now.field(name) for name in self.columns.names if name in now.names], now.metadata)
+            if not current.equals(self.columns, check_metadata=True):
                 raise _closed(self.target)
 
     def _check_open(self, view: View) -> None:
-        """Raises InvalidStateError if the tail takes no rows, or not those of streams that began when this writer did."""
+        """Raises InvalidStateError if the tail takes no more rows, at least from streams as old as this
+        writer."""
         self._tail_id = self._tail_id or view.table_id
         present = {field.name: field.type for field in view.spec.schema}
         if (
@@ -164,7 +169,7 @@ class TailWriter:
             raise _closed(self.target)
 
     def seal(self) -> None:
-        """Makes the tail refuse rows from now on, including appends in flight. Idempotent.
+        """Makes the tail refuse all rows, including appends in flight. Idempotent.
 
         Raises:
             StorageError: too many concurrent writers.
@@ -173,19 +178,21 @@ class TailWriter:
         self._set(lambda: {SEALED: 1})
 
     def end_streams(self) -> None:
-        """Makes the tail refuse rows of all streams that began before, including appends in flight. Raises as :meth:`seal`."""
+        """Makes the tail refuse rows of all existing streams, including appends in flight. Raises like
+        :meth:`seal`."""
         self._set(lambda: {ENDED: (self._table.transaction(ENDED) or 0) + 1})
 
     def _set(self, numbers: Callable[[], Mapping[str, int]]) -> None:
         with self._lock:
             for view in self._attempts():
-                # Carries the transaction of an append, so that Delta refuses one of an append and this commit.
+                # Carries an append's transaction, so that Delta refuses either this commit or a concurrent
+                # append.
                 with suppress(FencedError):
                     self._table.commit(view, {NEWEST: Tail.of(view).newest, **numbers()}, changes_data=False)
                     return
 
     def newest(self, stream_ids: Sequence[str]) -> tuple[str, Mapping[str, int]]:
-        """Returns the tail's Delta id, and the number of each stream's newest flush; 0: none.
+        """Returns the tail's Delta id, and the number of each stream's newest flush (0 before the first).
 
         Creates the tail if it does not exist.
 
@@ -199,8 +206,11 @@ class TailWriter:
             return view.table_id, {stream_id: self._sequence(stream_id) for stream_id in stream_ids}
 
     def _adapt(self, view: View) -> None:
-        """Adapts a version of the tail to the table's columns. Raises FencedError if another writer committed first; and
-        InvalidStateError."""
+        """Adapts a version of the tail to the table's columns.
+
+        Raises FencedError if another writer committed first, InvalidStateError if earlier rows must be
+        committed first.
+        """
         wanted = self._wanted.schema
         types = {field.name: field.type for field in view.spec.schema}
         new = pa.schema([field for field in wanted if field.name not in types])
@@ -220,8 +230,11 @@ class TailWriter:
         self._table.replace(view, wanted, {**numbers, SEALED: 0})
 
     def _attempts(self) -> Iterator[View]:
-        """Yields the tail's newest version for each attempt. Raises NotFoundError or InvalidStateError if the table was dropped;
-        StorageError after the last attempt."""
+        """Yields the tail's newest version for each attempt.
+
+        Raises NotFoundError or InvalidStateError if the table was dropped, StorageError after the last
+        attempt.
+        """
         for _ in range(_ATTEMPTS):
             try:
                 view = self._table.open(creates=self._tail_id is None)
@@ -229,7 +242,7 @@ class TailWriter:
                 continue
             except NotFoundError:
                 tail_columns(self.target)
-                raise _closed(self.target) from None  # there is another table by now
+                raise _closed(self.target) from None  # the table was recreated
             yield view
         raise crowded(self.target)
 
@@ -254,7 +267,7 @@ class TailWriter:
         return self._table.transaction(_writer(stream_id)) or 0
 
     def _append_new(self, view: View, new: Sequence[Flush]) -> bool:
-        """Appends batches to a version of the tail; returns False if another writer committed first."""
+        """Appends batches to a version of the tail. Returns False if another writer committed first."""
         if view.rows >= MAX_ROWS or view.bytes >= MAX_BYTES:
             raise TailFullError(
                 f"{view.rows:,} rows have arrived for the table at {self.target} and are not committed yet.",
@@ -294,8 +307,8 @@ class TailWriter:
         parts = []
         for number, rows in enumerate(arrivals, tail.newest + 1):
             count = rows.num_rows
-            own = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
-            parts.append(pa.table([*own, *self._fitted(tail, rows).columns], schema=schema))
+            numbers = [pa.repeat(pa.scalar(number, pa.int64()), count), pa.array(range(count), pa.int32())]
+            parts.append(pa.table([*numbers, *self._fitted(tail, rows).columns], schema=schema))
         return pa.concat_tables(parts)
 
     def _fitted(self, tail: Tail, rows: pa.Table) -> pa.Table:
@@ -303,7 +316,7 @@ class TailWriter:
 
         Raises:
             InvalidStateError: they do not fit.
-            InvalidValueError: the table could never store a partition value: its sender did not check it.
+            InvalidValueError: the table can never store a partition value. The sender did not check it.
         """
         remedy = "Its columns changed: open a new stream."
         unknown = [name for name in rows.column_names if name not in self._table.spec.schema.names]
@@ -347,7 +360,7 @@ class MovePlanner:
         self._table = None if present is None else NativeTable(present[0])
 
     def plan(self) -> tuple[Tail, Move] | None:
-        """Returns the next move to make, which may have been planned by a process that died; None if nothing is unmoved.
+        """Returns the next move, or None if all rows have moved. A process that died may have planned it.
 
         Raises:
             StorageError: too many concurrent writers.
@@ -362,7 +375,7 @@ class MovePlanner:
                 return tail, Move(tail.move, tail.before, tail.through)
             if tail.newest == tail.through:
                 return None
-            planned = Move(tail.move + 1, tail.through, _until(tail))
+            planned = Move(tail.move + 1, tail.through, _end_of_move(tail))
             numbers = {MOVE: planned.number, THROUGH: planned.until, BEFORE: planned.after}
             if self._commit(tail, numbers):
                 faults.point("tail.planned")
@@ -370,14 +383,14 @@ class MovePlanner:
         raise crowded(self.target)
 
     def trim(self) -> None:
-        """Removes arrivals that the table has. Raises as :meth:`plan`."""
+        """Removes arrivals that the table has. Raises like :meth:`plan`."""
         for _ in range(_ATTEMPTS):
             state = self._state()
             if state is None:
                 return
             tail, moved = state
-            gone = [file for file in tail.view.files if file.maximum[ARRIVAL] <= moved]
-            if not gone or self._commit(tail, {FLOOR: moved}, gone):
+            moved_files = [file for file in tail.view.files if file.maximum[ARRIVAL] <= moved]
+            if not moved_files or self._commit(tail, {FLOOR: moved}, moved_files):
                 return
         raise crowded(self.target)
 
@@ -388,7 +401,7 @@ class MovePlanner:
             self._table.sweep()
 
     def _state(self) -> tuple[Tail, int] | None:
-        """Returns the tail, and the last arrival that the table has; None if either does not exist."""
+        """Returns the tail and the last arrival in the table, or None if either does not exist."""
         if self._table is None:
             return None
         for _ in range(_ATTEMPTS):
@@ -405,9 +418,9 @@ class MovePlanner:
         raise unfitting(self.target)
 
     def _commit(self, tail: Tail, numbers: dict[str, int], removed: Sequence[DataFile] = ()) -> bool:
-        """Commits on top of a version of the tail; returns False if another planner came first.
+        """Commits on top of a version of the tail. Returns False if another planner came first.
 
-        Appends do not interfere: without :data:`NEWEST`, Delta commits this after them.
+        Concurrent appends do not interfere: without :data:`NEWEST`, Delta puts this commit after them.
         """
         assert self._table is not None, "it was read"
         try:
@@ -417,7 +430,7 @@ class MovePlanner:
         return True
 
 
-def _until(tail: Tail) -> int:
+def _end_of_move(tail: Tail) -> int:
     """Returns the last arrival of the next move."""
     size = 0
     for file in sorted(tail.files(tail.through), key=lambda file: int(file.maximum[ARRIVAL])):
@@ -430,7 +443,7 @@ def _until(tail: Tail) -> int:
 def _closed(target: str) -> InvalidStateError:
     return InvalidStateError(
         f"The table at {target} takes no more rows.",
-        "It became immutable, or its columns changed, or it was created anew: in the latter cases open a new stream.",
+        "It became immutable, or its columns changed, or it was recreated: in the latter cases open a new stream.",
     )
 
 
@@ -438,23 +451,23 @@ def _writer(stream_id: str) -> str:
     return f"volstream:writer:{stream_id}"
 
 
-# Commits arrived rows to the table, exactly once: without a JVM if the table allows it, else with Spark.
+# Commits arrived rows to the table exactly once: without a JVM if the table allows it, else with Spark.
 
 #: Row groups of tables with a key are small, because looking up a row decodes a whole group.
 _SMALL_GROUPS = "parquet.block.size", str(256 << 10)
 
 
 def commit_tail(target: str, spark: Callable[[], SparkGateway]) -> int:
-    """Commits all rows that have arrived for the table at ``target`` by now; returns the number of rows read.
+    """Commits all rows that have arrived for the table at ``target`` so far. Returns the number of rows read.
 
-    Several processes may call it at once: a move takes effect once.
+    Several processes may call it concurrently: a move takes effect once.
 
     Args:
-        spark: connects to Spark; called only if the table needs Spark.
+        spark: connects to Spark. Called only if the table needs Spark.
 
     Raises:
-        InvalidStateError: the table lost a column for which values have arrived.
-        VolstreamError: the table cannot be written; arrived rows stay in the tail.
+        InvalidStateError: the table lost a column that has arrived values.
+        VolstreamError: the table cannot be written. Arrived rows stay in the tail.
     """
     planner = MovePlanner(target)
     count = 0
@@ -490,7 +503,7 @@ class _TailCommit:
         self._chars = schema.chars
 
     def run(self, spark: Callable[[], SparkGateway]) -> int:
-        """Makes the move; returns the number of rows read."""
+        """Makes the move. Returns the number of rows read."""
         files = self._tail.view.files_between(ARRIVAL, self._step.after, self._step.until)
         rows = sum(file.rows for file in files)
         metadata = {"arrivals": [self._step.after + 1, self._step.until], "cause": "tail"}
@@ -504,7 +517,7 @@ class _TailCommit:
         return rows
 
     def _changes(self) -> RowChanges | None:
-        """Returns the changes to a table that can be committed without Spark, as far as its key allows."""
+        """Returns the changes to commit without Spark, or None if the table's key needs Spark."""
         if not self._key:
             added = (part.select(self._arrived.names) for part in self._tail.parts(self._step.after, self._step.until))
             return RowChanges(added, self._arrived, "", None)
@@ -526,7 +539,7 @@ class _TailCommit:
                 writer.merge(session, self._statement())
             except Exception as error:  # filtered by condition: Spark Connect offers no more
                 if not (condition_of(error) or "").startswith("DELTA_CONCURRENT_TRANSACTION"):
-                    raise  # otherwise another process has made this move
+                    raise  # in that case, another process has made this move
             session.conf.unset(_SMALL_GROUPS[0])
 
     def _statement(self) -> str:

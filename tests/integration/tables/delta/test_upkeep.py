@@ -128,7 +128,7 @@ def test_deleted_rows_of_small_files_are_left_out_while_nobody_writes(tmp_path: 
     assert present(location) == before
     assert len(DeltaTable(location).file_uris()) == 2
     commit(location, 5, [], ["1b", "2a"])
-    monkeypatch.setattr(upkeep, "_REST_BYTES", 1000)
+    monkeypatch.setattr(upkeep, "_IDLE_BYTES", 1000)
     assert not upkeep.compact(location, "id", without_vectors=True), "a vector would remain, or too much be rewritten"
 
 

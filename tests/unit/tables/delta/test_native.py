@@ -38,10 +38,10 @@ def test_readers_share_a_view_until_anybody_commits_or_makes_the_table_again(tmp
     assert first is not None
     assert spec.view() is first
     assert (first.version, first.rows, first.transactions) == (1, 1, {"app": 1})
-    native._viewed.clear()  # as in another process, whose commits this one does not see being made
+    native._views.clear()  # as in another process, whose commits this one does not see being made
     other = NativeTable(spec)
     append(other, 2)
-    native._viewed[spec.location] = (first, Seen.of(spec.location, 1))
+    native._views[spec.location] = (first, Seen.of(spec.location, 1))
     second = spec.view()
     assert second is not None
     assert (second.version, second.rows, second.transactions) == (2, 2, {"app": 2})
@@ -58,7 +58,7 @@ def test_readers_share_a_view_until_anybody_commits_or_makes_the_table_again(tmp
     assert again.table_id != first.table_id
 
 
-@pytest.mark.parametrize("failing", ["make_durable", "_show", "another process"])
+@pytest.mark.parametrize("failing", ["make_durable", "_advance", "another process"])
 def test_a_writer_goes_on_after_a_commit_whose_end_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     table = NativeTable(spec_at(tmp_path / "t"))
     append(table, 1)
@@ -136,7 +136,7 @@ def test_commits_are_put_on_top_of_others_unless_they_share_a_transaction_or_a_f
             rows += (not widens) - len(gone if not widens else ())
         views[at] = writer.open()
         opened._opened.clear()
-        native._viewed.clear()
+        native._views.clear()
         fresh = spec.view()
         assert fresh is not None
         assert sorted(file.path for file in views[at].files) == sorted(file.path for file in fresh.files), (seed, number)

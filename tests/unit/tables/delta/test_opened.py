@@ -103,7 +103,7 @@ def test_earlier_versions_and_missing_tables(location: str, tmp_path: Path) -> N
 
 
 def test_the_tables_of_the_latest_uses_are_kept(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened, "_MOST_OPENED", 1)
+    monkeypatch.setattr(opened, "_MAX_OPENED", 1)
     monkeypatch.setattr(opened, "_opened", type(opened._opened)())
     other = str(tmp_path / "other")
     write_deltalake(other, pa.table({"n": [1]}))
