@@ -1,4 +1,5 @@
-"""The files under ``deploy/``: each checked by the linter of its format, if there is one, and against the code it refers to.
+"""The files under ``deploy/``: each checked by the linter of its format, if there is one, and against the
+code it refers to.
 
 The chart has tests of its own.
 """
@@ -206,7 +207,7 @@ def test_the_ros_template_refers_to_what_it_defines_and_subscribes_to_the_releva
     command = template["Outputs"]["EventRuleCommand"]["Value"]["Fn::Sub"]
     events = re.findall(r'"(Object\w+:\w+)"', command)
     assert len(events) == len(set(events)) == 11
-    assert not set(events) & oss_events._NO_NEWS
+    assert not set(events) & oss_events._IGNORED
     queue = template["Resources"]["Queue"]["Properties"]
     assert queue["DlqPolicy"]["DeadLetterTargetQueue"] == template["Resources"]["DeadLetters"]["Properties"]["QueueName"]
 

@@ -1,4 +1,4 @@
-"""Where a topic is and how it is reached: brokers, name, properties of the client. Reads no messages."""
+"""The address of a topic: brokers, name, properties of the client. Reads no messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from volstream.errors import DependencyError, InvalidValueError
 if TYPE_CHECKING:
     from volstream.files.kafka.client import TopicReader
 
-#: Properties by which every message is read exactly once, that the definition has elsewhere, or that load code: not the user's.
+#: Properties that users cannot set: they ensure that every message is read exactly once, the definition has
+#: them elsewhere, or they load code.
 OWN = frozenset(
     {
         "bootstrap.servers",
@@ -36,11 +37,12 @@ OWN = frozenset(
 
 @dataclass(frozen=True)
 class TopicAddress:
-    """A topic, and how it is reached.
+    """A topic, and how to connect to it.
 
     Attributes:
         brokers: ``host:port`` of some brokers of the cluster.
-        properties: further properties of librdkafka; secrets as ``${env:NAME}`` or ``${file:PATH}``.
+        properties: further properties of librdkafka. Secrets are given as ``${env:NAME}`` or
+            ``${file:PATH}``.
     """
 
     brokers: Sequence[str]
@@ -48,16 +50,16 @@ class TopicAddress:
     properties: Mapping[str, str]
 
     def check(self) -> None:
-        """Checks what can be checked without a broker.
+        """Checks the address without contacting a broker.
 
         Raises:
             InvalidValueError: an unknown property, no brokers, or a secret that would be stored.
             DependencyError: the client is not installed.
         """
-        odd = [broker for broker in self.brokers if not re.fullmatch(r"\S+:\d{1,5}", broker) or "," in broker]
-        if odd or not self.brokers:
+        invalid = [broker for broker in self.brokers if not re.fullmatch(r"\S+:\d{1,5}", broker) or "," in broker]
+        if invalid or not self.brokers:
             raise InvalidValueError(
-                f"{odd[0]!r} is not the address of a broker." if odd else "No brokers are given.",
+                f"{invalid[0]!r} is not the address of a broker." if invalid else "No brokers are given.",
                 "Write host:port, for example localhost:9092.",
             )
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.topic):
@@ -68,7 +70,7 @@ class TopicAddress:
             if name in OWN:
                 raise InvalidValueError(f"The property {name} is set by volstream.", "Leave it out.")
         privacy.check_secrets(self.properties)
-        # A reference may only be known where the daemon runs.
+        # A reference may be resolvable only where the daemon runs.
         literals = {name: value for name, value in self.properties.items() if not privacy.has_references(value)}
         with _installed():
             from volstream.files.kafka.client import check_properties
@@ -78,7 +80,7 @@ class TopicAddress:
         """Returns a new reader of the topic.
 
         Raises:
-            InvalidValueError: a reference leads nowhere, or the properties do not fit together.
+            InvalidValueError: a reference cannot be resolved, or the properties contradict each other.
             DependencyError: the client is not installed.
         """
         with _installed():
@@ -86,7 +88,7 @@ class TopicAddress:
         properties = {name: privacy.resolve_references(value) for name, value in self.properties.items()}
         try:
             return TopicReader(self.brokers, self.topic, properties)
-        except InvalidValueError as error:  # it may repeat a value, which may be a secret
+        except InvalidValueError as error:  # the message may contain a value, which may be a secret
             message = privacy.with_references(error.message, self.properties, properties)
             raise InvalidValueError(message, error.remedy) from None
 

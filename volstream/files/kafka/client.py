@@ -1,6 +1,7 @@
 """Reads a topic from a cluster. The only module that imports confluent-kafka.
 
-Partitions are assigned by hand, and offsets are given: no group is joined. Offsets are committed for a group only if asked to.
+Assigns partitions and offsets explicitly, without joining a group. Commits offsets for a group only on
+request.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from volstream.errors import BrokerError, InvalidValueError, NotFoundError
 if TYPE_CHECKING:
     import stamina
 
-#: What one poll returns at most: so many messages, or bytes (and the messages of one call more), gathered for so long.
+#: Limits of one poll: messages, bytes (plus the messages of one more call), and seconds.
 _MAX_MESSAGES, _MAX_BYTES, _GATHER_SECONDS = 20_000, 8 << 20, 0.5
 
-#: Interval of looks at whether a poll is done.
-_LOOK_SECONDS = 0.05
+#: Interval of checks whether a poll is done.
+_CHECK_SECONDS = 0.05
 
-#: Messages per call of the client: at a megabyte each, the default maximum of brokers, they fit into memory.
+#: Messages per call of the client. At a megabyte each, the brokers' default maximum, they fit into memory.
 _CHUNK = 100
 
-#: Time for an answer of the cluster.
+#: Timeout of requests to the cluster.
 _ANSWER_SECONDS = 5.0
 
-#: Brokers older than 2.8 have no ids of topics; clients tell this one.
+#: The id that clients report with brokers older than 2.8, which have no topic ids.
 _NO_ID = str(Uuid(0, 0))
 
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
-#: A group's coordinator or a partition's leader begins (in a new topic), or moves to another broker.
+#: A group's coordinator or a partition's leader starts (in a new topic) or moves to another broker.
 _MOVING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -62,8 +63,8 @@ _MOVING = (
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
 
-#: How the client begins its message for properties that do not fit together, or with the capabilities of this host.
-_TOGETHER = "Failed to create consumer"
+#: Prefix of the client's message for properties that contradict each other or the capabilities of this host.
+_CONFLICT = "Failed to create consumer"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Topic:
     """A topic at one moment.
 
     Attributes:
-        id: given to one topic only: one that is re-created has another. None: the brokers have none.
+        id: unique to a topic: a recreated topic has another id. None if the brokers have no ids.
         partitions: their numbers.
     """
 
@@ -81,13 +82,13 @@ class Topic:
 
 @dataclass
 class PollResult:
-    """What a poll has found.
+    """The result of a poll.
 
     Attributes:
         messages: by partition, in order.
-        reached: the offset after the last message of each partition of which something was heard.
-        at_end: partitions of which this was the end when it was fetched.
-        out_of_range: the brokers do not have the next message of a partition (any more).
+        reached: the offset after the last message, for each partition with news.
+        at_end: partitions whose end this was when it was fetched.
+        out_of_range: True if the brokers do not have the next message of a partition (any more).
     """
 
     messages: dict[int, list[Message]] = field(default_factory=dict)
@@ -97,15 +98,17 @@ class PollResult:
 
 
 class TopicReader(Closeable):
-    """Reads one topic. Does no I/O before its first call. For use by one thread, but for what asks the cluster or commits.
+    """Reads one topic. Does no I/O before its first call.
 
-    Methods raise BrokerError if the cluster cannot be reached or refuses, and NotFoundError if it has no such topic.
+    For use by one thread. Other threads may only send requests to the cluster and commit.
+
+    Methods raise BrokerError if the cluster is unreachable or refuses, NotFoundError if it has no such topic.
 
     Args:
         properties: librdkafka's, with secrets.
 
     Raises:
-        InvalidValueError: the properties do not fit together.
+        InvalidValueError: the properties contradict each other.
     """
 
     def __init__(self, brokers: Sequence[str], topic: str, properties: Mapping[str, str]) -> None:
@@ -113,19 +116,19 @@ class TopicReader(Closeable):
         self._topic = topic
         _check_group(properties)
         self._group = properties.get("group.id", "volstream")
-        self._said: str | None = None
+        self._last_error: str | None = None
         config: dict[str, Any] = {
             "queued.max.messages.kbytes": 32 << 10,
             **properties,
-            "group.id": self._group,  # Kafka's clients must have one, although it is not joined
+            "group.id": self._group,  # required by Kafka's clients, although the group is not joined
             "bootstrap.servers": self._brokers,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
-            "log_level": 0,  # what is wrong is raised
-            "error_cb": self._hear,
+            "log_level": 0,  # errors are raised
+            "error_cb": self._on_error,
         }
         self._admin_config = {key: value for key, value in config.items() if key in properties} | {
             key: config[key] for key in ("bootstrap.servers", "log_level", "error_cb")
@@ -135,21 +138,23 @@ class TopicReader(Closeable):
             self._admin = AdminClient(self._admin_config)
 
     def topic(self) -> Topic:
-        """Returns the topic as it is now."""
+        """Returns the current topic."""
         with self._mapped():
-            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWER_SECONDS)
-            description = asked[self._topic].result()
-        self._said = None
+            futures = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=_ANSWER_SECONDS)
+            description = futures[self._topic].result()
+        self._last_error = None
         topic_id = str(description.topic_id)
         return Topic(None if topic_id == _NO_ID else topic_id, sorted(partition.id for partition in description.partitions))
 
     def bounds(self, partitions: Sequence[int]) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Returns the first offset of each partition, and the one after the last that can be read: transactions that are open
-        hold back what follows them."""
+        """Returns each partition's first offset, and the offset after the last readable message.
+
+        Open transactions hold back the messages after them.
+        """
         with self._mapped():
             for attempt in _attempts():
                 with attempt:
-                    asked = [
+                    futures = [
                         self._admin.list_offsets(
                             {TopicPartition(self._topic, partition): wanted for partition in partitions},
                             isolation_level=IsolationLevel.READ_COMMITTED,
@@ -158,20 +163,20 @@ class TopicReader(Closeable):
                         for wanted in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
                     ]
                     first, after = (
-                        {position.partition: future.result().offset for position, future in each.items()} for each in asked
+                        {position.partition: future.result().offset for position, future in each.items()} for each in futures
                     )
         return first, after
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Makes the next poll go on with these partitions, at these offsets."""
+        """Assigns partitions, at these offsets, for the next poll."""
         with self._mapped():
             self._consumer.assign([TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()])
 
     def poll(self, ends: Mapping[int, int]) -> PollResult:
-        """Returns the next messages of the assigned partitions. Waits half a second for more; less if there are many.
+        """Returns the next messages of the assigned partitions. Waits up to half a second for more.
 
         Args:
-            ends: offsets by partition: once all of them are reached, it waits no longer; empty: it does not look.
+            ends: offsets by partition. Returns as soon as all of them are reached. Ignored if empty.
         """
         polled = PollResult()
         count = size = 0
@@ -181,14 +186,15 @@ class TopicReader(Closeable):
             if remaining <= 0 or (ends and all(polled.reached.get(partition, -1) >= end for partition, end in ends.items())):
                 break
             with self._mapped():
-                messages = self._consumer.consume(_CHUNK, min(remaining, _LOOK_SECONDS))
+                messages = self._consumer.consume(_CHUNK, min(remaining, _CHECK_SECONDS))
                 for message in messages:
                     size += self._take(polled, message)
             count += len(messages)
         return polled
 
     def take(self, limit: int, wait_seconds: float) -> PollResult:
-        """Returns up to ``limit`` messages of the assigned partitions once there is one, or none after ``wait_seconds``."""
+        """Returns up to ``limit`` messages of the assigned partitions once there is one, or none after
+        ``wait_seconds``."""
         polled = PollResult()
         with self._mapped():
             first = self._consumer.poll(wait_seconds)
@@ -200,43 +206,46 @@ class TopicReader(Closeable):
 
     @property
     def complaint(self) -> str | None:
-        """What the client said of its connections since the topic was last asked for; None: nothing."""
-        return self._said
+        """The client's last connection error since the topic was last requested, or None."""
+        return self._last_error
 
     def committed(self, partitions: Sequence[int]) -> Mapping[int, int]:
-        """Returns the offsets that were committed for the group ``group.id``. Partitions may be missing."""
-        # Not by the admin client: librdkafka 2.16 crashes the process when the group's coordinator is not ready to answer it.
-        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        """Returns the committed offsets of the group ``group.id``. Partitions may be missing."""
+        # Not with the admin client: librdkafka 2.16 crashes the process if the group's coordinator is not
+        # ready to respond.
+        positions = [TopicPartition(self._topic, partition) for partition in partitions]
         with self._mapped():
             for attempt in _attempts():
                 with attempt:
-                    found = self._consumer.committed(asked, timeout=_ANSWER_SECONDS)
-                    for one in found:
-                        if one.error is not None:
-                            raise KafkaException(one.error)
-        return {one.partition: one.offset for one in found if one.offset != OFFSET_INVALID}
+                    found = self._consumer.committed(positions, timeout=_ANSWER_SECONDS)
+                    for position in found:
+                        if position.error is not None:
+                            raise KafkaException(position.error)
+        return {position.partition: position.offset for position in found if position.offset != OFFSET_INVALID}
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commits offsets for the group ``group.id``, durably. Refused while others are members of the group."""
+        """Commits offsets for the group ``group.id``, durably. Refused while others are members of the
+        group."""
         wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        asked = ConsumerGroupTopicPartitions(self._group, wanted)
+        request = ConsumerGroupTopicPartitions(self._group, wanted)
         try:
             with self._mapped():
                 for attempt in _attempts():
                     with attempt:
-                        self._alter(asked)
+                        self._alter(request)
         except BrokerError:
-            # A client that has lost the group's coordinator keeps waiting for its answer, also once it is back.
+            # A client that has lost the group's coordinator keeps waiting for its response, even once it is
+            # back.
             self._admin = AdminClient(self._admin_config)
             raise
 
     def retention_seconds(self) -> float | None:
-        """Returns the age at which the brokers delete messages; None: they keep them, or do not say."""
-        asked = ConfigResource(ResourceType.TOPIC, self._topic)
+        """Returns the age at which brokers delete messages, or None if they never do or do not report it."""
+        resource = ConfigResource(ResourceType.TOPIC, self._topic)
         try:
-            [future] = self._admin.describe_configs([asked], request_timeout=_ANSWER_SECONDS).values()
+            [future] = self._admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS).values()
             milliseconds = int(future.result()["retention.ms"].value)
-        except KafkaException:  # needs a permission of its own
+        except KafkaException:  # it needs a separate permission
             return None
         return None if milliseconds < 0 else milliseconds / 1000
 
@@ -244,14 +253,14 @@ class TopicReader(Closeable):
         """Closes the connections."""
         self._consumer.close()
 
-    def _alter(self, asked: ConsumerGroupTopicPartitions) -> None:
-        answer = self._admin.alter_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
-        for one in answer[self._group].result().topic_partitions:
-            if one.error is not None:
-                raise KafkaException(one.error)
+    def _alter(self, request: ConsumerGroupTopicPartitions) -> None:
+        response = self._admin.alter_consumer_group_offsets([request], request_timeout=_ANSWER_SECONDS)
+        for position in response[self._group].result().topic_partitions:
+            if position.error is not None:
+                raise KafkaException(position.error)
 
     def _take(self, polled: PollResult, message: Message) -> int:
-        """Adds a message, or what it tells, to what was polled; returns its size in bytes."""
+        """Adds a message or an event to the result. Returns its size in bytes."""
         error, partition, offset = message.error(), message.partition(), message.offset()
         assert partition is not None, "it comes from a partition"
         assert offset is not None, "it comes from a partition"
@@ -269,9 +278,10 @@ class TopicReader(Closeable):
             raise KafkaException(error)
         return 0
 
-    def _hear(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._said is None:  # which does not say why
-            self._said = error.str()
+    def _on_error(self, error: KafkaError) -> None:
+        # this error has no reason
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
+            self._last_error = error.str()
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -283,34 +293,35 @@ class TopicReader(Closeable):
                 raise NotFoundError(
                     f"There is no topic {self._topic} on {self._brokers}.", "Create it; reading then begins."
                 ) from raised
-            self._admin.poll(0)  # a request without an answer does not know why: its connections do, and tell it now
-            said = f"{error.str()} ({self._said})" if self._said else error.str()
+            # a request that timed out has no reason; its connections have, and report it now
+            self._admin.poll(0)
+            reason = f"{error.str()} ({self._last_error})" if self._last_error else error.str()
             what = "do not answer" if error.code() in _SILENT else "cannot be read"
-            raise BrokerError(f"The Kafka brokers {self._brokers} {what}: {said}.") from raised
+            raise BrokerError(f"The Kafka brokers {self._brokers} {what}: {reason}.") from raised
 
 
 def _attempts() -> Iterable[stamina.Attempt]:
-    """Returns attempts at what a broker refuses while a coordinator or a leader is elected, as in a new group or topic."""
-    return attempts_at(_may_pass, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
+    """Returns attempts at a request that brokers refuse during the election of a coordinator or leader."""
+    return attempts_at(_is_temporary, attempts=None, timeout=_ANSWER_SECONDS, wait_initial=0.1, wait_max=1.0)
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _MOVING
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises InvalidValueError if librdkafka does not know a property, or its value cannot be."""
+    """Raises InvalidValueError if librdkafka does not know a property or rejects its value."""
     _check_group(properties)
     try:
         with _refusals():
             Consumer({**properties, "bootstrap.servers": "127.0.0.1:9", "group.id": "volstream", "log_level": 0}).close()
     except InvalidValueError as error:
-        if _TOGETHER not in error.message:
+        if _CONFLICT not in error.message:
             raise
 
 
 def _check_group(properties: Mapping[str, str]) -> None:
-    """Raises InvalidValueError for an empty group, for which librdkafka ends the process."""
+    """Raises InvalidValueError for an empty group, with which librdkafka would end the process."""
     if not properties.get("group.id", "volstream"):
         raise InvalidValueError("The property group.id is empty.", "Give a name, or leave it out.")
 
@@ -319,9 +330,10 @@ def _check_group(properties: Mapping[str, str]) -> None:
 def _refusals() -> Iterator[None]:
     try:
         yield
-    except (KafkaException, TypeError, ValueError, AttributeError) as raised:  # the latter for what text cannot be
-        said = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
+    # the latter for text that cannot be encoded
+    except (KafkaException, TypeError, ValueError, AttributeError) as raised:
+        reason = raised.args[0].str() if isinstance(raised, KafkaException) else str(raised)
         raise InvalidValueError(
-            f"Kafka's client rejects its properties: {said}.",
+            f"Kafka's client rejects its properties: {reason}.",
             "They are named as in librdkafka: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md.",
         ) from raised

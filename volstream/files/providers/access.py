@@ -1,4 +1,4 @@
-"""Access to a provider, as values: the contents of a connection, and the keys that the settings hold for it."""
+"""Access to a provider, as values: the content of a connection, and its keys from the settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from volstream.errors import StorageDeniedError, StorageError
 
 T = TypeVar("T")
 
-#: A long-lived worker receives new keys again and again, each with an access of its own.
-MAX_HELD = 64
+#: Size limit of caches by access: a long-lived worker receives a new access with each set of keys.
+MAX_CACHED = 64
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Keys:
     """Keys that sign requests. The secrets are not in the repr.
 
     Attributes:
-        token: of temporary keys; None: the keys are long-lived, and must not leave this process.
+        token: of temporary keys. Without it, the keys are long-lived and must not leave this process.
         expires: expiry of temporary keys, if known.
     """
 
@@ -35,15 +35,17 @@ class Keys:
     expires: datetime | None = None
 
 
-#: Stores accept signatures of clocks that are this far behind.
+#: Stores accept signatures from clocks that are off by this much.
 _SKEW = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
 class DayKeys:
-    """Keys for tasks that sign requests to one service in one region, on certain days, and cannot be turned into the secret.
+    """Keys for tasks. They sign requests to one service in one region on certain days, and do not reveal the
+    secret.
 
-    Version 4 of Amazon's signature, and Alibaba's, uses a key derived from the secret, the day (UTC), the region and the service.
+    Version 4 of Amazon's and Alibaba's signatures uses a key derived from the secret, the day (UTC), the
+    region and the service.
 
     Attributes:
         days: signing keys by day, as ``20260131``.
@@ -54,17 +56,17 @@ class DayKeys:
 
     @classmethod
     def of(cls, keys: Keys, version: str, region: str, service: str, request: str) -> DayKeys:
-        """Derives the keys of today and tomorrow, by any clock that is nearly right.
+        """Derives the keys for today and tomorrow. Tolerates clocks that are slightly off.
 
         Args:
-            version, request: words of the provider: what stands before the secret, and the last part of the scope.
+            version, request: the provider's words: prefix of the secret, and last part of the scope.
         """
         now = datetime.now(UTC)
         days = {f"{now + more:%Y%m%d}" for more in (-_SKEW, timedelta(), timedelta(days=1))}
         return cls(keys.id, tuple((day, _derived(version + keys.secret, day, region, service, request)) for day in sorted(days)))
 
     def key(self, moment: str) -> bytes:
-        """Returns the key for a moment, as ``20260131T...``. Raises StorageError if there is none."""
+        """Returns the key for a moment, given as ``20260131T...``. Raises StorageError after its days."""
         for day, key in self.days:
             if moment.startswith(day):
                 return key
@@ -79,32 +81,33 @@ def _derived(secret: str, *scope: str) -> bytes:
 
 
 class KeyFiles:
-    """The files that a provider's keys were read from. When one of them changes, what was made with its keys is forgotten.
+    """The files that a provider's keys come from. If a file changes, objects created with its keys are
+    dropped.
 
     Attributes:
-        caches: whose contents have keys.
+        caches: functions that clear the caches of such objects.
     """
 
     def __init__(self) -> None:
         self.caches: list[Callable[[], None]] = []
-        self._seen: dict[str, tuple[int, ...]] = {}
+        self._stamps: dict[str, tuple[int, ...]] = {}
 
     def cached(self, function: Callable[..., T]) -> functools._lru_cache_wrapper[T]:
-        """Keeps what a function returned for its last arguments, until the files change."""
-        held = functools.lru_cache(MAX_HELD)(function)
-        self.caches.append(held.cache_clear)
-        return held
+        """Caches a function's results for its latest arguments until the files change."""
+        wrapper = functools.lru_cache(MAX_CACHED)(function)
+        self.caches.append(wrapper.cache_clear)
+        return wrapper
 
-    def look(self, *paths: str | None) -> None:
-        """Forgets what was made if one of these files has changed."""
+    def check(self, *paths: str | None) -> None:
+        """Clears the caches if one of these files has changed."""
         for path in filter(None, paths):
             with contextlib.suppress(OSError):
                 stat = os.stat(path)
                 stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-                if self._seen.setdefault(path, stamp) != stamp:
-                    self._seen[path] = stamp
-                    for forget in self.caches:
-                        forget()
+                if self._stamps.setdefault(path, stamp) != stamp:
+                    self._stamps[path] = stamp
+                    for clear in self.caches:
+                        clear()
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,14 @@ class Access:
 
     Attributes:
         provider: the scheme of its locations.
-        region: None: taken from the provider's own settings (environment, profile, instance).
-        endpoint: URL of the store; None: the provider's own. An S3-compatible server is expected to serve queues
-            given by name, and STS if there is a role, at the same URL.
-        role_arn: the role to assume; None: the credentials are used directly.
+        region: taken from the provider's own settings (environment, profile, instance) by default.
+        endpoint: URL of the store. Defaults to the provider's own. An S3-compatible server is expected to
+            serve queues given by name, and STS if there is a role, at the same URL.
+        role_arn: the role to assume. Without it, the credentials are used directly.
         external_id: sent when the role is assumed.
         credentials: ``env`` (environment, then instance), ``profile:NAME``, or ``static``.
-        keys: the keys of ``static``.
-        days: in a task: the keys of ``static``, instead of ``keys``.
+        keys: the keys for ``static``.
+        days: the keys for ``static`` in a task, instead of ``keys``.
     """
 
     provider: str

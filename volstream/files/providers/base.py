@@ -1,7 +1,6 @@
-"""What a provider of buckets is: one folder, with a module for each part.
+"""A provider of buckets: a folder with a module for each part.
 
-What does not belong here: what all providers' buckets have in common (``storage.buckets``), and their queues
-(``queues.remote``).
+Not here: code shared by all providers' buckets (``storage.buckets``) and queues (``queues.remote``).
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ if TYPE_CHECKING:
     from volstream.files.queues.base import EventQueue, QueueSpec
     from volstream.files.storage.base import ObjectStore
 
-#: A part of a key that is ``.`` or ``..``.
+#: Matches a ``.`` or ``..`` between slashes in a key.
 DOTS = r"(?:^|/)\.\.?(?:/|$)"
 
-#: What helps against a refusal, and against a missing bucket.
+#: Remedies for a refused request and for a missing bucket.
 ALLOW = "Allow it: `volstream describe connection NAME` prints the policies."
 NO_BUCKET = "Create the bucket, or correct its name; until then its files are kept as they were."
 
-#: What reading an answer raises that lacks values or is not the provider's, such as a page of a proxy.
+#: Errors from parsing a response that lacks values or is not the provider's, such as a proxy's page.
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError)
 
 
@@ -61,19 +60,19 @@ def unreadable(what: str, error: Exception) -> str:
 
 
 def is_private(url: str) -> bool:
-    """True if the connection to a server is encrypted, or does not leave this host."""
+    """True if the connection to a server is encrypted or stays on this host."""
     place = urlsplit(url)
     return place.scheme == "https" or place.hostname in LOOPBACK
 
 
 def without_queries(error: object) -> str:
-    """Returns what an error says, without the queries of the addresses in it, which may sign requests."""
+    """Returns an error's message without the queries of its URLs, which may contain signatures."""
     return re.sub(r"\?[^\s'\")>]+", "?...", str(error))
 
 
 @dataclass(frozen=True)
 class RequiredAccess:
-    """The access that one volume needs.
+    """The access that a volume needs.
 
     Attributes:
         root: prefix of all its keys; empty, or ending in ``/``.
@@ -88,56 +87,61 @@ class RequiredAccess:
 
 
 class TableStore(Protocol):
-    """What Delta tables in a provider's buckets need, besides deltalake. ``options`` are those of deltalake for the store."""
+    """What Delta tables in buckets need besides deltalake. ``options`` are deltalake's for the store."""
 
     def filesystem(self, options: Mapping[str, str]) -> fs.FileSystem:
         """Returns pyarrow's filesystem of the store, whose paths begin with the bucket."""
 
     def can_create(self, location: str, options: Mapping[str, str]) -> bool:
-        """True if :meth:`create_file` is possible below a location; False if a package for it is missing.
+        """True if :meth:`create_file` works below a location. False if a package is missing.
 
         Raises:
-            InvalidStateError: the store would overwrite, so that nothing may be committed to it.
-            DependencyError: the store cannot be asked.
+            InvalidStateError: the store would overwrite files, so commits to it are unsafe.
+            DependencyError: the store is unreachable.
         """
 
     def create_file(self, location: str, options: Mapping[str, str], content: bytes) -> bool:
-        """Writes a small file unless it exists; returns False if another one is there. Raises DependencyError."""
+        """Writes a small file. Returns False if another file exists there. Raises DependencyError."""
 
 
 class Engine(Protocol):
     """What Spark needs for tables in a provider's buckets.
 
     Attributes:
-        JARS: SHA-256 of jars by their coordinates at Maven Central, ``organisation:artifact:revision``.
+        JARS: SHA-256 of jars, by Maven Central coordinates (``organisation:artifact:revision``).
     """
 
     JARS: Mapping[str, str]
 
     def spark_settings(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Returns Spark's settings for options of deltalake; they may contain secrets."""
+        """Returns Spark's settings for deltalake's options. They may contain secrets."""
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider of buckets. Its folder has a module for each part, and in it a function for each of the methods below.
+    """A provider of buckets. Its folder has a module for each part, with a function for each method below.
 
-    A part is imported when it is needed, so that only its users need the provider's packages: without them it raises
-    :class:`~volstream.errors.DependencyError`. ``events`` and ``policies`` are pure, and need no package.
+    Parts are imported on demand, so that only their users need the provider's packages. Without a package,
+    the methods raise :class:`~volstream.errors.DependencyError`. ``events`` and ``policies`` are pure and
+    need no packages.
 
     Attributes:
-        folder: the package that has the parts.
-        scheme: of its locations; also the type of its connections, and volstream's extra with its packages.
+        folder: the package with the parts.
+        scheme: of its locations. Also the type of its connections, and the name of volstream's extra with its
+            packages.
         queue_type: the type of its queues.
         package: the package that workers need for its stores.
-        buckets: pattern of what stands for a bucket in locations. Its first group, if it has one, is the bucket's name.
+        buckets: pattern of the part of a location that names the bucket. Its first group, if any, is the
+            bucket's name.
         role: an example of a role's name.
-        sources: where its credentials can come from.
-        keeps_tables: whether Delta tables can be in its buckets; if so, the folder has ``tables`` and ``engine``, too.
-        writes_reports: whether it writes inventory reports in the form of S3's and OSS's.
-        unaskable: found in keys that cannot be asked for, such as those with a part ``.`` or ``..``, which packages resolve like
-            paths: no file has one. None: there are none.
-        unwired: why it cannot be asked where its buckets' notifications go, and what to do instead; None: ``wiring`` asks.
+        sources: possible sources of credentials.
+        keeps_tables: True if its buckets can have Delta tables. Then the folder also has ``tables`` and
+            ``engine``.
+        writes_reports: True if it writes inventory reports in the format of S3 and OSS.
+        unaskable: matches keys that cannot be requested, for example with a part ``.`` or ``..``, which
+            packages resolve like paths. Such keys never become files. None if all keys can be requested.
+        unwired: why its notifications cannot be checked, and what to do instead. None if ``wiring`` can check
+            them.
     """
 
     folder: str
@@ -154,38 +158,47 @@ class Provider:
 
     @property
     def tables(self) -> TableStore | None:
-        """``tables``: how Delta tables are kept in its buckets; None: they cannot be."""
+        """``tables``: access to Delta tables in its buckets, or None if they cannot have tables."""
         return cast("TableStore", self._part("tables")) if self.keeps_tables else None
 
     @property
     def engine(self) -> Engine | None:
-        """``engine``: what Spark needs for these tables; None: there cannot be any."""
+        """``engine``: Spark's requirements for these tables, or None if there cannot be any."""
         return cast("Engine", self._part("engine")) if self.keeps_tables else None
 
     def open_store(self, location: str, access: Access) -> ObjectStore:
-        """``store``: returns the store of a bucket or a part of it. Does no I/O."""
+        """``store``: returns the store of a bucket or of a prefix. Does no I/O."""
         return cast("ObjectStore", self._part("store").open_store(location, access))
 
     def open_queue(self, spec: QueueSpec) -> EventQueue:
-        """``queue``: returns a queue of a spec with a name and access; no I/O before ``start``. Raises InvalidValueError."""
+        """``queue``: returns the queue of a spec with a name and access.
+
+        Does no I/O before ``start``. Raises InvalidValueError.
+        """
         return cast("EventQueue", self._part("queue").open_queue(spec))
 
     def hints_of(self, event: Any) -> Sequence[ObjectHint] | Rejection | None:
-        """``events``: returns the hints of an event that was posted as JSON; None: it is not one of this provider's."""
+        """``events``: returns the hints of an event posted as JSON, or None for other providers' events."""
         return cast("Sequence[ObjectHint] | Rejection | None", self._part("events").hints_of(event))
 
     def for_tasks(self, access: Access, location: str) -> Access:
-        """``credentials``: returns the access for a task at a location, without long-lived keys: with those of the role,
-        temporary ones, or keys that sign for a day or two. Raises StorageError, StorageDeniedError."""
+        """``credentials``: returns the access for a task at a location, without long-lived keys.
+
+        Uses the role's keys, temporary keys, or keys that sign for a day or two. Raises StorageError,
+        StorageDeniedError.
+        """
         return cast("Access", self._part("credentials").for_tasks(access, location))
 
     def is_role(self, name: str, endpoint: str | None) -> bool:
-        """``policies``: returns whether a role may have this name, at the provider or at a compatible endpoint."""
+        """``policies``: True if a role may have this name, at the provider or at a compatible endpoint."""
         return bool(self._part("policies").is_role(name, endpoint))
 
     def policies(self, connection: Connection, needs: Sequence[RequiredAccess]) -> dict[str, Any]:
-        """``policies``: returns the policy of who may assume the role, and the permissions of the role, or of the user if there
-        is no role; for a bucket yet to be named if nothing is needed."""
+        """``policies``: returns the role's trust policy, and the permissions of the role, or of the user
+        without a role.
+
+        Without ``needs``, the permissions have a placeholder for the bucket.
+        """
         part, role = self._part("policies"), connection.role_arn
         return {
             "trust_policy": part.trust_policy(connection.external_id, role),
@@ -193,7 +206,7 @@ class Provider:
         }
 
     def check_wiring(self, access: Access, place: BucketPlace, queue: str) -> Check:
-        """``wiring``: checks that a bucket reports changes of all keys at a place to a queue, given by name or URL."""
+        """``wiring``: checks that a bucket reports all changes at a place to a queue (name or URL)."""
         if self.unwired is not None:
             return Check("wiring", CheckState.SKIPPED, *self.unwired)
         return cast("Check", self._part("wiring").check_wiring(access, place, queue))
@@ -208,9 +221,9 @@ class Provider:
             ) from None
 
 
-# What the policies of all providers have in common. Pure.
+# Shared code for the providers' policies. Pure.
 
-#: Placeholder for the account of volstream's keys, which only its owner knows.
+#: Placeholder for the account of volstream's keys. Only its owner knows it.
 ACCOUNT = "ACCOUNT_ID"
 
 #: Placeholder for a bucket while there is no volume.
@@ -218,11 +231,11 @@ _ANY_BUCKET = "BUCKET"
 
 
 def by_bucket(needs: Sequence[RequiredAccess]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yields each bucket, with the prefixes that are read and those that are written; neither is below another one."""
+    """Yields each bucket with its read and its written prefixes. Leaves out prefixes below others."""
     needs = needs or [RequiredAccess(_ANY_BUCKET, "")]
     for bucket in sorted({need.bucket for need in needs}):
-        here = [need for need in needs if need.bucket == bucket]
-        yield bucket, _outermost(need.root for need in here), _outermost(need.root for need in here if need.writes)
+        found = [need for need in needs if need.bucket == bucket]
+        yield bucket, _outermost(need.root for need in found), _outermost(need.root for need in found if need.writes)
 
 
 def allowed(actions: Sequence[str], resources: Sequence[str], condition: Any = None) -> dict[str, Any]:
@@ -242,55 +255,56 @@ def last_part(queue: str) -> str:
 
 
 def account_of(role: str | None, position: int) -> str:
-    """Returns the part of a role's name that is its account; ``*`` without a role."""
+    """Returns the account in a role's name, or ``*`` without a role."""
     return (role.split(":")[position] if role else "") or "*"
 
 
 def _outermost(roots: Iterable[str]) -> list[str]:
-    kept: list[str] = []
+    outermost: list[str] = []
     for root in sorted(set(roots)):
-        if not any(root.startswith(outer) for outer in kept):
-            kept.append(root)
-    return kept
+        if not any(root.startswith(outer) for outer in outermost):
+            outermost.append(root)
+    return outermost
 
 
 # The table of providers.
 
 _ALIASES = {alias: scheme for scheme, words in PROVIDERS.items() for alias in words.aliases}
 
-#: Schemes without a provider, for which no plug-in is looked for.
-_NONE = ("file", "hdfs", "viewfs")
+#: Schemes that never have a provider, not even from a plug-in.
+_WITHOUT_PROVIDER = ("file", "hdfs", "viewfs")
 
 
 def provider_of(location: str) -> Provider | None:
-    """Returns the provider of a location; None if it has none, such as a directory. Imports no provider's packages."""
+    """Returns the provider of a location, or None (a directory's, for example). Imports no vendor
+    packages."""
     return provider_by(scheme_of(location))
 
 
 def provider_by(scheme: str) -> Provider | None:
-    """Returns the provider of locations with this scheme, or of connections of this type. See :func:`provider_of`."""
+    """Returns the provider for a scheme of locations or type of connections. See :func:`provider_of`."""
     words = PROVIDERS.get(_ALIASES.get(scheme, scheme))
     if words is not None:
         return cast("Provider", importlib.import_module(words.folder).PROVIDER)
-    if scheme in _NONE or not plugins.has(Group.PROVIDERS, scheme):
+    if scheme in _WITHOUT_PROVIDER or not plugins.has(Group.PROVIDERS, scheme):
         return None
     return cast("Provider", plugins.call(Group.PROVIDERS, scheme))
 
 
 def own() -> Iterator[Provider]:
-    """Yields volstream's own providers."""
+    """Yields volstream's built-in providers."""
     return filter(None, map(provider_by, PROVIDERS))
 
 
-# Rules common to all providers' buckets: mapping of keys to paths, and which keys are files. Pure.
+# Rules for all providers' buckets: how keys map to paths, and which keys are files. Pure.
 
 _LOCATION = re.compile(r"([a-z0-9]+)://([^/]+)(?:/(.*))?", re.DOTALL)
 
-#: Maximum length of a key, in UTF-8. OSS allows one byte less.
+#: Maximum length of a key in bytes of UTF-8. OSS allows one byte less.
 _MAX_BYTES = 1024
 
 #: Types that stores report for objects uploaded without one.
-_UNTOLD = ("binary/octet-stream", "application/octet-stream", None)
+_DEFAULT_TYPES = ("binary/octet-stream", "application/octet-stream", None)
 
 _FOLDER = "Its key ends in '/' like a directory's, but it has content; rename it."
 _UNASKABLE = "Its key cannot be asked for: a part of it is '.' or '..', or it has characters that the store refuses; rename it."
@@ -302,8 +316,8 @@ class BucketPlace:
     """A bucket, or a prefix of it.
 
     Attributes:
-        bucket: its name, by which events mention it.
-        authority: what stands for it in URLs: the name, for some providers with the address of its account.
+        bucket: its name, as in events.
+        authority: its part of URLs: the name, for some providers with the account's address.
         root: prefix of all keys; empty, or ending in ``/``.
     """
 
@@ -314,7 +328,7 @@ class BucketPlace:
 
     @classmethod
     def of(cls, location: str) -> BucketPlace:
-        """Parses a normalised URI; the part after the bucket is taken literally, not percent-decoded.
+        """Parses a normalised URI. The part after the bucket is taken literally, not percent-decoded.
 
         Raises:
             InvalidValueError: the bucket name is not valid.
@@ -368,15 +382,16 @@ class BucketPlace:
         return Finding(path, _NUL) if "\0" in path else self.file(path, size, modified, etag, None, version_id)
 
     def file(
-        self, path: str, size: int, modified: datetime, etag: str, said_type: str | None = None, version_id: str | None = None
+        self, path: str, size: int, modified: datetime, etag: str, reported_type: str | None = None, version_id: str | None = None
     ) -> FileInfo:
         """Converts an object to a file.
 
         Args:
-            version_id: None: listings of the store have none.
-            modified: truncated to seconds: only some listings, and no HEAD, have fractions.
+            reported_type: the content type reported by the store.
+            version_id: None if the store's listings have no version ids.
+            modified: truncated to seconds, because some listings and all HEAD responses lack fractions.
         """
-        type_ = content_type(path) if said_type in _UNTOLD else said_type
+        type_ = content_type(path) if reported_type in _DEFAULT_TYPES else reported_type
         return FileInfo(path, size, modified.replace(microsecond=0), etag.strip('"'), version_id, type_)
 
     def _is_askable(self, key: str) -> bool:

@@ -1,6 +1,6 @@
-"""Event queues by type: the one table of backends, imported late; a provider's type of queue is in its folder.
+"""Event queues by type: the table of backends, imported late. A provider's queue is in the provider's folder.
 
-What does not belong here: the protocol (``base``), and its implementations (one file each, beside this one).
+Not here: the protocol (``base``) and its implementations (one file each, beside this one).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _BACKENDS = {
 
 
 def open_queue(queue_type: str, spec: QueueSpec) -> EventQueue:
-    """Returns a volume's queue, which does no I/O before ``start``.
+    """Returns a volume's queue. It does no I/O before ``start``.
 
     Args:
         queue_type: one of :class:`QueueType`, or the name of a plug-in's.
         spec: the queue's volume, and how to connect to the queue.
 
     Raises:
-        InvalidValueError: this version does not have the queue type, or the type cannot serve the location; a provider's queue
-            has no name or access.
+        InvalidValueError: this version lacks the queue type, the type cannot serve the location, or a
+            provider's queue has no name or access.
         DependencyError: a package that the queue needs is not installed, or a plug-in is broken.
     """
     if queue_type in _BACKENDS:

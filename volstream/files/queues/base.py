@@ -1,7 +1,7 @@
-"""The protocol of event queues, the source of hints about changed objects. Implementations are beside this file;
-:mod:`volstream.files.queues` picks one by type.
+"""The protocol of event queues, the source of hints about changed objects.
 
-What does not belong here: what hints mean for the directory (``model.hints``), an object's current state (``storage``).
+Implementations are beside this file; :mod:`volstream.files.queues` picks one by type. Not here: what hints
+mean for the directory (``model.hints``), an object's current state (``storage``).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Message:
 
     Attributes:
         receipt: identifies the message when it is acknowledged.
-        hints: the message's content; empty: nothing of interest.
-        rejection: why the message cannot be read; it then has no hints.
+        hints: the message's content. Empty if it has nothing of interest.
+        rejection: why the message cannot be read. Then it has no hints.
     """
 
     receipt: str
@@ -40,16 +40,19 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A queue's waiting times; each applies to some types only.
+    """A queue's waiting times. Each applies to some types only.
 
     Attributes:
-        debounce_seconds: local: how long a path must be quiet, and its size and time unchanged, before it is reported.
-        check_seconds: local: interval of checks that the watch still works, and so how long a failure may go unnoticed.
+        debounce_seconds: local: how long a path must be quiet, with size and time unchanged, before it is
+            reported.
+        check_seconds: local: interval of checks that the watch still works, so the longest time that a
+            failure goes unnoticed.
         poll_seconds: poll: interval of listings of the whole volume.
-        visibility_seconds: local, poll: an unacknowledged message is redelivered after this time; at a provider: this
-            long after this process ends.
-        pollers: at a provider: requests that wait at once for messages.
-        wait_seconds: at a provider: how long one request waits for a message; providers have limits, such as 20.
+        visibility_seconds: local, poll: an unacknowledged message is redelivered after this time. At a
+            provider: this long after this process ends.
+        pollers: at a provider: number of concurrent requests for messages.
+        wait_seconds: at a provider: how long one request waits for a message. Providers have limits, such as
+            20.
     """
 
     debounce_seconds: float = 0.2
@@ -70,9 +73,9 @@ class QueueSpec:
         settings: waiting times.
         name: at a provider: the queue's name or URL; kafka: the topic.
         access: credentials for requests to the volume's provider, if it has one.
-        properties: what a queue needs besides: kafka's brokers, security and the like. Secrets may be references
+        properties: further settings, such as kafka's brokers and security. Secrets may be references
             (:mod:`volstream.base.privacy`).
-        consumer: the volume's id, for queues that know their consumers.
+        consumer: the volume's id, for queues that distinguish consumers.
     """
 
     location: str
@@ -86,14 +89,15 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue's state as the provider reports it. None: not reported, or unlimited.
+    """A queue's state as reported by the provider. None means not reported, or unlimited.
 
     Attributes:
         waiting: approximate number of messages not yet received.
         in_flight: approximate number of messages received, and neither deleted nor returned.
-        visibility_seconds: the queue's own setting: a message whose lease is not extended is redelivered after this time.
+        visibility_seconds: the queue's own setting: a message is redelivered after this time unless its lease
+            is extended.
         retention_seconds: older messages are lost.
-        dead_letter_queue: queue for messages received too often; empty: none is configured.
+        dead_letter_queue: queue for messages received too often. Empty if none is configured.
         max_receives: receives after which a message moves to the dead letter queue.
     """
 
@@ -108,37 +112,41 @@ class QueueState:
 class EventQueue(Protocol):
     """At-least-once delivery of messages about one location.
 
-    ``start`` does the first I/O; before it and after ``stop`` nothing is received. ``receive`` is called by one thread;
-    the other methods by any. All raise :class:`~volstream.errors.QueueError` for transient errors; ``receive`` keeps
-    raising while the error lasts: at once the first time, then at the end of each wait.
+    ``start`` does the first I/O. Before it and after ``stop``, nothing is received. One thread calls
+    ``receive``; any thread calls the other methods. All raise :class:`~volstream.errors.QueueError` for
+    transient errors. ``receive`` keeps raising while the error lasts: immediately the first time, then at the
+    end of each wait.
     """
 
     def start(self) -> None:
-        """Begins to listen. Every change after it returns is reported; earlier changes are not."""
+        """Begins to listen. All changes after its return are reported, earlier ones are not."""
 
     def stop(self) -> None:
-        """Stops listening and wakes a blocked ``receive``. Idempotent. Unacknowledged messages are redelivered."""
+        """Stops listening and wakes a blocked ``receive``. Unacknowledged messages return. Idempotent."""
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
-        """Returns up to ``limit`` messages once there is one, or none after ``wait_seconds``; none after ``stop``."""
+        """Returns up to ``limit`` messages once there is one. Empty after ``wait_seconds`` or ``stop``."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """Ends the delivery of these messages permanently. Idempotent."""
 
     def depth(self) -> int | None:
-        """Returns the approximate number of waiting messages; None if unknown."""
+        """Returns the approximate number of waiting messages, or None if unknown."""
 
 
 @runtime_checkable
 class Announcing(Protocol):
-    """A queue that says when to ask it, so that no thread waits for it. Any other is polled by a thread of its own
-    (:mod:`~volstream.files.queues.base`)."""
+    """A queue that announces messages, so that no thread waits for it.
+
+    Every other queue needs a polling thread (:class:`AnnouncedQueue`).
+    """
 
     def announce(self, ready: Callable[[float], None]) -> None:
-        """Calls ``ready``, from any thread, with the time (monotonic) from which ``receive`` may return or raise something."""
+        """Registers ``ready``, called from any thread with the (monotonic) time at which ``receive`` may have
+        a result or an error."""
 
     def ready_at(self) -> float:
-        """Returns when ``receive`` may return or raise something (monotonic) without an announcement."""
+        """Returns the (monotonic) time at which ``receive`` may have a result or error unannounced."""
 
 
 @runtime_checkable
@@ -151,25 +159,25 @@ class SelfDescribing(Protocol):
 
 @runtime_checkable
 class Settling(Protocol):
-    """A queue that holds a change back until it has settled, and so delivers changes that come together in one go."""
+    """A queue that holds back changes until they settle, and so delivers simultaneous changes together."""
 
     def is_settled(self) -> bool:
         """Returns True if no change is held back."""
 
 
 class Parser(Protocol):
-    """Parses the body of a provider's message; pure, and never raises."""
+    """Parses the body of a provider's message. Pure; never raises."""
 
     def __call__(self, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
-        """Returns the hints in ``body`` (none: nothing of interest), or why it cannot be parsed."""
+        """Returns the hints in ``body`` (empty if nothing is of interest), or why it cannot be parsed."""
 
 
-# Waits, in a thread of its own, for a queue that cannot say when to ask it: Kafka's, and those of plug-ins.
+# Waits in a separate thread for queues that do not announce messages: Kafka's, and plug-ins' queues.
 
-#: Maximum number of messages received before they are asked for.
-_AHEAD = 1000
+#: Maximum number of prefetched messages.
+_PREFETCHED = 1000
 
-#: How long one call waits for a message, and so how long the thread outlives a stop.
+#: How long one call waits for a message, and so the longest time that the thread outlives a stop.
 _WAIT_SECONDS = 0.5
 
 
@@ -241,7 +249,7 @@ class AnnouncedQueue:
             found: Sequence[Message] = ()
             failure: BaseException | None = None
             try:
-                found = self._queue.receive(_AHEAD, _WAIT_SECONDS)
+                found = self._queue.receive(_PREFETCHED, _WAIT_SECONDS)
             except BaseException as error:  # noqa: BLE001  # receive() raises it
                 failure = error
             if not found and failure is None:

@@ -1,4 +1,5 @@
-"""Functions shared by the message parsers: reading JSON without exceptions, checking keys, storable rejections.
+"""Functions shared by the message parsers: reading JSON without exceptions, checking keys, storable
+rejections.
 
 The providers' formats are in ``events`` of their folders. Pure.
 """
@@ -30,7 +31,8 @@ def read_json(text: str | bytes) -> Any:
 
 
 def read_json_or_base64(body: bytes) -> Any:
-    """Returns the JSON value in ``body``, also in base64, or :data:`NOT_JSON`. Base64 of an object is never valid JSON."""
+    """Returns the JSON value in ``body``, also in base64, or :data:`NOT_JSON`. Base64 of an object is never
+    valid JSON."""
     document = read_json(body)
     if document is not NOT_JSON:
         return document
@@ -41,7 +43,7 @@ def read_json_or_base64(body: bytes) -> Any:
 
 
 def is_key(value: object) -> bool:
-    """Returns whether ``value`` could be a bucket's key. JSON can contain lone surrogates, which are not characters."""
+    """True if ``value`` can be a bucket's key. JSON may contain lone surrogates, which are not characters."""
     if not isinstance(value, str) or not value:
         return False
     try:
@@ -52,7 +54,7 @@ def is_key(value: object) -> bool:
 
 
 def decoded(key: str) -> str:
-    """Returns a key that may be percent-encoded; as it is, if its escapes are not UTF-8."""
+    """Decodes a key that may be percent-encoded. Returns it unchanged if its escapes are not UTF-8."""
     try:
         return unquote(key, errors="strict")
     except UnicodeDecodeError:
@@ -65,11 +67,13 @@ def reject(body: bytes, reason: str) -> Rejection:
 
 
 def hints_in(events: Iterable[Sequence[ObjectHint] | None], missing: str) -> Sequence[ObjectHint] | Rejection:
-    """Returns the hints of the events of a message. One that cannot be read (None) rejects them all: otherwise it would be lost
-    silently. Keys that end in ``/`` stand for directories and give no hint, unless it is about all below them.
+    """Returns the hints of a message's events.
+
+    An unreadable event (None) rejects the message: otherwise it would be lost silently. Keys that end in
+    ``/`` are directories and give no hint, unless the hint covers everything below them.
 
     Args:
-        missing: what such an event lacks.
+        missing: the reason for the rejection.
     """
     found = [*events]
     if None in found:
@@ -80,28 +84,28 @@ def hints_in(events: Iterable[Sequence[ObjectHint] | None], missing: str) -> Seq
 def answer(
     body: bytes, document: Any, hints: Sequence[ObjectHint] | Rejection | None, kind: str
 ) -> Sequence[ObjectHint] | Rejection:
-    """Returns the hints of a message, or its rejection; None: it is not of the kind that was expected."""
+    """Returns the hints of a message or its rejection. ``hints`` is None for an unexpected kind of event."""
     if hints is None:
         return reject(body, f"The message is JSON, but not {kind}: {shape(document)}.")
     return reject(body, hints.reason) if isinstance(hints, Rejection) else hints
 
 
 def shape(document: Any) -> str:
-    """Describes a JSON value, for a rejection's reason; printable for any value."""
+    """Describes a JSON value in a rejection's reason. Always printable."""
     if isinstance(document, dict):
         keys = ", ".join(ascii(key)[:40] for key in sorted(document)[:5])
         return f"an object with the keys {keys}" if keys else "an empty object"
     return f"a value of the type {type(document).__name__}"
 
 
-# Parses what senders post to a volume into hints: events of the providers' kinds, CloudEvents with these
-# inside, and plain paths. Pure.
+# Parses events posted to a volume into hints: providers' events, CloudEvents that contain them, and plain
+# paths. Pure.
 
 
 def parse(body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
-    """See :class:`~volstream.files.queues.base.Parser`; one unreadable event rejects the whole body.
+    """See :class:`~volstream.files.queues.base.Parser`. One unreadable event rejects the whole body.
 
-    Paths are relative to the volume; one that ends in ``/`` stands for all below it.
+    Paths are relative to the volume. A path that ends in ``/`` covers everything below it.
     """
     document = read_json(body)
     if document is NOT_JSON:
@@ -118,13 +122,13 @@ def parse(body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
 def _hints(event: Any) -> Sequence[Hint | ObjectHint] | Rejection:
     match event:
         case {"path": path}:
-            return _of_paths([path])
+            return _path_hints([path])
         case {"paths": list(paths)}:
-            return _of_paths(paths)
+            return _path_hints(paths)
         case {"specversion": str(), "data": {"path": path}}:
-            return _of_paths([path])
+            return _path_hints([path])
         case {"specversion": str(), "data": {"paths": list(paths)}}:
-            return _of_paths(paths)
+            return _path_hints(paths)
     for provider in own():
         hints = provider.hints_of(event)
         if hints is not None:
@@ -132,7 +136,7 @@ def _hints(event: Any) -> Sequence[Hint | ObjectHint] | Rejection:
     return Rejection("", f"The body is JSON, but not an event that volstream knows: {shape(event)}.")
 
 
-def _of_paths(paths: Sequence[Any]) -> Sequence[Hint] | Rejection:
+def _path_hints(paths: Sequence[Any]) -> Sequence[Hint] | Rejection:
     if not all(is_key(path) and path != "/" for path in paths):
         return Rejection("", "A path must be a non-empty string.")
     return [SubtreeHint(path, "posted") if path.endswith("/") else KeyHint(path) for path in paths]

@@ -1,4 +1,4 @@
-"""Queues without a service: polled, silent; and the messages that are in flight."""
+"""Queues that live in this process: polled and silent ones, and messages in flight."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from volstream.base.model.hints import Hint, SubtreeHint
 from volstream.files.queues.base import Message, QueueSpec
 
-# Queues that live in this process, and their delivered but unacknowledged messages.
-#
-# What does not belong here: messages waiting for their first delivery (``poll``, ``local``).
+# Queues that live in this process, and their delivered but unacknowledged messages. Not here: messages
+# waiting for their first delivery (``local``).
 
-#: With this many unacknowledged messages, no new ones are delivered: a consumer that never acknowledges must not fill memory.
+#: Maximum number of unacknowledged messages: a consumer that never acknowledges must not fill memory.
 CAPACITY = 100_000
 
 
@@ -29,14 +28,14 @@ class _Delivery:
 class InFlight:
     """Redelivers messages that are not acknowledged within ``visibility_seconds``.
 
-    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Callers pass the times, and
-    hold their lock.
+    A message keeps its receipt across deliveries, so a late acknowledgement still counts. Callers pass the
+    times and hold their lock.
     """
 
     def __init__(self, visibility_seconds: float) -> None:
         self._visibility_seconds = visibility_seconds
         self._receipts = itertools.count(1)
-        # In order of due time: every delivery, first or repeated, goes to the end with the same visibility.
+        # In order of due time: each delivery, first or repeated, goes to the end with the same visibility.
         self._deliveries: dict[str, _Delivery] = {}
 
     def __len__(self) -> int:
@@ -49,7 +48,7 @@ class InFlight:
 
     @property
     def next_due(self) -> float | None:
-        """Time of the next redelivery; None if no message is in flight."""
+        """Time of the next redelivery, or None if no message is in flight."""
         return next((delivery.due for delivery in self._deliveries.values()), None)
 
     def deliver(self, hint: Hint, now: float) -> Message:
@@ -59,7 +58,7 @@ class InFlight:
         return message
 
     def redeliver(self, now: float, limit: int) -> list[Message]:
-        """Returns up to ``limit`` messages whose time has expired, and restarts their time."""
+        """Returns up to ``limit`` messages whose visibility has expired, and restarts it."""
         expired: list[Message] = []
         for delivery in self._deliveries.values():
             if delivery.due > now or len(expired) == limit:
@@ -77,13 +76,13 @@ class InFlight:
             self._deliveries.pop(message.receipt, None)
 
     def expire_all(self) -> None:
-        """Makes all messages due now, because their consumer has ended."""
+        """Makes all messages due now, because their consumer ended."""
         for delivery in self._deliveries.values():
             delivery.due = float("-inf")
 
 
 class InProcessQueue(ABC):
-    """An :class:`~.base.EventQueue`; a subclass says what is new. ``_changed`` guards it."""
+    """An :class:`~.base.EventQueue`. Subclasses supply new messages. ``_changed`` guards the state."""
 
     def __init__(self, visibility_seconds: float) -> None:
         self._changed = threading.Condition()
@@ -135,24 +134,23 @@ class InProcessQueue(ABC):
 
     @property
     def _next_due(self) -> float | None:
-        """When there may be something new; None: not before :attr:`_changed` is notified."""
+        """When there may be new messages. None: not before :attr:`_changed` is notified."""
         return None
 
     @abstractmethod
     def _new(self, now: float, limit: int) -> list[Message]:
-        """Returns messages that are delivered for the first time."""
+        """Returns messages for their first delivery."""
 
 
-# A queue for locations without change notifications (network mounts, containers): it requests a full listing
-# periodically.
-#
-# What does not belong here: the listing itself (``directory``).
+# A queue for locations without change notifications (network mounts, containers): it periodically requests a
+# full listing. Not here: the listing itself (``directory``).
 
 
 class PollQueue(InProcessQueue):
-    """Delivers one hint for the whole volume every ``poll_seconds``, the first after one period, because a start lists anyway.
+    """Delivers a hint for the whole volume every ``poll_seconds``.
 
-    Creates no other hint while one is unacknowledged, so that listings longer than the period do not queue up.
+    The first comes after one period, because a start lists anyway. While a hint is unacknowledged, no other
+    is created, so that listings longer than the period do not queue up.
     """
 
     def __init__(self, spec: QueueSpec) -> None:
@@ -181,13 +179,13 @@ class PollQueue(InProcessQueue):
         return [self._in_flight.deliver(SubtreeHint("", "poll"), now)]
 
 
-# A queue without messages: for volumes refreshed only on demand or by the scheduled reconcile, and for those
-# whose events are posted to the daemon, which notes them in the catalog
+# A queue without messages: for volumes refreshed only on demand or by the scheduled reconcile, and for
+# volumes whose events are posted to the daemon, which records them in the catalog
 # (:mod:`volstream.files.volumes.routing`).
 
 
 class SilentQueue(InProcessQueue):
-    """Waits and delivers nothing."""
+    """Waits, and delivers nothing."""
 
     def __init__(self, spec: QueueSpec) -> None:
         super().__init__(spec.settings.visibility_seconds)

@@ -1,8 +1,9 @@
-"""A Kafka topic to which MinIO, Ceph or another sender publishes events, in any form that ``webhook`` parses.
+"""A Kafka topic to which MinIO, Ceph or another sender publishes events, in any format that ``webhook``
+parses.
 
-The offset of the first unacknowledged message of each partition is committed to the brokers, for a group. It is not joined: a
-volume has one keeper at a time, by its lease, and the next one need not wait until a killed one is missed.
-What does not belong here: Kafka's client (``volstream.files.kafka``), which offset is safe (``offsets``).
+For each partition, the offset of the first unacknowledged message is committed to the brokers under a group.
+The queue does not join the group: a volume's lease ensures a single keeper, and the next keeper need not wait
+for a group to notice that the last one was killed. Not here: Kafka's client (``volstream.files.kafka``).
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from volstream.files.queues.bodies import parse
 if TYPE_CHECKING:
     from volstream.files.kafka.client import PollResult, Topic, TopicReader
 
-# Up to where the messages of a topic may be committed, while they are acknowledged in any order. Pure.
-#
-# What does not belong here: requests to the brokers (``kafka``). Not thread-safe: callers hold their lock.
+# Which offsets may be committed while messages are acknowledged in any order. Pure. Not thread-safe: callers
+# hold their lock.
 
 
 class PartitionOffsets:
@@ -36,7 +36,7 @@ class PartitionOffsets:
         start: the offset of the first message to be delivered.
 
     Attributes:
-        next: the offset after the last one that was delivered, or passed because there is nothing at it.
+        next: the offset after the last one delivered, or skipped because it has no message.
     """
 
     def __init__(self, start: int) -> None:
@@ -45,7 +45,7 @@ class PartitionOffsets:
         self._unacknowledged: set[int] = set()
 
     def deliver(self, offset: int) -> bool:
-        """Notes that a message is delivered. False: it was before."""
+        """Records that a message is delivered. Returns False if it was delivered before."""
         if offset < self.next:
             return False
         self._order.append(offset)
@@ -54,46 +54,47 @@ class PartitionOffsets:
         return True
 
     def reach(self, offset: int) -> None:
-        """Notes that no message comes before ``offset``."""
+        """Records that no further message comes before ``offset``."""
         self.next = max(self.next, offset)
 
     def acknowledge(self, offset: int) -> None:
-        """Ends the delivery of a message. Idempotent; others are ignored."""
+        """Ends the delivery of a message. Idempotent. Ignores unknown offsets."""
         self._unacknowledged.discard(offset)
         while self._order and self._order[0] not in self._unacknowledged:
             self._order.popleft()
 
     @property
     def safe(self) -> int:
-        """The offset from which on a reader that starts anew misses nothing: that of the first unacknowledged message."""
+        """The offset at which a new reader misses nothing: that of the first unacknowledged message."""
         return self._order[0] if self._order else self.next
 
 
 _log = get("queue")
 
-#: Properties of a queue: brokers, separated by commas, and the group for which offsets are committed. Others are librdkafka's.
+#: Properties of a queue: brokers, separated by commas, and the group of committed offsets. The rest are
+#: librdkafka's.
 _BROKERS, _GROUP = "bootstrap.servers", "group.id"
 
-#: How long a poll keeps a stop waiting.
+#: How long a poll may delay a stop.
 _SLICE_SECONDS = 0.1
 
-#: Interval of looks at the topic: whether the brokers answer, it is still the same, and has new partitions.
-_LOOK_SECONDS = 10.0
+#: Interval of checks that the brokers respond, that the topic is the same, and whether it has new partitions.
+_CHECK_SECONDS = 10.0
 
-#: Maximum age of the topic's end in the depth: the daemon asks for it twice a second.
+#: Maximum age of the topic's end offsets in the depth, which the daemon reads twice a second.
 _COUNT_SECONDS = 2.0
 
 
 def address_of(name: str | None, properties: Mapping[str, str], consumer: str) -> TopicAddress:
-    """Returns where a queue's topic is, with the group for which offsets are committed.
+    """Returns the address of a queue's topic, with the group of its committed offsets.
 
     Args:
         name: the topic.
-        properties: the queue's, as the catalog has them.
-        consumer: identifies the queue's consumer; its group is named after it, unless the properties name one.
+        properties: the queue's, as in the catalog.
+        consumer: identifies the queue's consumer. Names the group unless the properties do.
 
     Raises:
-        InvalidValueError: there is no topic, or there are no brokers.
+        InvalidValueError: topic or brokers are missing.
     """
     if not name or not properties.get(_BROKERS):
         raise InvalidValueError(
@@ -106,10 +107,10 @@ def address_of(name: str | None, properties: Mapping[str, str], consumer: str) -
 
 
 class KafkaQueue:
-    """Delivers a topic's messages, each once while it is started; those that were not acknowledged again after the next start.
+    """Delivers a topic's messages, each once per start. Unacknowledged ones return after the next start.
 
-    Begins with what is sent after the group's first start. Locks: ``_committing`` keeps commits in order, and is taken first;
-    ``_reading`` is held while the client polls.
+    Begins with messages sent after the group's first start. Locks: ``_committing`` keeps commits in order and
+    is taken first. ``_reading`` is held while the client polls.
     """
 
     def __init__(self, spec: QueueSpec) -> None:
@@ -117,10 +118,10 @@ class KafkaQueue:
         self._committing = threading.Lock()
         self._reading = threading.Lock()
         self._run: _Run | None = None
-        self._trouble: QueueError | None = None  # why the topic could not be looked at
-        self._looks_at = 0.0
+        self._trouble: QueueError | None = None  # why the topic could not be checked
+        self._next_check = 0.0
         self._ends: Mapping[int, int] | None = None
-        self._counts_at = 0.0
+        self._next_count = 0.0
 
     def start(self) -> None:
         """See :meth:`EventQueue.start`."""
@@ -133,11 +134,11 @@ class KafkaQueue:
             except BaseException:
                 reader.close()
                 raise
-        self._trouble, self._looks_at, self._counts_at = None, time.monotonic() + _LOOK_SECONDS, 0.0
+        self._trouble, self._next_check, self._next_count = None, time.monotonic() + _CHECK_SECONDS, 0.0
         self._run = run
 
     def stop(self) -> None:
-        """See :meth:`EventQueue.stop`. Waits for a look at the topic, which takes five seconds if no broker answers."""
+        """See :meth:`EventQueue.stop`. May wait for a check of the topic, up to five seconds."""
         run, self._run = self._run, None
         if run is not None:
             with self._reading:
@@ -151,7 +152,7 @@ class KafkaQueue:
                 run = self._run
                 if run is None:
                     return ()
-                self._look(run)
+                self._check_topic(run)
                 with _errors():
                     messages = run.receive(limit, max(0.0, min(deadline - time.monotonic(), _SLICE_SECONDS)))
             if messages:
@@ -171,29 +172,29 @@ class KafkaQueue:
             run.acknowledge([message.receipt for message in messages])
 
     def depth(self) -> int | None:
-        """See :meth:`EventQueue.depth`. Known while it is started; up to two seconds old."""
+        """See :meth:`EventQueue.depth`. Known while the queue is started. Up to two seconds old."""
         run = self._run
         if run is None:
             return None
-        if time.monotonic() >= self._counts_at:
+        if time.monotonic() >= self._next_count:
             try:
                 self._ends = run.ends()
             except (BrokerError, NotFoundError):  # ``receive`` raises it
                 self._ends = None
-            self._counts_at = time.monotonic() + _COUNT_SECONDS
+            self._next_count = time.monotonic() + _COUNT_SECONDS
         return None if self._ends is None else _behind(self._ends, run.nexts())
 
     def describe(self) -> QueueState:
-        """See :meth:`SelfDescribing.describe`. All messages that are not acknowledged are waiting."""
+        """See :meth:`SelfDescribing.describe`. All unacknowledged messages count as waiting."""
         with _errors(), self._address.reader() as reader:
             partitions = reader.topic().partitions
             waiting = _behind(reader.bounds(partitions)[1], reader.committed(partitions))
             return QueueState(waiting, None, None, reader.retention_seconds())
 
-    def _look(self, run: _Run) -> None:
-        """Looks at the topic when it is time to, or the client complains. Raises QueueError when it fails for the first time."""
+    def _check_topic(self, run: _Run) -> None:
+        """Checks the topic when it is due or the client complains. Raises QueueError on the first failure."""
         complains = self._trouble is None and run.reader.complaint is not None
-        if time.monotonic() < self._looks_at and not complains:
+        if time.monotonic() < self._next_check and not complains:
             return
         known, self._trouble = self._trouble, None
         try:
@@ -204,17 +205,19 @@ class KafkaQueue:
             if known is None:
                 raise
         finally:
-            self._looks_at = time.monotonic() + _LOOK_SECONDS
+            self._next_check = time.monotonic() + _CHECK_SECONDS
 
 
 class _Run:
-    """What is known between a start and a stop. ``acknowledge``, ``ends`` and ``nexts`` are for any thread, the rest for one.
+    """The state between a start and a stop.
+
+    Any thread may call ``acknowledge``, ``ends`` and ``nexts``. Only one thread may call the rest.
 
     Args:
-        topic: as it is now.
+        topic: the current topic.
 
     Raises:
-        BrokerError, NotFoundError: the topic cannot be reached, or offsets not be committed.
+        BrokerError, NotFoundError: the topic is unreachable, or offsets cannot be committed.
     """
 
     def __init__(self, reader: TopicReader, topic: Topic) -> None:
@@ -223,7 +226,7 @@ class _Run:
         self._changed = threading.Lock()  # guards offsets; never held during a request
         first, ends = reader.bounds(topic.partitions)
         self._committed = dict(reader.committed(topic.partitions))
-        # Of a group that is known, a partition without an offset is new.
+        # In a known group, a partition without an offset is new.
         starts = {**(first if self._committed else ends), **self._committed}
         self._offsets = {partition: PartitionOffsets(starts[partition]) for partition in topic.partitions}
         self._found: list[Message] = []  # hints that come from no message
@@ -232,7 +235,7 @@ class _Run:
         self._commit()
 
     def follow(self, topic: Topic) -> None:
-        """Takes note of new partitions; and of a topic of the same name, of which everything is new."""
+        """Takes over new partitions, or a recreated topic of the same name, in which everything is new."""
         if topic != self._topic:
             if topic.id != self._topic.id:
                 with self._changed:
@@ -241,7 +244,7 @@ class _Run:
             self._topic, self._is_assigned = topic, False
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Message]:
-        """Returns the next messages. After an error it goes on where it was."""
+        """Returns the next messages. Continues at the same offsets after an error."""
         if not self._is_assigned:
             self._assign()
         if self._found:
@@ -254,7 +257,7 @@ class _Run:
             return self._delivered(polled)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Ends the delivery of messages, and commits what follows from that."""
+        """Ends the delivery of messages and commits the new safe offsets."""
         with self._changed:
             for receipt in receipts:
                 topic, partition, offset = receipt.rsplit("/", 2)
@@ -272,7 +275,7 @@ class _Run:
             return {partition: offsets.next for partition, offsets in self._offsets.items()}
 
     def _assign(self) -> None:
-        """Assigns the next offsets; restarts at the first message if the brokers have deleted the next one."""
+        """Assigns the next offsets. Restarts at the first message if the brokers deleted the next one."""
         first, ends = self.reader.bounds(self._topic.partitions)
         with self._changed:
             for partition in self._topic.partitions:
@@ -316,7 +319,7 @@ class _Run:
 
 
 def _behind(ends: Mapping[int, int], nexts: Mapping[int, int]) -> int:
-    """Returns how many messages are from the offsets on; of a partition without one, none."""
+    """Returns the number of messages at and after the offsets. Partitions without an offset do not count."""
     return sum(max(0, end - nexts.get(partition, end)) for partition, end in ends.items())
 
 

@@ -1,9 +1,8 @@
 """A queue of changes in a local directory: watched, settled, delivered until acknowledged.
 
-It lives in memory: a restart loses waiting messages, so a reconcile follows every start. The queue checks the watch about every
-second and re-arms it if it was lost (the root was replaced, the kernel dropped events, watchdog died); a hint for the whole
-volume then covers missed changes. What does not belong here: when a path has settled (``debounce``), the operating system's
-notifications (``watch``).
+It lives in memory: a restart loses waiting messages, so a reconcile follows every start. The queue checks the
+watch about every second and re-arms it if it was lost (the root was replaced, the kernel dropped events,
+watchdog died). Then a hint for the whole volume covers missed changes.
 """
 
 from __future__ import annotations
@@ -36,21 +35,20 @@ from volstream.files.queues.base import Message, QueueSpec
 from volstream.files.queues.in_process import InProcessQueue
 
 # Decides when to report a change of a local file: once it has settled. A state machine over (change, time),
-# without clock or disk.
+# without clock or disk access.
 #
-# A write and a rename into place look different to a watcher, and slow writers pause; so a path is reported
+# A write and a rename into place look different to a watcher, and slow writers pause. So a path is reported
 # once it was quiet for the debounce time and two stats that far apart agree. A writer's close shortens both.
 # A file written without such a pause is not reported until the writing ends; the scheduled reconcile finds
-# it. What does not belong here: watching (``watch``), delivery (``local``). Not thread-safe: callers hold
-# their lock.
+# it. Not thread-safe: callers hold their lock.
 
-#: Delay after a writer closed the file: long enough to notice another write or rename by the same program.
+#: Delay after a writer closes the file: long enough to notice another write or rename by the same program.
 CLOSED_SECONDS = 0.05
 
-#: With more than this many waiting paths, one listing of everything is cheaper than a stat of each.
+#: With more waiting paths, one listing of everything is cheaper than a stat of each.
 CAPACITY = 100_000
 
-#: Returns size and mtime in ns of the file at a path; None if there is none.
+#: Returns a file's size and mtime in ns, or None if it does not exist.
 Look = Callable[[str], tuple[int, int] | None]
 
 
@@ -60,13 +58,14 @@ class PathChangeKind(Enum):
     CHANGED = "changed"  #: a file was created, written, moved, touched or removed
     CLOSED = "closed"  #: a file was closed by a writer
     DIRECTORY_NEW = "directory new"  #: a directory was created or moved here
-    DIRECTORY_GONE = "directory gone"  #: a directory was removed or moved away, with all below it
-    RELINKED = "relinked"  #: in this directory a link leads to another directory, through which others may lead to files
+    DIRECTORY_GONE = "directory gone"  #: a directory was removed or moved away, with everything below it
+    #: in this directory, a link now leads to another directory, and other links may reach files through it
+    RELINKED = "relinked"
 
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """One change that a watcher saw; ``path`` is relative, without a trailing slash."""
+    """One change seen by a watcher. ``path`` is relative, without a trailing slash."""
 
     path: str
     kind: PathChangeKind
@@ -74,7 +73,8 @@ class PathChange:
 
 @dataclass(slots=True)
 class _Waiting:
-    look: tuple[int, int] | None  # as the file was at least one debounce (after a close: one short one) before `due`
+    # the file's state, at least one debounce (after a close: a short one) before `due`
+    look: tuple[int, int] | None
     due: float
     scheduled: float  # time of its valid entry in the schedule; never later than `due`
 
@@ -85,7 +85,7 @@ class Debouncer:
     Args:
         debounce_seconds: how long a path must be quiet.
         look: returns a file's current state.
-        capacity: with more waiting paths, they collapse to one hint for everything.
+        capacity: more waiting paths collapse to one hint for everything.
     """
 
     def __init__(self, debounce_seconds: float, look: Look, capacity: int = CAPACITY) -> None:
@@ -93,9 +93,10 @@ class Debouncer:
         self._look = look
         self._capacity = capacity
         self._files: dict[str, _Waiting] = {}
-        # Times at which to check a path; entries whose time is not the path's `scheduled` are outdated.
+        # Times at which to check a path. Entries whose time is not the path's `scheduled` are outdated.
         self._schedule: list[tuple[float, str]] = []
-        # Prefix -> (reason, due), in order of due time. A second change does not postpone the first: the listing follows both.
+        # Prefix -> (reason, due), in order of due time. A second change does not postpone the listing, which
+        # covers both.
         self._subtrees: dict[str, tuple[str, float]] = {}
 
     def __len__(self) -> int:
@@ -104,7 +105,7 @@ class Debouncer:
 
     @property
     def next_due(self) -> float | None:
-        """Earliest time at which :meth:`release` may return something; None if nothing waits."""
+        """Earliest time at which :meth:`release` may return something, or None if nothing waits."""
         subtree = next((due for _, due in self._subtrees.values()), None)
         file = self._schedule[0][0] if self._schedule else None
         return min((due for due in (subtree, file) if due is not None), default=None)
@@ -159,14 +160,14 @@ class Debouncer:
             self._reschedule(change.path, waiting)
 
     def _is_settled(self, path: str, waiting: _Waiting, now: float) -> bool:
-        """Returns whether ``path`` has settled; if not, schedules its next check."""
+        """True if ``path`` has settled. If not, schedules its next check."""
         if now < waiting.due:
             self._reschedule(path, waiting)
             return False
         look = self._look(path)
         if look == waiting.look:
             return True
-        # The file changed without an event (the event is still under way, or the writer uses a memory map).
+        # The file changed without an event: the event is still under way, or the writer uses a memory map.
         waiting.look, waiting.due = look, now + self._debounce_seconds
         self._reschedule(path, waiting)
         return False
@@ -183,14 +184,13 @@ class Debouncer:
 
 
 # The operating system's notifications about directory trees: one inotify instance for all trees of the
-# process, because Linux gives a user 128. Its thread handles each event where it arrives: no tree has a
-# thread of its own.
+# process, because Linux allows a user 128. Its thread handles all events: trees have no threads.
 #
-# Directories are watched one by one. A new one is watched before it is reported, so that a listing misses
-# nothing. What does not belong here: when a change is reported (``debounce``), delivery (``local``).
+# Directories are watched one by one. A new directory is watched before it is reported, so that a listing
+# misses nothing.
 
-#: Not opens, nor closes without writing: volstream's own reads would flood the queue. A changed modification time causes no
-#: other event than IN_ATTRIB.
+#: Excludes opens and closes without writing: volstream's own reads would flood the queue. IN_ATTRIB is the
+#: only event for a changed modification time.
 _MASK = Mask(
     InotifyConstants.IN_CREATE
     | InotifyConstants.IN_MODIFY
@@ -203,15 +203,16 @@ _MASK = Mask(
     | InotifyConstants.IN_DONT_FOLLOW
 )
 
-# A directory that is renamed while it is added has one watch under two names for a moment, of which watchdog warns.
+# A directory that is renamed while it is added briefly has one watch under two names. watchdog warns of that.
 warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
 
-#: The kernel's limits. Any other error with a directory below the root, such as one that vanished, costs its own events alone.
+#: The kernel's limits. Any other error with a directory below the root, for example a vanished one, only
+#: costs that directory's events.
 _LIMITS = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class _Instance:
-    """The inotify instance of this process, while some tree is watched."""
+    """The inotify instance of this process, while any tree is watched."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -219,7 +220,7 @@ class _Instance:
         self._users = 0
 
     def join(self) -> InotifyFD:
-        """Returns the running instance. Raises OSError if the kernel has none to give."""
+        """Returns the running instance. Raises OSError if the kernel's limit is reached."""
         with self._lock:
             if self._reader is None or not self._reader.is_alive():
                 self._reader, self._users = InotifyFD(), 0
@@ -232,7 +233,7 @@ class _Instance:
         """Ends the instance with its last user."""
         with self._lock:
             if reader is not self._reader:
-                return  # it died, and others have another one
+                return  # it died, and others use a new one
             self._users -= 1
             if self._users:
                 return
@@ -248,10 +249,10 @@ class DirectoryWatch(WatchCallback):
     """Reports changes below ``root`` while armed.
 
     Args:
-        root: the directory; a link to one is resolved each time the watch is armed.
+        root: the directory. A link is resolved each time the watch is armed.
         recursive: whether sub-directories count.
-        on_change: called by the thread of the inotify instance, for each change; it must return at once.
-        on_overflow: called by it when the kernel dropped events, in whichever tree.
+        on_change: called for each change by the thread of the inotify instance. Must return immediately.
+        on_overflow: called by that thread when the kernel dropped events of any tree.
     """
 
     def __init__(
@@ -264,14 +265,14 @@ class DirectoryWatch(WatchCallback):
         self._id = CallbackId(id(self))
         self._reader: InotifyFD | None = None
         self._real_root = root
-        self._lock = threading.Lock()  # guards all that follows
-        self._paths: dict[WatchDescriptor, set[str]] = {}  # several of a directory that is mounted twice
+        self._lock = threading.Lock()  # guards the attributes below
+        self._paths: dict[WatchDescriptor, set[str]] = {}  # a directory that is mounted twice has several
         self._watches: dict[str, WatchDescriptor] = {}
         self._refused: OSError | None = None  # why a directory could not be watched
         self._lost = False
 
     def arm(self) -> None:
-        """Begins to watch; every change after it returns is reported.
+        """Begins to watch. All changes after its return are reported.
 
         Raises:
             QueueError: the directory is missing, access is denied, or the kernel's limits are reached.
@@ -302,7 +303,7 @@ class DirectoryWatch(WatchCallback):
 
     @property
     def is_alive(self) -> bool:
-        """True if an armed watch reports what happens. It ends when the root is removed."""
+        """True if the armed watch still reports changes. It ends when the root is removed."""
         reader = self._reader
         return reader is not None and reader.is_alive() and not self._lost
 
@@ -310,7 +311,7 @@ class DirectoryWatch(WatchCallback):
         """Checks that all directories are watched.
 
         Raises:
-            QueueError: the kernel had no room for some.
+            QueueError: the kernel's limit was reached.
         """
         with self._lock:
             refused = self._refused
@@ -319,10 +320,10 @@ class DirectoryWatch(WatchCallback):
                 raise refused
 
     def on_event(self, event: InotifyEvent) -> None:
-        """Handles an event of a directory; called by the thread of the inotify instance."""
+        """Handles an event of a directory. Called by the thread of the inotify instance."""
         with self._lock:
             directories = [*self._paths.get(event.wd, ())]
-        if not event.name:  # of the directory itself, whose parent reports it, too
+        if not event.name:  # about the directory itself; its parent reports it, too
             self._lost |= event.is_delete_self and "" in directories
             return
         for directory in directories:
@@ -333,7 +334,7 @@ class DirectoryWatch(WatchCallback):
         path = f"{directory}/{name}" if directory else name
         if not event.is_directory:
             self._on_change(PathChange(path, PathChangeKind.CLOSED if event.is_close_write else PathChangeKind.CHANGED))
-            if event.is_create or event.is_moved_to:  # as Kubernetes swaps the files of a ConfigMap
+            if event.is_create or event.is_moved_to:  # Kubernetes swaps a ConfigMap's files like this
                 link = os.path.join(self._real_root, path)
                 if os.path.islink(link) and os.path.isdir(link):
                     self._on_change(PathChange(directory, PathChangeKind.RELINKED))
@@ -342,9 +343,9 @@ class DirectoryWatch(WatchCallback):
                 self._add(path)
             self._on_change(PathChange(path, PathChangeKind.DIRECTORY_NEW))
         elif event.is_delete or event.is_moved_from:
-            if event.is_moved_from:  # one that is deleted is empty, and its watch ends by itself
+            if event.is_moved_from:  # a deleted directory is empty, and the kernel ends its watch
                 self._drop(path)
-                if self._recursive:  # another may be there, which was exchanged with it
+                if self._recursive:  # it may have been exchanged with another directory
                     self._add(path)
             self._on_change(PathChange(path, PathChangeKind.DIRECTORY_GONE))
 
@@ -362,7 +363,7 @@ class DirectoryWatch(WatchCallback):
         self._on_overflow()
 
     def _add(self, top: str, *, is_root: bool = False) -> None:
-        """Watches a directory and, if they count, all below it. Raises OSError for the root."""
+        """Watches a directory, and with ``recursive`` everything below it. Raises OSError for the root."""
         pending = [top]
         while pending:
             directory = pending.pop()
@@ -390,7 +391,7 @@ class DirectoryWatch(WatchCallback):
         if former:
             reader.remove_callbacks(former)
         watch = reader.add_callback(os.fsencode(full), _MASK, self, self._id)
-        if watch == -1:  # watchdog's word for a directory that may not be read
+        if watch == -1:  # watchdog's result for an unreadable directory
             reader.remove_callbacks([(watch, self._id)])
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with self._lock:
@@ -398,10 +399,10 @@ class DirectoryWatch(WatchCallback):
                 self._paths.setdefault(watch, set()).add(directory)
                 self._watches[directory] = watch
                 return
-        reader.remove_callbacks([(watch, self._id)])  # it was disarmed meanwhile
+        reader.remove_callbacks([(watch, self._id)])  # disarmed meanwhile
 
     def _drop(self, top: str) -> None:
-        """Stops watching a directory that was moved away, and all below it."""
+        """Stops watching a directory that was moved away, and everything below it."""
         with self._lock:
             watched = self._forget([path for path in self._watches if path == top or path.startswith(f"{top}/")])
         reader = self._reader
@@ -409,7 +410,7 @@ class DirectoryWatch(WatchCallback):
             reader.remove_callbacks(watched)
 
     def _forget(self, paths: Sequence[str]) -> list[tuple[WatchDescriptor, CallbackId]]:
-        """Drops directories, skipping unknown ones; returns the watches to remove because no other path shares them."""
+        """Drops directories. Returns the watches to remove, which no other path shares."""
         unused = []
         for path in paths:
             watch = self._watches.pop(path, None)
@@ -447,17 +448,17 @@ _REMEDIES = {
 }
 
 
-#: After the kernel dropped events, more of them are waited for this long, in seconds: one listing covers all.
-_SOON = 0.5
+#: Seconds to wait for more events after the kernel dropped some, so that one listing covers all.
+_OVERFLOW_SECONDS = 0.5
 
 
 class LocalQueue(InProcessQueue):
     """Delivers hints about the files of a directory.
 
-    While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and at the end of
-    each wait, and recovers when the directory exists again. Two locks: ``_arming`` guards the watch and is taken first;
-    ``_changed`` guards the rest, and is never held while the watch is armed or disarmed, because watchdog's threads need it
-    to end.
+    While the directory is missing, ``receive`` raises :class:`~volstream.errors.QueueError` at each check and
+    at the end of each wait. It recovers when the directory exists again. Two locks: ``_arming`` guards the
+    watch and is taken first. ``_changed`` guards the rest and is never held while the watch is armed or
+    disarmed, because watchdog's threads need it to end.
     """
 
     def __init__(self, spec: QueueSpec) -> None:
@@ -472,7 +473,7 @@ class LocalQueue(InProcessQueue):
         self._watch = DirectoryWatch(self._root, spec.selection.recursive, self._on_change, self._on_overflow)
         self._identity: tuple[int, int] | None = None
         self._refused: QueueError | None = None  # why re-arming failed
-        self._deaf = ""  # why the watch must be re-armed; empty while it works
+        self._rearm_reason = ""  # empty while the watch works
         self._check_seconds = spec.settings.check_seconds
         self._check_due = 0.0
         self._wakes_at = 0.0
@@ -486,7 +487,7 @@ class LocalQueue(InProcessQueue):
             if self._listening:
                 return
             self._arm()
-            self._deaf, self._refused = "", None
+            self._rearm_reason, self._refused = "", None
             with self._changed:
                 self._overflowed = self._directories_added = False
             super().start()
@@ -501,7 +502,7 @@ class LocalQueue(InProcessQueue):
         """See :meth:`EventQueue.receive`."""
         deadline = time.monotonic() + wait_seconds
         while self._listening:
-            self._keep_hearing()
+            self._rearm_if_lost()
             with self._changed:
                 now = time.monotonic()
                 messages = self._in_flight.redeliver(now, limit)
@@ -541,8 +542,8 @@ class LocalQueue(InProcessQueue):
         released = self._settler.release(now, min(limit, self._in_flight.room))
         return [self._in_flight.deliver(hint, now) for hint in released]
 
-    def _keep_hearing(self) -> None:
-        """Re-arms the watch if it was lost; raises QueueError if that fails."""
+    def _rearm_if_lost(self) -> None:
+        """Re-arms the watch if it was lost. Raises QueueError if that fails."""
         if time.monotonic() < self._check_due:
             return
         with self._arming:
@@ -551,14 +552,14 @@ class LocalQueue(InProcessQueue):
             self._check_due = time.monotonic() + self._check_seconds
             try:
                 self._check()
-                if not self._deaf:
+                if not self._rearm_reason:
                     return
                 self._watch.disarm()
                 self._arm()
             except QueueError as error:
                 self._refused = error
                 raise
-            reason, self._deaf, self._refused = self._deaf, "", None
+            reason, self._rearm_reason, self._refused = self._rearm_reason, "", None
             with self._changed:
                 self._settler.rescan(reason, time.monotonic())
 
@@ -566,31 +567,31 @@ class LocalQueue(InProcessQueue):
         with self._changed:
             overflowed, self._overflowed = self._overflowed, False
             directories_added, self._directories_added = self._directories_added, False
-        if self._deaf:
+        if self._rearm_reason:
             return
         if self._stat_root() != self._identity:
-            self._deaf = "root replaced"
+            self._rearm_reason = "root replaced"
         elif not self._watch.is_alive:
-            self._deaf = "watch lost"
+            self._rearm_reason = "watch lost"
         elif overflowed:
-            self._deaf = "overflow"
+            self._rearm_reason = "overflow"
         elif directories_added:
             try:
                 self._watch.probe()
             except QueueError:
-                self._deaf = "watch limit"
+                self._rearm_reason = "watch limit"
                 raise
 
     def _arm(self) -> None:
-        # Before arming, so that a root replaced in between differs at the next check.
+        # Before arming, so that the next check notices a root replaced in between.
         self._identity = self._stat_root()
         self._watch.arm()
         self._check_due = time.monotonic() + self._check_seconds
 
     def _on_change(self, change: PathChange) -> None:
-        of_file = change.kind in {PathChangeKind.CHANGED, PathChangeKind.CLOSED}
-        counts = self._selection.accepts if of_file else self._selection.may_contain
-        if change.path and not counts(change.path):
+        is_file = change.kind in {PathChangeKind.CHANGED, PathChangeKind.CLOSED}
+        is_relevant = self._selection.accepts if is_file else self._selection.may_contain
+        if change.path and not is_relevant(change.path):
             return
         with self._changed:
             self._settler.add(change, time.monotonic())
@@ -605,7 +606,7 @@ class LocalQueue(InProcessQueue):
     def _on_overflow(self) -> None:
         with self._changed:
             self._overflowed = True
-            self._check_due = min(self._check_due, time.monotonic() + _SOON)
+            self._check_due = min(self._check_due, time.monotonic() + _OVERFLOW_SECONDS)
             due = self._check_due
         self._ready(due)
 

@@ -1,6 +1,7 @@
-"""A provider's queue: requests messages and keeps them invisible to other consumers until they are acknowledged.
+"""A provider's queue: requests messages and keeps them invisible to other consumers until they are
+acknowledged.
 
-What does not belong here: requests to a provider, and what its messages mean (see its folder).
+Not here: requests to a provider, and the meaning of its messages (see the provider's folder).
 """
 
 from __future__ import annotations
@@ -30,10 +31,8 @@ from volstream.files.queues.bodies import reject
 if TYPE_CHECKING:
     import aiohttp
 
-# Messages that a provider delivered to this process and that are unacknowledged, and how long they stay
-# invisible.
-#
-# What does not belong here: requests to the provider (``remote``). Not thread-safe: callers hold their lock.
+# Unacknowledged messages that a provider delivered to this process, and how long they stay invisible. Not
+# thread-safe: callers hold their lock.
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +51,21 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Held:
     handle: str
     due: float
 
 
 class ReceivedMessages:
-    """Messages by id, which is their receipt: a handle may change while the consumer has the message."""
+    """Messages by id, which serves as receipt: a handle may change while the consumer has the message."""
 
     def __init__(self, parse: Parser) -> None:
         self._parse = parse
-        self._kept: dict[str, _Kept] = {}
+        self._held_messages: dict[str, _Held] = {}
         self._waiting: deque[Message] = deque()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._held_messages)
 
     @property
     def waiting(self) -> int:
@@ -74,47 +73,50 @@ class ReceivedMessages:
         return len(self._waiting)
 
     def add(self, delivery: Delivery, due: float) -> None:
-        """Adds a delivery that stays invisible until ``due``. For a message already held, replaces only the handle."""
-        if delivery.id not in self._kept:
+        """Adds a delivery, invisible until ``due``. For a known message, only replaces the handle."""
+        if delivery.id not in self._held_messages:
             self._waiting.append(Message.of(delivery.id, _parsed(self._parse, delivery.body)))
-        self._kept[delivery.id] = _Kept(delivery.handle, due)
+        self._held_messages[delivery.id] = _Held(delivery.handle, due)
 
     def take(self, limit: int) -> list[Message]:
         """Removes and returns up to ``limit`` messages for the consumer, in order of arrival."""
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def ending(self, before: float) -> list[str]:
-        """Returns the receipts of messages that become visible before ``before``, except those the provider has given up."""
-        return [receipt for receipt, kept in self._kept.items() if kept.due < before]
+        """Returns the receipts of messages that become visible before a time, except those given up."""
+        return [receipt for receipt, held in self._held_messages.items() if held.due < before]
 
     def handles(self, receipts: Iterable[str]) -> Mapping[str, str]:
-        """Returns the newest handle of each of these messages that are held."""
-        return {receipt: kept.handle for receipt in receipts if (kept := self._kept.get(receipt))}
+        """Returns the newest handles of these messages, by receipt. Skips forgotten messages."""
+        return {receipt: held.handle for receipt in receipts if (held := self._held_messages.get(receipt))}
 
     def renew(self, receipt: str, handle: str | None, due: float) -> None:
-        """Records that a message stays invisible until ``due``. Without a handle, the provider has given it up and will
-        redeliver it; until then nothing can be done."""
-        kept = self._kept.get(receipt)
-        if kept is not None:
-            kept.handle, kept.due = (kept.handle, float("inf")) if handle is None else (handle, due)
+        """Records that a message stays invisible until ``due``.
+
+        Without a handle, the provider gave the message up and will redeliver it. Until then nothing can be
+        done.
+        """
+        held = self._held_messages.get(receipt)
+        if held is not None:
+            held.handle, held.due = (held.handle, float("inf")) if handle is None else (handle, due)
 
     def forget(self, receipts: Iterable[str]) -> None:
         """Drops these messages. Idempotent."""
         for receipt in receipts:
-            self._kept.pop(receipt, None)
+            self._held_messages.pop(receipt, None)
 
 
 def _parsed(parse: Parser, body: bytes) -> Sequence[Hint | ObjectHint] | Rejection:
-    """Parses a body. A parser's fault costs its message, which would otherwise come again and again, with those beside it."""
+    """Parses a body. A parser's bug only rejects this message, which else would block its batch forever."""
     try:
         return parse(body)
     except Exception as error:  # noqa: BLE001  # see above
         return reject(body, f"It cannot be parsed: {type(error).__name__}: {error}")
 
 
-# The event loop in which queues wait: one thread for all of them, started when it is needed.
+# The event loop in which queues wait: one thread for all queues, started on demand.
 
-_lock = threading.Lock()  # threads that call at once would each start a loop
+_lock = threading.Lock()  # so that concurrent callers do not each start a loop
 
 
 def begin(task: Coroutine[Any, Any, None]) -> Future[None]:
@@ -140,21 +142,19 @@ def _started() -> asyncio.AbstractEventLoop:
     return loop
 
 
-# Requests that wait for messages in the event loop, and so without a thread of their own.
-#
-# Imports aiohttp where it is used: only the extras of the providers install it. What does not belong here: what the requests
-# mean (a provider's ``queue``), and what becomes of the messages (``remote``).
+# Requests that wait for messages in the event loop, without a thread each. Imports aiohttp late: only the
+# extras of the providers install it. Not here: the meaning of the requests (a provider's ``queue``).
 
-#: How long a signed request is repeated; the services accept one for fifteen minutes, by their own clocks.
+#: How long a signed request is repeated. The services accept it for fifteen minutes by their own clocks.
 _SIGNED_SECONDS = 300.0
 
-#: Time limits of a request, seconds: a long poll takes up to 30.
+#: Timeouts of a request in seconds. A long poll takes up to 30.
 _TOTAL_SECONDS, _CONNECT_SECONDS = 90, 5
 
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request for messages. ``ca_file`` verifies the server's certificate; None: the system's."""
+    """A request for messages. ``ca_file`` verifies the server's certificate (default: the system's)."""
 
     method: str
     url: str
@@ -166,13 +166,15 @@ class SignedRequest:
 async def repeat(
     request: SignedRequest, read: Callable[[int, bytes], Sequence[Delivery]]
 ) -> AsyncGenerator[Sequence[Delivery], None]:
-    """Sends a request again and again, and yields what each brings, until its signature gets old.
+    """Sends a request repeatedly and yields the deliveries of each, until its signature gets old.
 
     Args:
-        read: parses an answer, given its HTTP status and content. It may raise anything if the answer holds no messages.
+        read: parses a response, given its HTTP status and content. May raise any exception for an invalid
+            response.
 
     Raises:
-        QueueError: a request failed. It says little: the caller should repeat the request with the SDK, which reports the cause.
+        QueueError: a request failed. It has no details: the caller should repeat the request with the SDK,
+            which reports the cause.
     """
     from yarl import URL
 
@@ -200,13 +202,13 @@ async def repeat(
 def _errors() -> Iterator[None]:
     try:
         yield
-    except Exception as exc:  # packages parse what a server says
+    except Exception as exc:  # parsers may raise anything
         raise QueueError(f"A request for messages failed: {type(exc).__name__}: {exc}") from exc
 
 
 @cache
 def _session() -> aiohttp.ClientSession:
-    """Returns the session of the loop, in which it is called first."""
+    """Returns the loop's session. The first call must be in the loop."""
     import aiohttp
 
     session = aiohttp.ClientSession(
@@ -230,21 +232,22 @@ def _context(ca_file: str | None) -> ssl.SSLContext:
 
 _log = get("queue")
 
-#: With this many messages not taken, or not acknowledged, no more are requested: others may process them; each costs renewals.
+#: No more messages are requested while this many are not taken, or not acknowledged: other consumers may
+#: process them, and each costs renewals.
 _MAX_WAITING, _MAX_RECEIVED = 1_000, 10_000
 
-#: Attempts to delete messages, with a pause in between; messages that still remain are redelivered.
+#: Attempts to delete messages, and the pause between them. Messages that remain are redelivered.
 _DELETIONS, _PAUSE = 3, Backoff(first_seconds=0.2)
 
-#: Maximum age of the provider's count: the daemon asks for it twice a second.
+#: Maximum age of the provider's count, which the daemon reads twice a second.
 _COUNT_SECONDS = 10.0
 
-#: How long a stop takes at most to return messages; the rest become visible when their time ends.
+#: Maximum time that a stop spends on returning messages. The rest become visible when their time ends.
 _HAND_BACK_SECONDS = 5.0
 
 
 class Service(Protocol):
-    """One queue of a provider, usable from any thread. All methods make one attempt, and raise :class:`QueueError`.
+    """One queue of a provider. Thread-safe. Each method makes one attempt and raises :class:`QueueError`.
 
     Attributes:
         batch: maximum number of handles, or messages, per request.
@@ -253,17 +256,20 @@ class Service(Protocol):
     batch: int
 
     def open(self) -> float:
-        """Finds the queue. Returns for how many seconds delivered messages stay invisible to other consumers."""
+        """Finds the queue. Returns the seconds for which delivered messages stay invisible to others."""
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """Returns up to ``limit`` messages once there is one."""
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
-        """Deletes messages; returns the handles to retry. Messages unknown to the provider are not failures."""
+        """Deletes messages. Returns the handles to retry. Unknown messages are not failures."""
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """Keeps messages invisible for ``seconds`` from now (0: returns them to the queue). Returns the new handle of each;
-        None: the provider gave the message up. Omits handles to retry."""
+        """Keeps messages invisible for ``seconds`` from now (0: returns them to the queue).
+
+        Returns the new handle of each, or None if the provider gave the message up. Leaves out handles to
+        retry.
+        """
 
     def describe(self) -> QueueState:
         """Returns the state that the provider reports."""
@@ -271,26 +277,32 @@ class Service(Protocol):
 
 @runtime_checkable
 class Unattended(Protocol):
-    """A service whose requests can wait for messages without a thread of their own."""
+    """A service whose requests can wait for messages without a thread."""
 
     def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
-        """Prepares requests; may ask for credentials. Yields what each brings, of up to :attr:`Service.batch` messages, and ends
-        when it is to be called anew. Raises :class:`QueueError` for any problem: :meth:`Service.receive` says what it is."""
+        """Prepares requests, and may request credentials. Yields the deliveries of each request, up to
+        :attr:`Service.batch`.
+
+        Ends when it must be called again. Raises :class:`QueueError` for any problem; :meth:`Service.receive`
+        reports the cause.
+        """
 
 
 class RemoteQueue:
-    """Delivers a provider's messages; keeps them invisible to others until they are acknowledged or this queue stops.
+    """Delivers a provider's messages. Keeps them invisible to others until they are acknowledged or the queue
+    stops.
 
-    While the queue is started, it delivers a message once, however long its consumer takes. ``receive`` raises the provider's
-    errors, at once and then at the end of each wait until the provider recovers; requests continue with growing delays. Locks:
-    ``_handles`` reserves handles for the thread that uses them, and is taken first; ``_changed`` guards the rest and is never
-    held during a request.
+    While started, the queue delivers a message once, however long its consumer takes. ``receive`` raises the
+    provider's errors, immediately and then at the end of each wait until the provider recovers. Requests
+    continue with growing delays. Locks: ``_handles`` reserves handles for the thread that uses them and is
+    taken first. ``_changed`` guards the rest and is never held during a request.
 
-    Threads request messages; but where a service can (:class:`Unattended`), they only prepare that, begin again after errors,
-    and wait for room.
+    Threads request messages. With an :class:`Unattended` service, they only prepare requests, restart after
+    errors, and wait for room.
 
     Attributes:
-        identity: queues with the same identity read the same messages with the same credentials. None: the queue is not shared.
+        identity: queues with the same identity read the same messages with the same credentials. None if the
+            queue is not shared.
     """
 
     def __init__(self, service: Service, settings: QueueSettings, parse: Parser, identity: Hashable = None) -> None:
@@ -311,7 +323,8 @@ class RemoteQueue:
         self._held_seconds = self._visibility  # how long the provider hides a message that it delivers
         self._is_keeping = False
         self._arrived = 0
-        self._streak = -1  # the number of requests, one after the other, that brought messages; -1: none was answered
+        # number of consecutive requests that brought messages; -1 before the first response
+        self._streak = -1
         self._waiting = 0
         self._counted = float("-inf")
 
@@ -338,7 +351,7 @@ class RemoteQueue:
                 return
             stopping.set()
             self._changed.notify_all()
-        # The thread holding this lock may be waiting for an unresponsive provider; a stop must not wait.
+        # The thread with this lock may be waiting for an unresponsive provider. A stop must not wait for it.
         if self._handles.acquire(timeout=_HAND_BACK_SECONDS):
             try:
                 self._hand_back(list(self._received.handles(self._received.ending(float("inf"))).values()))
@@ -389,8 +402,11 @@ class RemoteQueue:
                     self._changed.notify_all()  # there is room
 
     def depth(self) -> int | None:
-        """See :meth:`EventQueue.depth`. The provider is asked, at most every ten seconds, while one request after the other
-        brings messages: after one that waited in vain there are none. None while no request was answered."""
+        """See :meth:`EventQueue.depth`. None before the first response.
+
+        Asks the provider at most every ten seconds, and only while consecutive requests bring messages: after
+        a request without messages, none are waiting.
+        """
         if self._stopping is None or self._streak < 0 or self._unanswered is not None:
             return None
         if self._streak > 1 and time.monotonic() - self._counted >= _COUNT_SECONDS:
@@ -403,7 +419,7 @@ class RemoteQueue:
                 return None
             with self._changed:
                 self._waiting = waiting
-                if self._arrived == arrived:  # otherwise some may be counted twice: ask again next time
+                if self._arrived == arrived:  # otherwise some may count twice: ask again next time
                     self._counted = time.monotonic()
         with self._changed:
             return self._waiting + self._received.waiting
@@ -421,10 +437,10 @@ class RemoteQueue:
         threading.Thread(target=run, name="queue", daemon=True).start()
 
     def _poll(self, stopping: Stop, *, attended: bool = False) -> None:
-        """Runs one thread: requests messages while there is room for them, until they can be waited for without it.
+        """Runs one thread: requests messages while there is room, until the event loop can wait for them.
 
         Args:
-            attended: the first request is one of the thread's.
+            attended: make the first request in this thread.
         """
         backoff, failures = Backoff(cap_seconds=30.0), 0
         while (room := self._await_room(stopping)) > 0:
@@ -443,7 +459,7 @@ class RemoteQueue:
             self._take(stopping, deliveries)
 
     async def _wait(self, stopping: Stop, answers: AsyncGenerator[Sequence[Delivery], None]) -> None:
-        """Takes what requests bring, until a thread is needed."""
+        """Takes the deliveries of requests until a thread is needed."""
         attended = False
         with self._guarded(stopping):
             try:
@@ -456,7 +472,7 @@ class RemoteQueue:
             self._spawn(stopping, partial(self._poll, attended=attended))
 
     def _await_room(self, stopping: Stop) -> int:
-        """Waits for room; returns how many more messages to request, 0 if it is time to end."""
+        """Waits for room. Returns how many more messages to request, or 0 when stopping."""
         with self._changed:
             while not stopping:
                 room = self._room()
@@ -469,7 +485,7 @@ class RemoteQueue:
         return min(_MAX_WAITING - self._received.waiting, _MAX_RECEIVED - len(self._received))
 
     def _take(self, stopping: Stop, deliveries: Sequence[Delivery]) -> bool:
-        """Stores what a request brought, or hands it back after the stop. Does not block. Returns whether to request more."""
+        """Stores deliveries, or hands them back after a stop. Returns True to request more. Never blocks."""
         now = time.monotonic()
         with self._changed:
             if stopping:
@@ -502,7 +518,7 @@ class RemoteQueue:
             self._spawn(stopping, self._keep)
 
     def _keep(self, stopping: Stop) -> None:
-        """Runs one thread as long as messages are held: extends their visibility, each once half of its time has passed."""
+        """Runs one thread while messages are held: extends the visibility of each after half of its time."""
         while not stopping:
             with self._changed:
                 if not len(self._received):
@@ -525,11 +541,11 @@ class RemoteQueue:
             with self._changed:
                 held = {} if stopping else self._received.handles(receipts)
             due = time.monotonic() + self._visibility
-            kept = self._service.keep(list(held.values()), self._visibility) if held else {}
+            renewed = self._service.keep(list(held.values()), self._visibility) if held else {}
             with self._changed:
                 for receipt, handle in held.items():
-                    if handle in kept:
-                        self._received.renew(receipt, kept[handle], due)
+                    if handle in renewed:
+                        self._received.renew(receipt, renewed[handle], due)
 
     def _delete(self, handles: Sequence[str]) -> None:
         for attempt in range(1, _DELETIONS + 1):
@@ -543,11 +559,11 @@ class RemoteQueue:
 
     def _hand_back(self, handles: Sequence[str]) -> None:
         deadline = time.monotonic() + _HAND_BACK_SECONDS
-        for some in groups(handles, self._service.batch):
+        for batch in groups(handles, self._service.batch):
             if time.monotonic() >= deadline:
                 return
             try:
-                self._service.keep(some, 0)
+                self._service.keep(batch, 0)
             except VolstreamError as error:  # they become visible later, when their time ends
                 _log.warning("messages_not_handed_back", count=len(handles), error=str(error))
                 return
@@ -562,7 +578,7 @@ class RemoteQueue:
 
     @contextmanager
     def _guarded(self, stopping: Stop) -> Iterator[None]:
-        """Keeps the exception of a thread, or of the event loop, for the consumer; it would be lost."""
+        """Keeps an exception of a thread or the event loop for the consumer, so that it is not lost."""
         try:
             yield
         except BaseException as exc:  # noqa: BLE001 - see above

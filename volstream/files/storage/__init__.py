@@ -1,6 +1,6 @@
-"""Object stores by URI scheme: a table of backends, imported late; a provider's store is in its folder.
+"""Object stores by URI scheme: the table of backends, imported late. A provider's store is in its folder.
 
-What does not belong here: the interface of a store (``base``), its implementations (one file per backend).
+Not here: the interface of a store (``base``) and its implementations (one file per backend).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def open_store(location: str, access: Access | None = None) -> ObjectStore:
     """Returns the store at ``location``: a URI, or a plain path for a local directory. Does no I/O.
 
     Args:
-        access: access to a bucket; None: use the provider's own settings (environment, instance).
+        access: access to a bucket. By default, the provider's own settings apply (environment, instance).
 
     Raises:
         InvalidValueError: the location is malformed, or its scheme is not supported.
@@ -48,8 +48,9 @@ def open_store(location: str, access: Access | None = None) -> ObjectStore:
 def normalise_location(text: str) -> str:
     """Returns the canonical spelling of a location, which the catalog stores and compares. Idempotent.
 
-    A plain path (relative to the current directory, with ``~``, or absolute) or ``file:`` URI becomes an absolute,
-    percent-encoded ``file:///...``; other URIs lose only trailing slashes. The prefix of a bucket is taken literally.
+    A plain path (relative to the current directory, with ``~``, or absolute) or a ``file:`` URI becomes an
+    absolute, percent-encoded ``file:///...``. Other URIs only lose trailing slashes. The prefix of a bucket
+    is taken literally.
 
     Raises:
         InvalidValueError: the location is malformed, or its scheme is not supported.
@@ -66,13 +67,14 @@ def normalise_location(text: str) -> str:
 
 
 def place_of_reports(uri: str, location: str) -> BucketPlace:
-    """Returns the place of an inventory report of a bucket, or of the folder of an inventory.
+    """Returns the place of a bucket's inventory report, or of an inventory's folder.
 
     Args:
-        location: of a volume in the bucket that the report is about.
+        location: of a volume in the reported bucket.
 
     Raises:
-        InvalidValueError: it is not in a bucket at the same provider, or the provider's reports are not read.
+        InvalidValueError: the place is not in a bucket at the same provider, or the provider's reports are
+            not supported.
     """
     place = BucketPlace.of(normalise_location(uri)) if provider_by(_scheme(uri)) is not None else None
     if place is None or place.scheme != scheme_of(location):
@@ -86,7 +88,7 @@ def place_of_reports(uri: str, location: str) -> BucketPlace:
 
 
 def _scheme(location: str) -> str:
-    """Returns the scheme of a location. Raises InvalidValueError if there is no store for it."""
+    """Returns the scheme of a location. Raises InvalidValueError if no store supports it."""
     scheme = scheme_of(location)
     provider = provider_by(scheme)
     if provider is not None:

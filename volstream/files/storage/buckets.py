@@ -22,20 +22,18 @@ from volstream.files.providers.base import BucketPlace
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# The content of a bucket's object as a seekable file: one request for reading forward, another one after a
-# far seek.
-#
-# What does not belong here: requests to a provider (see the stores that use this).
+# The content of an object as a seekable file: one request for reading forward, another after a far seek. Not
+# here: requests to a provider (see the stores that use this).
 
 Fetch: TypeAlias = "Callable[[int], Content]"
 Errors: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 _BUFFER = 256 << 10
 
-#: Up to this many bytes are read and discarded rather than making another request.
+#: Up to this many bytes are read and discarded instead of sending another request.
 _SKIP = 1 << 20
 
-#: Attempts to resume a connection that breaks while reading, without any progress in between.
+#: Attempts to resume a connection that breaks while reading, without progress in between.
 _TRIES = 4
 
 
@@ -43,7 +41,7 @@ class Body(Protocol):
     """A response body being received."""
 
     def read(self, amount: int, /) -> bytes:
-        """Returns at most ``amount`` bytes; none at the end."""
+        """Returns at most ``amount`` bytes. Empty at the end."""
 
     def close(self) -> None:
         """Closes the connection."""
@@ -54,8 +52,8 @@ class Content:
     """A response with content.
 
     Attributes:
-        end: where the requested part ends in the object.
-        etag: the version's, as in :attr:`FileInfo.version`; may be in quotes.
+        end: position in the object at which the requested part ends.
+        etag: of the version, as in :attr:`FileInfo.version`. May be in quotes.
         body: the requested part.
     """
 
@@ -65,14 +63,16 @@ class Content:
 
 
 def ranged(what: str, fetch: Fetch, errors: Errors) -> BinaryIO:
-    """Returns a file over ``fetch``, which requests the content from a position on. Makes the first request immediately.
+    """Returns a file that reads through ``fetch``, which requests content from a position on.
+
+    Sends the first request immediately.
 
     Args:
         what: name of the object in messages.
         errors: maps the vendor's errors, including those of bodies.
 
     Raises:
-        The errors of ``fetch``; a read raises StorageError if the object has changed.
+        The errors of ``fetch``. A read raises StorageError if the object has changed.
     """
     # Typeshed does not declare BufferedReader as a BinaryIO.
     return cast("BinaryIO", io.BufferedReader(Ranged(what, fetch, errors), _BUFFER))
@@ -82,8 +82,9 @@ class Ranged(io.RawIOBase):
     """See :func:`ranged`. Unbuffered.
 
     Args:
-        start: where to begin.
-        expected: the only version to read, and where ``fetch`` ends; None: those that the first request finds.
+        start: the first position.
+        expected: the only version to read, and the position at which ``fetch`` ends. By default, those of the
+            first response.
     """
 
     def __init__(self, what: str, fetch: Fetch, errors: Errors, start: int = 0, expected: tuple[str, int] | None = None) -> None:
@@ -110,7 +111,7 @@ class Ranged(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        data = self._read(min(len(view), _BUFFER))  # beside the buffer, so little that it does not count
+        data = self._read(min(len(view), _BUFFER))  # a small copy besides the buffer
         view[: len(data)] = data
         return len(data)
 
@@ -145,7 +146,7 @@ class Ranged(io.RawIOBase):
         raise failed or StorageError(f"{self._what} ended before its full size was read.")
 
     def _body_at_position(self) -> Body | None:
-        """Returns the body, advanced to the position, or None if it broke before that."""
+        """Returns the body, advanced to the position, or None if it broke before."""
         ahead = self._position - self._body_position
         if self._body is None or not 0 <= ahead <= _SKIP:
             self._drop()
@@ -178,28 +179,27 @@ class Ranged(io.RawIOBase):
             self._body = None
 
 
-# The objects of a bucket of any provider: what listings and answers mean, and outputs, which are written in
-# parts if they are large.
-#
-# What does not belong here: the requests themselves, which a provider's store makes; uploads in numbered
-# parts (``parts``); the rules of keys (``bucket``).
+# The objects of any provider's bucket: interprets listings and responses, and writes outputs, in parts if
+# they are large. Not here: the requests (a provider's store); the rules of keys (``providers.base``).
 
-#: An object of a listing: key, size, time of the last change, etag and, if listings of the store have it, version id.
+#: An object of a listing: key, size, time of the last change, etag and, if the store's listings have it,
+#: version id.
 Listed = tuple[str, int, datetime, str] | tuple[str, int, datetime, str, str]
 
 #: Larger objects are written and copied in parts of this size. With the same parts, a copy has the same etag.
 PART_BYTES = 16 << 20
 
 
-#: For this long after the bucket was seen, a missing key counts as a missing object without checking the bucket.
+#: For this long after the bucket was seen, a missing key means a missing object, without a check of the
+#: bucket.
 _SEEN_SECONDS = 60.0
 
-#: When a bucket answered a check of this process, by access and bucket: a thousand volumes can be in one.
+#: Time of this process's last successful check, by access and bucket: a bucket may have a thousand volumes.
 _checked: dict[tuple[Access, str], float] = {}
 
 
 class Found(NamedTuple):
-    """An object, as a request for it shows it."""
+    """An object as described by a response."""
 
     size: int
     modified: datetime
@@ -209,10 +209,10 @@ class Found(NamedTuple):
 
 
 class BucketStore(ABC):
-    """An :class:`~.base.ObjectStore` that is :class:`~.base.KeyOrdered` and :class:`~.base.Writable`, and
-    :class:`~.base.TakesOutputs`. Subclasses make the requests.
+    """The objects of a bucket. Subclasses send the requests.
 
-    A pickled store has keys for tasks instead of its credentials.
+    An :class:`~.base.ObjectStore` that is :class:`~.base.KeyOrdered`, :class:`~.base.Writable` and
+    :class:`~.base.TakesOutputs`. A pickled store has keys for tasks instead of its credentials.
 
     Args:
         page: keys per listing request.
@@ -240,10 +240,10 @@ class BucketStore(ABC):
         if not selection.may_contain(prefix[:-1]) or (prefix and not selection.recursive):
             return
         if prefix and self._place.key(f"{prefix}x") is None:
-            return  # no key begins so; a store may refuse to look for one
+            return  # no key begins like this, and a store may refuse the request
         for listed, _ in self._pages(prefix, after, deep=deep and selection.recursive):
-            for one in listed:
-                entry = self._place.entry(*one, selection=selection)
+            for item in listed:
+                entry = self._place.entry(*item, selection=selection)
                 if entry is not None:
                     yield entry
 
@@ -257,7 +257,7 @@ class BucketStore(ABC):
         try:
             found = self._found(path)
         except FileNotFoundError:
-            # The answer does not show whether the bucket or the object is missing.
+            # The response does not show whether the bucket or the object is missing.
             if time.monotonic() - self._seen > _SEEN_SECONDS:
                 self._check_bucket()
                 self._seen = time.monotonic()
@@ -273,7 +273,7 @@ class BucketStore(ABC):
             _checked[bucket] = time.monotonic()
 
     def open(self, path: str) -> BinaryIO:
-        """See :meth:`ObjectStore.open`. Reading to the end takes one request."""
+        """See :meth:`ObjectStore.open`. Reading the whole content takes one request."""
         return ranged(self._place.name(path), partial(self._content, path), partial(self._errors, path))
 
     def open_part(self, info: FileInfo, start: int, end: int) -> Ranged:
@@ -297,7 +297,7 @@ class BucketStore(ABC):
         self._put(path, content, None)
 
     def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:
-        """See :meth:`TakesOutputs.put`. In one request, or in parts if it is large."""
+        """See :meth:`TakesOutputs.put`. Uploads large objects in parts, others in one request."""
         parts = _parts_of(content)
         first, second = next(parts), next(parts, None)
         if second is None:
@@ -314,8 +314,10 @@ class BucketStore(ABC):
         return size, etag
 
     def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
-        """See :meth:`TakesOutputs.move`. Copies, then removes. An object that appears at ``to`` after the look fails the copy,
-        unless the store ignores conditions."""
+        """See :meth:`TakesOutputs.move`. Copies, then removes.
+
+        If an object appears at ``to`` after the check, the copy fails, unless the store ignores conditions.
+        """
         if not replaces and self.head(to) is not None:
             raise FileExistsError(to)
         try:
@@ -327,9 +329,9 @@ class BucketStore(ABC):
         return etag
 
     def remove_folder(self, path: str) -> None:
-        """See :meth:`TakesOutputs.remove_folder`. Forgets unfinished uploads, too, if it may list them."""
+        """See :meth:`TakesOutputs.remove_folder`. Also aborts unfinished uploads if it may list them."""
         with suppress(StorageDeniedError):
-            self._forget_uploads(f"{path}/")
+            self._abort_uploads(f"{path}/")
         for entry in self.list(f"{path}/", Selection(ignores=())):
             if isinstance(entry, FileInfo):
                 self.remove(entry.relative_path)
@@ -342,12 +344,12 @@ class BucketStore(ABC):
             return "cannot be a key"
         return None if self.head(path) is None else "already exists"
 
-    def _remove_version(self, path: str, found: Found) -> None:  # noqa: ARG002  # of stores that can tell versions apart
-        """Removes an object; where the store can tell, only if nothing else has replaced it."""
+    def _remove_version(self, path: str, found: Found) -> None:  # noqa: ARG002  # for stores with versions
+        """Removes an object. A store with versions keeps it if it was replaced meanwhile."""
         self.remove(path)
 
-    def _forget_uploads(self, prefix: str) -> None:  # noqa: B027  # most stores have none
-        """Forgets unfinished uploads below a prefix, unless the store does so itself after some days."""
+    def _abort_uploads(self, prefix: str) -> None:  # noqa: B027  # most stores have none
+        """Aborts unfinished uploads below a prefix, unless the store expires them itself after some days."""
 
     def _key(self, path: str) -> str:
         """Returns the key at ``path``. Raises FileNotFoundError if no object can be there."""
@@ -366,11 +368,12 @@ class BucketStore(ABC):
 
     @abstractmethod
     def _errors(self, path: str) -> AbstractContextManager[None]:
-        """Maps the errors of requests about a path, and of reading their answers."""
+        """Maps the errors of requests about a path and from parsing their responses."""
 
     @abstractmethod
     def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
-        """Yields the objects of each page of a listing, and the prefixes of others that are not ``deep``. Keeps :attr:`_seen`."""
+        """Yields the objects of each page of a listing and, unless ``deep``, sub-prefixes. Sets
+        :attr:`_seen`."""
 
     @abstractmethod
     def _check_bucket(self) -> None:
@@ -382,7 +385,7 @@ class BucketStore(ABC):
 
     @abstractmethod
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
-        """Requests an object's content, from a position to the ``last`` one. Raises FileNotFoundError."""
+        """Requests an object's content from ``start`` to ``last``, inclusive. Raises FileNotFoundError."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
@@ -390,24 +393,27 @@ class BucketStore(ABC):
 
     @abstractmethod
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
-        """Creates an object; returns its etag."""
+        """Creates an object. Returns its etag."""
 
     @abstractmethod
     def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
-        """Uploads an object in parts of :data:`PART_BYTES` (the last may be shorter); returns its etag. The object appears once
-        all parts are there; if ``parts`` raises, it never does."""
+        """Uploads an object in parts of :data:`PART_BYTES` (the last may be shorter). Returns its etag.
+
+        The object appears once all parts are uploaded. If ``parts`` raises, it never appears.
+        """
 
     @abstractmethod
     def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
-        """Copies an object, at once; returns the copy's etag. Raises FileNotFoundError.
+        """Copies an object in one step. Returns the copy's etag. Raises FileNotFoundError.
 
         Args:
-            replaces: what is at ``to``. If False, nothing may be there, if the store knows such a condition.
+            replaces: overwrite an object at ``to``. If False, fails if one exists, as far as the store
+                supports that.
         """
 
 
 def _parts_of(content: BinaryIO) -> Iterator[bytes]:
-    """Yields the content of a file in parts; at least one, which may be empty."""
+    """Yields the content of a file in parts. There is at least one, which may be empty."""
     part = _part(content)
     yield part
     while len(part) == PART_BYTES and (part := _part(content)):
@@ -415,7 +421,7 @@ def _parts_of(content: BinaryIO) -> Iterator[bytes]:
 
 
 def _part(content: BinaryIO) -> bytes:
-    """Reads one part, from a stream that may return less than it is asked for."""
+    """Reads one part from a stream whose reads may return less than requested."""
     pieces, missing = [], PART_BYTES
     while missing and (piece := content.read(missing)):
         pieces.append(piece)
@@ -423,13 +429,13 @@ def _part(content: BinaryIO) -> bytes:
     return b"".join(pieces)
 
 
-# Buckets that take large objects as numbered parts, each with an ETag: S3 and compatible stores.
+# Buckets that take large objects as numbered parts, each with an ETag: S3, compatible stores, and OSS.
 
 Part = TypeVar("Part")
 
 
 class PartedStore(BucketStore):
-    """A :class:`BucketStore` whose uploads in parts have an id, and stay until they are completed or aborted."""
+    """A :class:`BucketStore` whose multipart uploads have an id and stay until completed or aborted."""
 
     def _put_large(self, path: str, content_type: str | None, parts: Iterator[bytes]) -> str:
         return self._in_parts(path, content_type, parts, partial(self._put_part, path), replaces=True)
@@ -441,17 +447,17 @@ class PartedStore(BucketStore):
         copy = partial(self._copy_part, path, to)
         return self._in_parts(to, found.content_type, _ranges_of(found.size), copy, replaces)
 
-    def _forget_uploads(self, prefix: str) -> None:
+    def _abort_uploads(self, prefix: str) -> None:
         for unfinished, upload in [*self._uploads(prefix)]:
             self._abort_parts(unfinished, upload)
 
     def _in_parts(
         self, path: str, content_type: str | None, parts: Iterable[Part], write: Callable[[str, int, Part], str], replaces: bool
     ) -> str:
-        """Creates an object of parts, which appears when it is complete; returns its etag.
+        """Creates an object from parts. It appears once it is complete. Returns its etag.
 
         Args:
-            write: writes a part, given the upload's id and the part's number; returns its etag.
+            write: writes a part, given the upload's id and the part's number. Returns its etag.
         """
         upload = self._begin_parts(path, content_type)
         try:
@@ -464,31 +470,31 @@ class PartedStore(BucketStore):
 
     @abstractmethod
     def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:
-        """Copies an object of this etag, which was written in one request; returns the copy's etag."""
+        """Copies an object with this etag that was written in one request. Returns the copy's etag."""
 
     @abstractmethod
     def _begin_parts(self, path: str, content_type: str | None) -> str:
-        """Begins an upload in parts; returns its id."""
+        """Begins an upload in parts. Returns its id."""
 
     @abstractmethod
     def _put_part(self, path: str, upload: str, number: int, part: bytes) -> str:
-        """Writes a part; returns its etag."""
+        """Writes a part. Returns its etag."""
 
     @abstractmethod
     def _copy_part(self, path: str, to: str, upload: str, number: int, extent: tuple[int, int]) -> str:
-        """Copies a part of another object, from its first to its last position; returns its etag."""
+        """Copies a part of another object: the first to the last position in ``extent``. Returns its etag."""
 
     @abstractmethod
     def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
-        """Makes an object of the parts, given their numbers and etags; returns its etag."""
+        """Completes an object, given the numbers and etags of its parts. Returns its etag."""
 
     @abstractmethod
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yields the unfinished uploads in parts below a prefix: the object's path, and the upload's id."""
+        """Yields unfinished uploads below a prefix: the object's path and the upload's id."""
 
     @abstractmethod
     def _abort_parts(self, path: str, upload: str) -> None:
-        """Forgets an upload and its parts."""
+        """Aborts an upload and deletes its parts."""
 
 
 def _ranges_of(size: int) -> Sequence[tuple[int, int]]:

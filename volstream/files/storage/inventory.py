@@ -1,7 +1,6 @@
 """Inventory reports of S3 and OSS: a manifest, and files that list a bucket's objects as CSV, Parquet or ORC.
 
-What does not belong here: which objects are files of a volume, and what may be concluded from a report
-(``directory.inventory``); the formats of its files (``report_rows``).
+Not here: which objects are files of a volume, and what a report proves (``directory.inventory``).
 """
 
 from __future__ import annotations
@@ -29,24 +28,25 @@ from volstream.base.model.units import format_size
 from volstream.errors import InvalidValueError, StorageError
 from volstream.files.storage.base import ObjectStore
 
-#: The name of a manifest, the last file of a report to be written.
+#: The name of a manifest, which is a report's last file.
 MANIFEST = "manifest.json"
 
 #: Bytes of a file copied at once.
 _COPY_BYTES = 1 << 20
 
-#: Seconds until the year 5138, milliseconds since 1973: OSS states the time in seconds, S3 in milliseconds.
+#: As seconds, a time in the year 5138; as milliseconds, in 1973. OSS states times in seconds, S3 in
+#: milliseconds.
 _SECONDS_BELOW = 100_000_000_000
 
 
-#: Largest manifest: of a hundred thousand files. As JSON it takes ten times as much.
+#: Maximum size of a manifest, for a hundred thousand files. Parsed, it takes ten times as much memory.
 MAX_MANIFEST = 16 << 20
 
 _GIVE = f"Give the {MANIFEST} of a report, or the folder of an inventory."
 
 
 class ReportedObject(NamedTuple):
-    """A current object. ``size`` and ``modified`` are None where the report leaves them out."""
+    """A current object. ``size`` and ``modified`` are None if the report omits them."""
 
     key: str
     size: int | None
@@ -56,7 +56,7 @@ class ReportedObject(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportFile:
-    """A file of a report: its key in the manifest's bucket, its size in bytes, and its MD5 as lower-case hexadecimals."""
+    """A file of a report: key in the manifest's bucket, size in bytes, and MD5 in lower-case hexadecimal."""
 
     key: str
     size: int
@@ -65,13 +65,13 @@ class ReportFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a report says of itself.
+    """The manifest of a report.
 
     Attributes:
-        bucket: the bucket that it is about.
+        bucket: the reported bucket.
         taken_on: when the provider began to scan the bucket. Objects written since then may be missing.
         format: ``CSV``, ``Parquet`` or ``ORC``.
-        columns: of its CSV files, which have no header.
+        columns: the columns of its CSV files, which have no header.
     """
 
     bucket: str
@@ -85,22 +85,22 @@ class Manifest:
         """Parses a manifest.
 
         Args:
-            name: its name in messages.
+            name: the manifest's name in messages.
 
         Raises:
-            InvalidValueError: it is not a manifest, or its format is unknown.
+            InvalidValueError: the text is not a manifest, or its format is unknown.
         """
         if len(text) > MAX_MANIFEST:
             raise InvalidValueError(f"{name} is larger than {format_size(MAX_MANIFEST)}, too large for a manifest.", _GIVE)
         try:
-            said = json.loads(text)
-            stamp = int(said["creationTimestamp"])
+            data = json.loads(text)
+            stamp = int(data["creationTimestamp"])
             manifest = cls(
-                said["sourceBucket"],
+                data["sourceBucket"],
                 datetime.fromtimestamp(stamp if stamp < _SECONDS_BELOW else stamp / 1000, UTC),
-                str(said["fileFormat"]),
-                [column.strip() for column in said["fileSchema"].split(",")],
-                [ReportFile(file["key"], int(file["size"]), file["MD5checksum"].lower()) for file in said["files"]],
+                str(data["fileFormat"]),
+                [column.strip() for column in data["fileSchema"].split(",")],
+                [ReportFile(file["key"], int(file["size"]), file["MD5checksum"].lower()) for file in data["files"]],
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as exc:
             raise InvalidValueError(
@@ -115,10 +115,10 @@ class Manifest:
 
 
 def download(reports: ObjectStore, file: ReportFile, target: IO[bytes]) -> None:
-    """Copies a file of a report to a local one and compares it with the manifest.
+    """Copies a file of a report to a local file and compares it with the manifest.
 
     Args:
-        reports: store of the whole bucket that has the report.
+        reports: store of the report's whole bucket.
 
     Raises:
         StorageError: the file is missing, incomplete or damaged, or cannot be read.
@@ -145,7 +145,7 @@ _ANOTHER = "Use another report. Nothing was changed."
 
 
 def objects(manifest: Manifest, path: str, name: str) -> Iterator[Sequence[ReportedObject]]:
-    """Yields the current objects in a downloaded file, some thousands at a time; leaves out delete markers and old versions.
+    """Yields a downloaded file's current objects, thousands at a time. Skips delete markers and old versions.
 
     Args:
         manifest: of the report.
@@ -154,31 +154,31 @@ def objects(manifest: Manifest, path: str, name: str) -> Iterator[Sequence[Repor
 
     Raises:
         InvalidValueError: the report lacks a field that a directory needs.
-        StorageError: the file is not what its manifest says.
+        StorageError: the file contradicts its manifest.
     """
     encoded = manifest.format == "CSV"
     command = [sys.executable, "-P", "-m", "volstream.files.storage.inventory", manifest.format, path, *manifest.columns]
-    # Arrow's usual pool reserves a gigabyte at once.
+    # Arrow's default pool immediately reserves a gigabyte.
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
     with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said) as child,
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=stderr) as child,
     ):
         assert child.stdout is not None, "it is a pipe"
         try:
-            with suppress(pa.ArrowInvalid, EOFError):  # of a child that ended early
+            with suppress(pa.ArrowInvalid, EOFError):  # the child ended early
                 for rows in pa.ipc.open_stream(child.stdout):
                     yield _current(pa.Table.from_batches([rows]), encoded=encoded)
         finally:
             child.stdout.close()
             child.wait()
         if child.returncode:
-            said.seek(0)
-            problem, _, remedy = said.read().decode("utf-8", "replace").strip().partition("\n")
+            stderr.seek(0)
+            problem, _, remedy = stderr.read().decode("utf-8", "replace").strip().partition("\n")
             if child.returncode == INCOMPLETE:
                 raise InvalidValueError(problem, remedy)
-            why = problem if child.returncode == BROKEN else "its reader died"
-            raise StorageError(f"{name} cannot be read: {why}.", _ANOTHER)
+            reason = problem if child.returncode == BROKEN else "its reader died"
+            raise StorageError(f"{name} cannot be read: {reason}.", _ANOTHER)
 
 
 def _current(rows: pa.Table, *, encoded: bool) -> Sequence[ReportedObject]:
@@ -188,9 +188,9 @@ def _current(rows: pa.Table, *, encoded: bool) -> Sequence[ReportedObject]:
     if "isdeletemarker" in columns:
         rows = rows.filter(pc.invert(pc.fill_null(rows["isdeletemarker"], False)))
     keys = rows["key"].to_pylist()
-    if encoded:  # both providers encode keys in CSV; no encoding leaves a plus sign as it is
+    if encoded:  # both providers encode keys in CSV, and no encoding leaves plus signs unchanged
         keys = [unquote_plus(key, errors="surrogateescape") if "%" in key or "+" in key else key for key in keys]
-    # Naive, and given their zone below: Arrow makes times with a zone ten times as slowly.
+    # Naive; the zone is added below. Arrow is ten times slower at creating times with a zone.
     times = rows["lastmodifieddate"].cast(pa.timestamp("us")).to_pylist()
     return [
         ReportedObject(key, size, time and time.replace(tzinfo=UTC), etag or "")
@@ -198,24 +198,25 @@ def _current(rows: pa.Table, *, encoded: bool) -> Sequence[ReportedObject]:
     ]
 
 
-# The rows of an inventory report's files. Runs in a process of its own with little memory: whoever may write
-# a report could give it a few bytes that stand for gigabytes.
+# The rows of an inventory report's files. Runs in a separate process with limited memory: anyone who can
+# write a report could craft a few bytes that expand to gigabytes.
 #
 # ``python -m volstream.files.storage.inventory FORMAT PATH [COLUMN ...]`` writes them to standard output as
-# Arrow, and what is wrong with the file to standard error.
+# Arrow, and errors to standard error.
 
 #: Rows of a file in memory, and bytes of CSV parsed at once.
 _BATCH_ROWS, _BLOCK_BYTES = 10_000, 4 << 20
 
-#: Memory besides what the process has at its start: some stripes of ORC have a quarter of this.
+#: Additional memory beyond that at the process's start. Some ORC stripes take a quarter of this.
 _MEMORY_BYTES = 1 << 30
 
-#: Bytes of a key or an etag; providers allow a quarter of it.
+#: Maximum bytes of a key or an etag. Providers allow a quarter of it.
 _MAX_TEXT = 4096
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: The columns read, with their types. Parquet and ORC spell them ``last_modified_date``, CSV ``LastModifiedDate``.
+#: The columns read, with their types. Parquet and ORC spell them ``last_modified_date``, CSV
+#: ``LastModifiedDate``.
 _TYPES: Mapping[str, pa.DataType] = {
     "key": pa.string(),
     "size": pa.int64(),
@@ -225,15 +226,15 @@ _TYPES: Mapping[str, pa.DataType] = {
     "isdeletemarker": pa.bool_(),
 }
 
-#: Columns without which a report does not say which version of a file there is, by the providers' names.
+#: Columns that identify the version of a file, so that a report needs them, by the providers' names.
 _FIELDS = {"key": "Key", "size": "Size", "lastmodifieddate": "LastModifiedDate", "etag": "ETag"}
 
-#: Exit codes: a field is missing; the file is not what it should be.
+#: Exit codes: a field is missing; the file is invalid.
 INCOMPLETE, BROKEN = 3, 4
 
 
 def main(file_format: str, path: str, *columns: str) -> int:
-    """Writes the rows of a file."""
+    """Writes a file's rows."""
     used, hard = _data_bytes(), resource.getrlimit(resource.RLIMIT_DATA)[1]
     limit = used + _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
@@ -285,7 +286,7 @@ def _csv(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         try:
             reader = csv.open_csv(text, read, csv.ParseOptions(), convert)
         except pa.ArrowInvalid as exc:
-            if "Empty CSV" in str(exc):  # a part of the scan without objects
+            if "Empty CSV" in str(exc):  # this part of the scan has no objects
                 return
             raise
         for batch in reader:
@@ -295,9 +296,9 @@ def _csv(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Parses times in UTC such as ``2026-01-31T12:00:00.000Z``, whatever is between the numbers; empty: NULL."""
-    said = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), pc.utf8_slice_codeunits(texts, 0, 19))
-    return pc.replace_substring_regex(said, r"^(.{10}).(..).(..).(..)$", r"\1 \2:\3:\4").cast(pa.timestamp("us"))
+    """Parses UTC times like ``2026-01-31T12:00:00.000Z``, with any separators. Empty strings become NULL."""
+    trimmed = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), pc.utf8_slice_codeunits(texts, 0, 19))
+    return pc.replace_substring_regex(trimmed, r"^(.{10}).(..).(..).(..)$", r"\1 \2:\3:\4").cast(pa.timestamp("us"))
 
 
 def _parquet(path: str, _: Sequence[str]) -> Iterator[pa.Table]:
@@ -316,24 +317,24 @@ def _orc(path: str, _: Sequence[str]) -> Iterator[pa.Table]:
             yield _named(rows.slice(start, _BATCH_ROWS), wanted)
 
 
-#: By the format that a manifest names.
+#: Readers by the format in a manifest.
 READERS = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
 
 
 def _wanted(columns: Sequence[str]) -> Mapping[str, str]:
-    """Returns the columns to read, by the keys of :data:`_TYPES`. Raises InvalidValueError if one of those needed is missing."""
-    there = {column.replace("_", "").lower(): column for column in columns}
-    missing = [name for field, name in _FIELDS.items() if field not in there]
+    """Returns the columns to read, by key of :data:`_TYPES`. Raises InvalidValueError if one is missing."""
+    present = {column.replace("_", "").lower(): column for column in columns}
+    missing = [name for field, name in _FIELDS.items() if field not in present]
     if missing:
         raise InvalidValueError(
             f"The report does not state {' and '.join(missing)} of the objects.",
             f"Add {' and '.join(missing)} to the optional fields of the inventory, and use a report written after that.",
         )
-    return {field: there[field] for field in _TYPES if field in there}
+    return {field: present[field] for field in _TYPES if field in present}
 
 
 def _named(rows: pa.Table, wanted: Mapping[str, str]) -> pa.Table:
-    """Returns rows with the names and types of :data:`_TYPES`; times without a zone are UTC."""
+    """Converts rows to the names and types of :data:`_TYPES`. Times without a zone are UTC."""
     columns = {field: rows[column].cast(_TYPES[field], safe=False) for field, column in wanted.items()}
     return pa.table(columns)
 

@@ -1,7 +1,7 @@
 """The files of a local directory, or of anything mounted as one.
 
-Links: a link to a regular file inside the root counts as that file; a link out of the root, or to a directory, is a
-finding; a dangling one is ignored. What does not belong here: detecting changes (``queues.local``).
+Links: a link to a regular file inside the root counts as that file. A link out of the root or to a directory
+is a finding. A dangling link is ignored. Not here: detecting changes (``queues.local``).
 """
 
 from __future__ import annotations
@@ -38,29 +38,31 @@ _NOT_UTF8 = "The name is not valid UTF-8, so no table can hold it; rename it."
 _LINK_OUT = "A symbolic link to a file outside the volume's location is not followed."
 _LINK_DIRECTORY = "A symbolic link to a directory is not followed."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: The path cannot name an object: a missing or non-directory parent, a loop of links, a name too long to exist.
+#: Errors for a path that cannot exist: a missing or non-directory parent, a loop of links, a name too long.
 _NO_SUCH = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
-#: Prefix of users' extended attributes.
+#: Prefix of a user's extended attributes.
 _USER = "user."
 
-#: Opens something for inspection without reading it, which may be forbidden, and without blocking, as a pipe would.
-_LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+#: Flags to open a path without reading it, which may be forbidden, and without blocking on a pipe.
+_INSPECT = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
 
-#: Of ``linux/stat.h``: the size of a ``struct statx``, the place of the time of birth in it, and its bit in the mask.
+#: From ``linux/stat.h``: the size of a ``struct statx``, the offset of the birth time, and its bit in the
+#: mask.
 _STATX_BYTES, _BTIME, _STATX_BTIME, _AT_FDCWD = 256, 80, 0x800, -100
 
-#: ``renameat2`` of the C library, which Python does not offer, and its flag of ``linux/fs.h``, or None without such a call.
+#: ``renameat2`` from the C library, which Python lacks (None if the library does, too), and a flag from
+#: ``linux/fs.h``.
 _RENAMEAT2, _RENAME_NOREPLACE = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None), 1
 
-#: What file systems answer that know no such renames, or no hard links.
+#: Errors of file systems without such renames, or without hard links.
 _NO_EXCLUSIVE_RENAME = {errno.EINVAL, errno.ENOSYS}
 _NO_LINK = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
 
-#: Bytes that are read at once from a file of unknown size.
+#: Bytes per read from a file of unknown size.
 _PART_BYTES = 1 << 20
 
-#: Directory in which a file that this process has open can be reopened.
+#: Directory through which this process can reopen its open files.
 _DESCRIPTORS = "/proc/self/fd"
 
 
@@ -77,7 +79,8 @@ class LocalStore:
         self._url = file_uri(self._root).rstrip("/")
 
     def list(self, prefix: str, selection: Selection) -> Iterator[FileInfo | Finding]:
-        """See :meth:`ObjectStore.list`. A directory removed during the listing has no files; an unreadable one raises."""
+        """See :meth:`ObjectStore.list`. A directory removed during the listing has no files; an unreadable
+        one raises."""
         before = self._identity()
         real_root = os.path.realpath(self._root)
         start = prefix.removesuffix("/")
@@ -97,7 +100,7 @@ class LocalStore:
             )
 
     def head(self, path: str) -> FileInfo | None:
-        """See :meth:`ObjectStore.head`. Also None for a path that is not UTF-8 or not inside the location."""
+        """See :meth:`ObjectStore.head`. Also None if the path is not UTF-8 or leaves the location."""
         file = self._find(path)
         if file is None:
             self._identity()
@@ -118,7 +121,7 @@ class LocalStore:
             raise _mapped(path, error) from error
 
     def read_bytes(self, path: str) -> bytes:
-        """Returns the whole content, as :meth:`open` would, with half of its system calls."""
+        """Returns the whole content like :meth:`open`, with half of the system calls."""
         file = self._find(path)
         if file is None:
             raise self._missing(path)
@@ -126,7 +129,7 @@ class LocalStore:
             opened = os.open(f"{_DESCRIPTORS}/{file.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 parts = [os.read(opened, file.status.st_size + 1)]
-                if len(parts[0]) != file.status.st_size:  # it is being written, or does not know its size, or is huge
+                if len(parts[0]) != file.status.st_size:  # it is being written, has no known size, or is huge
                     while parts[-1]:
                         parts.append(os.read(opened, _PART_BYTES))
                 return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -142,7 +145,7 @@ class LocalStore:
     def local_path(self, path: str) -> Path:
         """See :meth:`HasLocalPaths.local_path`. Links are resolved.
 
-        A later open may find a different file. If others may swap files, use :meth:`open`.
+        A later open may find a different file. Use :meth:`open` if others may swap files.
         """
         file = self._find(path)
         if file is None:
@@ -161,7 +164,7 @@ class LocalStore:
             os.close(file.descriptor)
 
     def tags(self, path: str) -> Mapping[str, str]:
-        """See :meth:`HasDetails.tags`. A local file has none."""
+        """See :meth:`HasDetails.tags`. Local files have no tags."""
         if self.head(path) is None:
             raise self._missing(path)
         return {}
@@ -172,14 +175,14 @@ class LocalStore:
             file.seek(start)
             return file.read(length)
 
-    def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # of the protocol
-        """See :meth:`HasDetails.presigned_url`. Always raises: a local file has no such URL."""
+    def presigned_url(self, path: str, seconds: int) -> str:  # noqa: ARG002  # part of the protocol
+        """See :meth:`HasDetails.presigned_url`. Always raises: local files have no such URLs."""
         raise InvalidValueError(
             f"{printable(path)} is a local file, for which there are no presigned URLs.", "Use file.local_path()."
         )
 
     def has_version(self, path: str, version: str) -> bool:
-        """See :meth:`HasLocalPaths.has_version`. The version identifies the file, however the path leads to it."""
+        """See :meth:`HasLocalPaths.has_version`. The version identifies the file, even through links."""
         try:
             status = os.stat(f"{self._root}/{path}")
         except (OSError, ValueError):
@@ -198,7 +201,7 @@ class LocalStore:
             file.write(content)
 
     def remove(self, path: str) -> None:
-        """See :meth:`Writable.remove`. Removes folders that are empty then, which could be in the way of a file of their name."""
+        """See :meth:`Writable.remove`. Also removes folders left empty: a file may need such a name."""
         _check_plain(path)
         folder, _, name = path.rpartition("/")
         with _errors_of(path), suppress(FileNotFoundError, NotADirectoryError), held_directory(self._root, folder) as descriptor:
@@ -210,18 +213,18 @@ class LocalStore:
                     os.rmdir(name, dir_fd=descriptor)
                 folder = above
 
-    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # of the protocol
-        """See :meth:`TakesOutputs.put`. The type is not stored: a listing tells it by the name."""
+    def put(self, path: str, content: BinaryIO, content_type: str | None) -> tuple[int, str]:  # noqa: ARG002  # part of the protocol
+        """See :meth:`TakesOutputs.put`. Does not store the type: listings derive it from the name."""
         self._identity()
         _check_plain(path)
         folder, _, name = path.rpartition("/")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with _errors_of(path), self._made(folder) as descriptor:
+        with _errors_of(path), self._created_folder(folder) as descriptor:
             try:
-                made = os.open(name, flags, 0o666, dir_fd=descriptor)
+                opened = os.open(name, flags, 0o666, dir_fd=descriptor)
             except FileNotFoundError as error:
                 raise StorageError(f"The folder {printable(folder)} was removed meanwhile.") from error
-            with os.fdopen(made, "wb") as file:
+            with os.fdopen(opened, "wb") as file:
                 try:
                     shutil.copyfileobj(content, file, 1 << 20)
                     file.flush()
@@ -234,25 +237,25 @@ class LocalStore:
         return status.st_size, _etag(status)
 
     def move(self, path: str, to: str, *, replaces: bool = True) -> str | None:
-        """See :meth:`TakesOutputs.move`. Never from one file system to another."""
+        """See :meth:`TakesOutputs.move`. Never between file systems."""
         self._identity()
         _check_plain(path)
         _check_plain(to)
         (source, _, name), (target, _, new) = path.rpartition("/"), to.rpartition("/")
         with _errors_of(to), ExitStack() as stack:
             try:
-                here = stack.enter_context(held_directory(self._root, source))
-                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                source_fd = stack.enter_context(held_directory(self._root, source))
+                status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
             except FileNotFoundError:
                 return None
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{printable(path)} was replaced by something that is not a file.")
-            there = stack.enter_context(self._made(target))
+            target_fd = stack.enter_context(self._created_folder(target))
             try:
-                (os.rename if replaces else _rename_to_free)(name, new, src_dir_fd=here, dst_dir_fd=there)
+                (os.rename if replaces else _rename_to_free)(name, new, src_dir_fd=source_fd, dst_dir_fd=target_fd)
             except FileNotFoundError as error:
                 raise StorageError(f"{printable(path)}, or the folder of {printable(to)}, was removed meanwhile.") from error
-            _sync(there)
+            _sync(target_fd)
         return _etag(status)
 
     def remove_folder(self, path: str) -> None:
@@ -280,9 +283,10 @@ class LocalStore:
             return "already exists" if os.path.lexists(f"{self._root}/{path}") else None
 
     @contextmanager
-    def _made(self, path: str) -> Iterator[int]:
-        """Opens a folder below the root, which is created durably with its missing parents. Like :func:`held_directory`, never
-        through a link.
+    def _created_folder(self, path: str) -> Iterator[int]:
+        """Opens a folder below the root. Durably creates it and missing parents.
+
+        Like :func:`held_directory`, never follows links.
         """
         parts = path.split("/") if path else []
         with held_directory(self._root, "") as root:
@@ -293,13 +297,13 @@ class LocalStore:
                     with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=reached)
                         _sync(reached)
-                    below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
+                    below = os.open(part, _INSPECT | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
                 except NotADirectoryError:
                     blocked = printable("/".join(parts[:depth]))
                     raise StorageError(
                         f"{blocked} is a file or a symbolic link, below which nothing is written.", "Remove it."
                     ) from None
-                except FileNotFoundError as error:  # as remove() does with folders that are empty
+                except FileNotFoundError as error:  # for example by remove(), which removes empty folders
                     raise StorageError(f"The folder {printable(path)} was removed meanwhile.") from error
                 os.close(reached)
                 reached = below
@@ -312,7 +316,7 @@ class LocalStore:
         return f"{self._url}/{quote_path(path)}"
 
     def _identity(self) -> tuple[int, int]:
-        """Returns device and inode of the root. Raises if it is missing, which must not look as if all files were deleted."""
+        """Returns the root's device and inode. Raises if missing, which must not look like deleted files."""
         with _errors_of(self._root):
             try:
                 status = os.stat(self._root)
@@ -328,55 +332,56 @@ class LocalStore:
         return f"{device}:{inode}"
 
     def _missing(self, path: str) -> FileNotFoundError:
-        """Returns the error for a path without a file; raises if the root is missing, too."""
+        """Returns the error for a path without a file. Raises StorageError if the root is missing."""
         self._identity()
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _scan(self, directory: str, real_root: str, selection: Selection) -> Iterator[FileInfo | Finding | str]:
-        """Yields the files and findings directly in ``directory``, and the paths of its sub-directories."""
+        """Yields the files and findings directly in ``directory``, and its sub-directories' paths."""
         with _errors_of(directory or self._root):
             for entry in entries_of(self._root, directory):
                 path = f"{directory}/{entry.name}" if directory else entry.name
                 try:
-                    item = _look(entry, path, real_root, selection)
+                    item = _entry(entry, path, real_root, selection)
                 except FileNotFoundError:
                     continue
                 if item is not None:
                     yield item
 
     def _find(self, path: str) -> _Found | None:
-        """Returns the regular file at ``path``, whose descriptor the caller closes; None if a listing would not show one.
+        """Returns the regular file at ``path``, or None if a listing would not show it. The caller closes it.
 
         Called twice for each file of a batch: context managers would take a third of the time.
         """
         if not (is_utf8(path) and _is_plain(path)):
             return None
         try:
-            return self._at_once(path) or self._step_by_step(path)
+            return self._find_plain(path) or self._find_linked(path)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise _mapped(path, error) from error
 
-    def _at_once(self, path: str) -> _Found | None:
-        """Returns the file at ``path`` if no link leads to it, judging by the kernel's name of the open file; else None."""
+    def _find_plain(self, path: str) -> _Found | None:
+        """Returns the file at ``path`` unless a link leads to it, by the kernel's name of the open file."""
         try:
             if self._plain_root is None:
                 with held_directory(self._root, "") as root:
                     self._plain_root = os.readlink(f"{_DESCRIPTORS}/{root}").rstrip("/")
-            descriptor = os.open(f"{self._root}/{path}", _LOOK)
+            descriptor = os.open(f"{self._root}/{path}", _INSPECT)
         except OSError:
             return None
         target = f"{self._plain_root}/{path}"
-        # If the root has been moved, the target differs, too.
+        # If the root was moved, the target differs, too.
         plain = os.readlink(f"{_DESCRIPTORS}/{descriptor}") == target
         if plain:
             return _regular(descriptor, target)
         os.close(descriptor)
         return None
 
-    def _step_by_step(self, path: str) -> _Found | None:
-        """Returns the file at ``path``, possibly reached through a link; None if it is missing or outside the root."""
+    def _find_linked(self, path: str) -> _Found | None:
+        """Returns the file at ``path``, possibly through a link, or None if missing or outside of the
+        root."""
         root = os.path.realpath(self._root)
         try:
             if stat.S_ISLNK(_status(root, path).st_mode):
@@ -392,7 +397,8 @@ class LocalStore:
 
 
 class _Found(NamedTuple):
-    """An open regular file, to be reopened for reading by its descriptor, with its real path and its status."""
+    """An open regular file: a descriptor through which to reopen it for reading, its real path and its
+    status."""
 
     descriptor: int
     path: str
@@ -400,15 +406,17 @@ class _Found(NamedTuple):
 
 
 def _opened(root: str | int, path: str) -> _Found | None:
-    """Returns the regular file at ``path`` below ``root`` if no link leads to it. Raises OSError of ``_NO_SUCH`` if missing."""
+    """Returns the regular file at ``path`` below ``root``, without following links. Raises OSError
+    (``_NO_SUCH``)."""
     parent, _, name = path.rpartition("/")
     with held_directory(root, parent) as directory:
-        descriptor = os.open(name, _LOOK | os.O_NOFOLLOW, dir_fd=directory)
+        descriptor = os.open(name, _INSPECT | os.O_NOFOLLOW, dir_fd=directory)
     return _regular(descriptor, os.path.join(str(root), path))
 
 
 def open_regular(root: str | int, path: str) -> BinaryIO:
-    """Opens a file below ``root`` for reading; raises FileNotFoundError for a link, a pipe, and what is below a link."""
+    """Opens a file below ``root`` for reading. Raises FileNotFoundError for pipes, and if a link leads to
+    it."""
     try:
         found = _opened(root, path)
     except OSError as error:
@@ -421,17 +429,17 @@ def open_regular(root: str | int, path: str) -> BinaryIO:
 
 
 def _reader(file: _Found) -> BinaryIO:
-    """Opens a found file for reading, which the caller closes, and closes its descriptor."""
+    """Opens a found file for reading, and closes its descriptor. The caller closes the file."""
     opened = f"{_DESCRIPTORS}/{file.descriptor}"
     try:
-        # With the file's own name, which some readers inspect. Functions may replace `open`.
+        # Keeps the file's own name, which some readers inspect. Users' functions may replace `open`.
         return io.BufferedReader(io.FileIO(file.path, opener=lambda _name, flags: os.open(opened, flags)))
     finally:
         os.close(file.descriptor)
 
 
 def _regular(descriptor: int, path: str) -> _Found | None:
-    """Returns the open file if it is regular; else closes it."""
+    """Returns the open file if it is regular. Otherwise closes it."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
         return _Found(descriptor, path, status)
@@ -440,7 +448,7 @@ def _regular(descriptor: int, path: str) -> _Found | None:
 
 
 def _attributes(path: str) -> dict[str, str]:
-    """Returns a file's extended user attributes; empty on file systems without them."""
+    """Returns a file's extended user attributes. Empty on file systems without them."""
     found: dict[str, str] = {}
     with suppress(OSError):
         for name in os.listxattr(path):
@@ -450,35 +458,35 @@ def _attributes(path: str) -> dict[str, str]:
 
 
 def _status(root: str, path: str) -> os.stat_result:
-    """Returns the status of ``path`` below ``root``, without following links; ``path`` itself may be a link."""
+    """Returns the status of ``path`` below ``root``, which may be a link. Follows no links."""
     parent, _, name = path.rpartition("/")
     with held_directory(root, parent) as directory:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
 
 def _is_plain(path: str) -> bool:
-    """True if ``path`` is spelled as listings spell it."""
+    """True if ``path`` is spelled as in listings."""
     return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
 
 
 def _check_plain(path: str) -> None:
-    """Raises StorageError for a path that leads out of the root, or has other spellings."""
+    """Raises StorageError for a path that leads out of the root or is not spelled as in listings."""
     if not _is_plain(path):
         raise StorageError(f"{printable(path)} is not the path of a file.")
 
 
 @contextmanager
 def held_directory(root: str | int, path: str) -> Iterator[int]:
-    """Opens a directory below ``root``, a path or an open directory, while the block runs; raises FileNotFoundError or
-    NotADirectoryError if missing.
+    """Opens a directory below ``root`` (a path or an open directory) for the duration of the block.
 
-    Opens one level at a time, without following links. Between checking a name and using it, anyone with write permission could
-    replace the name by a link elsewhere; an open directory stays the same.
+    Opens one level at a time, without following links. Between checking and using a name, anyone with write
+    permission could replace it by a link elsewhere; an open directory stays the same. Raises
+    FileNotFoundError or NotADirectoryError if missing.
     """
-    reached = os.dup(root) if isinstance(root, int) else os.open(root, _LOOK | os.O_DIRECTORY)
+    reached = os.dup(root) if isinstance(root, int) else os.open(root, _INSPECT | os.O_DIRECTORY)
     try:
         for part in path.split("/") if path else ():
-            below = os.open(part, _LOOK | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
+            below = os.open(part, _INSPECT | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=reached)
             os.close(reached)
             reached = below
         yield reached
@@ -487,7 +495,7 @@ def held_directory(root: str | int, path: str) -> Iterator[int]:
 
 
 def entries_of(root: str | int, path: str) -> Iterator[os.DirEntry[str]]:
-    """Yields what is directly in a directory of :func:`held_directory`; nothing if it is missing, or below a link."""
+    """Yields the entries of a directory. Empty if it is missing or a link leads to it."""
     try:
         with held_directory(root, path) as reached:
             descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=reached)
@@ -499,7 +507,7 @@ def entries_of(root: str | int, path: str) -> Iterator[os.DirEntry[str]]:
 
 
 def remove_tree(name: str, directory: int) -> None:
-    """Removes a folder of an open directory with its content. Removes only the link if the folder is one."""
+    """Removes a folder of an open directory with its content. Of a link, removes only the link."""
     if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=directory)
     else:
@@ -507,13 +515,13 @@ def remove_tree(name: str, directory: int) -> None:
 
 
 def _rename_to_free(name: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-    """Renames a file; raises FileExistsError if something else has the new name, which stays."""
+    """Renames a file. Raises FileExistsError if the new name is taken."""
     try:
         _rename_exclusively(name, new, src_dir_fd, dst_dir_fd)
     except FileExistsError:
-        # The file itself, if a process was killed between linking and unlinking it.
-        old, there = os.stat(name, dir_fd=src_dir_fd), os.stat(new, dir_fd=dst_dir_fd, follow_symlinks=False)
-        if not os.path.samestat(old, there):
+        # It may be the file itself, if a process was killed between linking and unlinking it.
+        old, existing = os.stat(name, dir_fd=src_dir_fd), os.stat(new, dir_fd=dst_dir_fd, follow_symlinks=False)
+        if not os.path.samestat(old, existing):
             raise
         os.unlink(name, dir_fd=src_dir_fd)
 
@@ -533,7 +541,8 @@ def _rename_exclusively(name: str, new: str, here: int, there: int) -> None:
     else:
         os.unlink(name, dir_fd=here)
         return
-    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=there))  # reserves the name
+    # reserves the name
+    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=there))
     try:
         os.rename(name, new, src_dir_fd=here, dst_dir_fd=there)
     except BaseException:
@@ -542,7 +551,7 @@ def _rename_exclusively(name: str, new: str, here: int, there: int) -> None:
 
 
 def _sync(directory: int) -> None:
-    """Makes the names in an open directory durable."""
+    """Syncs the names in an open directory to disk."""
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         os.fsync(descriptor)
@@ -550,8 +559,8 @@ def _sync(directory: int) -> None:
         os.close(descriptor)
 
 
-def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
-    """Returns the listing entry: a file, a finding, a directory's path to walk, or None."""
+def _entry(entry: os.DirEntry[str], path: str, real_root: str, selection: Selection) -> FileInfo | Finding | str | None:
+    """Returns an entry of a listing: a file, a finding, the path of a directory to walk, or None."""
     if entry.is_file(follow_symlinks=False):  # first, because nearly all entries are files
         if not selection.accepts_name(path):
             return None
@@ -559,13 +568,13 @@ def _look(entry: os.DirEntry[str], path: str, real_root: str, selection: Selecti
             return Finding(printable(path), _NOT_UTF8)
         return _file_info(path, entry.stat(follow_symlinks=False))
     if entry.is_symlink():
-        return _look_at_link(path, real_root, selection)
+        return _link_entry(path, real_root, selection)
     if not entry.is_dir(follow_symlinks=False) or not selection.may_contain(path):
         return None
     return path if is_utf8(path) else Finding(printable(path) + "/", _NOT_UTF8)
 
 
-def _look_at_link(path: str, real_root: str, selection: Selection) -> FileInfo | Finding | None:
+def _link_entry(path: str, real_root: str, selection: Selection) -> FileInfo | Finding | None:
     target = os.path.realpath(os.path.join(real_root, path))
     inside = _is_inside(target, real_root)
     try:
@@ -598,11 +607,11 @@ def _file_info(path: str, status: os.stat_result) -> FileInfo:
 
 
 def time_of(time_ns: int) -> datetime:
-    """Returns the time of a file, in nanoseconds, or the nearest that there is."""
+    """Converts a file's time in nanoseconds, clamped to datetime's range."""
     try:
         return _EPOCH + timedelta(0, 0, time_ns // 1000)
     except OverflowError:
-        # Some file systems store times outside datetime's range; the etag still has the exact time.
+        # Some file systems store times outside datetime's range. The etag still has the exact time.
         return (datetime.max if time_ns > 0 else datetime.min).replace(tzinfo=UTC)
 
 
@@ -611,7 +620,7 @@ def _etag(status: os.stat_result) -> str:
 
 
 def _born(path: str) -> datetime | None:
-    """Returns when a file was made, by Linux's ``statx``, which Python does not offer."""
+    """Returns when a file was created, from Linux's ``statx``, which Python lacks."""
     statx = getattr(ctypes.CDLL(None), "statx", None)
     found = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or b"\0" in os.fsencode(path) or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found):
@@ -630,7 +639,7 @@ def _no_root(root: str) -> StorageError:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Maps OS errors about ``path``, except FileNotFoundError and FileExistsError, which callers interpret."""
+    """Maps OS errors for ``path``, except FileNotFoundError and FileExistsError, which callers handle."""
     try:
         yield
     except (FileNotFoundError, FileExistsError):

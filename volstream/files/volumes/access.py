@@ -20,12 +20,12 @@ from volstream.files.storage.base import ObjectStore
 
 
 def access_of(volume: Volume, catalog: Catalog, settings: Settings) -> Access | None:
-    """Returns the access to a volume's provider; None if it needs none, such as a directory.
+    """Returns the access to a volume's provider, or None for volumes without one, such as directories.
 
     Without a connection, the provider's own settings apply.
 
     Raises:
-        InvalidValueError: the connection uses static keys, which the settings lack.
+        InvalidValueError: the connection uses static keys, but the settings lack them.
     """
     connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
     return access_by(connection, volume.location, settings)
@@ -50,13 +50,14 @@ def access_by(connection: Connection | None, location: str, settings: Settings) 
 
 
 def store_of(volume: Volume, catalog: Catalog, settings: Settings) -> ObjectStore:
-    """Returns the store of a volume's files. Raises as :func:`access_of`."""
+    """Returns the store of a volume's files. Raises like :func:`access_of`."""
     return open_store(volume.location, access_of(volume, catalog, settings))
 
 
 def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue:
-    """Returns the queue that notifies a volume of changes, not started. Raises as :func:`access_of`."""
-    waiting = QueueSettings(
+    """Returns the queue that notifies a volume of changes. It is not started. Raises like
+    :func:`access_of`."""
+    queue_settings = QueueSettings(
         debounce_seconds=settings.debounce_seconds,
         poll_seconds=settings.poll_seconds,
         visibility_seconds=max(60.0, settings.engine_stall_seconds * 2),
@@ -66,40 +67,41 @@ def queue_of(volume: Volume, catalog: Catalog, settings: Settings) -> EventQueue
     return open_queue(
         volume.queue_type,
         QueueSpec(
-            volume.location, volume.selection, waiting, volume.queue_name, access, volume.queue_properties or {}, volume.id
+            volume.location, volume.selection, queue_settings, volume.queue_name, access, volume.queue_properties or {}, volume.id
         ),
     )
 
 
 def job_emptying(catalog: Catalog, volume: Volume) -> FileJob | None:
-    """Returns the job that takes a volume's files away when it has loaded them."""
+    """Returns the job that removes a volume's files once it has loaded them."""
     jobs = (job for stream in catalog.streams.list(source_id=volume.id) for job in catalog.jobs.list(stream_id=stream.id))
     return next((job for job in jobs if isinstance(job, FileJob) and job.takes_files), None)
 
 
 def job_emptying_shared(catalog: Catalog, volume: Volume, own: Collection[str] = ()) -> FileJob | None:
-    """Returns a job that takes away files of a volume, or of one that shares files with it.
+    """Returns a job that removes files of a volume, or of one that shares files with it.
 
     Args:
-        own: ids of streams whose jobs do not matter.
+        own: ids of streams whose jobs are ignored.
     """
     for job in catalog.jobs.unlike(after_load=KEEP):
         place = None if job.stream_id in own else catalog.volume_of(job)
         if place is not None and shares_files(place, volume):
-            assert isinstance(job, FileJob), "others take none"
+            assert isinstance(job, FileJob), "other jobs do not remove files"
             return job
     return None
 
 
 def shares_files(one: Volume, other: Volume) -> bool:
-    """Returns whether a file can be in both volumes: their places are the same, or one is in the other."""
+    """True if a file can be in both volumes: their locations are equal, or one contains the other."""
     return overlap(*(place_of(volume.location) for volume in (one, other)))
 
 
 def policies(connection: Connection, catalog: Catalog) -> dict[str, Any]:
-    """Returns policies to paste at the provider: the role's ``trust_policy``, and the role's or user's ``permission_policy``.
+    """Returns policies for the provider: the role's ``trust_policy``, the role's or user's
+    ``permission_policy``.
 
-    The permissions cover the volumes that use the connection. Empty for a local connection.
+    The permissions cover all volumes that use the connection. Empty for a local connection.
     """
     provider = provider_by(connection.type)
     if provider is None:

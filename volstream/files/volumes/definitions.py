@@ -1,4 +1,4 @@
-"""Creates, changes and drops volumes. Without Spark: the first refresh creates a directory table."""
+"""Creates, changes and drops volumes and connections. No Spark: the first refresh creates a directory."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from volstream.files.storage import normalise_location, place_of_reports
 from volstream.files.storage.base import PROBE
 from volstream.files.volumes.access import queue_of, store_of
 
-#: Maximum number of files examined to count matching ones, so that a large bucket does not take long.
-_LOOKED_AT = 10_000
+#: Maximum number of files examined when counting matches, so that a large bucket does not take long.
+_MAX_EXAMINED = 10_000
 
 
 def create_volume(
@@ -46,16 +46,16 @@ def create_volume(
     """Creates a volume.
 
     Args:
-        check: contact the directory or bucket, and the queue, first.
-        or_replace: replace an existing volume of that name with a new volume; streams on the old one become stale.
+        check: first contact the directory or bucket, and the queue.
+        or_replace: replace an existing volume with the same name. Streams on the old volume become stale.
 
     Raises:
         InvalidValueError: an invalid location, connection, glob, limit or queue; both options at once.
         AlreadyExistsError: the name is taken.
-        ObjectInUseError: the volume to be replaced gets the outputs of a job.
+        ObjectInUseError: a job writes its outputs to the volume to be replaced.
         NotFoundError: no such directory or connection.
-        StorageError, QueueError: the bucket or queue does not exist or cannot be reached; StorageDeniedError: access was
-            denied.
+        StorageError, QueueError: the bucket or queue does not exist or is unreachable.
+        StorageDeniedError: access was denied.
     """
     existing = catalog.volumes.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
     if existing is not None and if_not_exists:
@@ -86,35 +86,35 @@ def create_volume(
 
 
 def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: bool = True, **changes: Any) -> Volume:
-    """Changes a volume, which keeps its directory, its streams and their offsets.
+    """Changes a volume. It keeps its directory, its streams and their offsets.
 
     The next full listing removes files that the new patterns exclude, and adds files that they include.
 
     Args:
-        check: as in :func:`create_volume`.
-        changes: attributes of a :class:`VolumeSpec`, except name and location; without a connection, the environment's
-            credentials apply.
+        check: see :func:`create_volume`.
+        changes: attributes of a :class:`VolumeSpec`, except name and location. If the connection is None, the
+            environment's credentials apply.
 
     Raises:
-        As :func:`create_volume`.
+        Like :func:`create_volume`.
     """
     volume = catalog.volumes.get(name)
     connection = catalog.connections.by_id(volume.connection_id) if volume.connection_id else None
     if "connection" in changes:
-        asked_for: Name | None = changes.pop("connection")
-        connection = None if asked_for is None else catalog.connections.get(asked_for)
+        new_connection: Name | None = changes.pop("connection")
+        connection = None if new_connection is None else catalog.connections.get(new_connection)
         changes["connection_id"] = None if connection is None else connection.id
     _check_type(connection, volume.location)
     if changes.keys() & {"queue_type", "queue_name"}:
-        asked = VolumeSpec(
+        spec = VolumeSpec(
             name=name,
             location=volume.location,
             queue_type=changes.get("queue_type", volume.queue_type),
             queue_name=changes.get("queue_name", volume.queue_name),
         )
-        changes["queue_type"] = queue_type_of(asked, volume.location)
+        changes["queue_type"] = queue_type_of(spec, volume.location)
         if changes["queue_type"] != volume.queue_type:
-            changes.setdefault("queue_properties", None)  # another type has others
+            changes.setdefault("queue_properties", None)  # they belong to the old type
     _check_volume(replace(volume, **changes), catalog, settings, reachable=check)
     return catalog.volumes.change(volume, **changes)
 
@@ -122,19 +122,20 @@ def alter_volume(catalog: Catalog, settings: Settings, name: Name, *, check: boo
 def matching(catalog: Catalog, settings: Settings, name: Name) -> tuple[int, int, bool]:
     """Returns how many files belong to a volume, how many were examined, and whether these are all files.
 
-    Examines only some of the files. Raises NotFoundError, StorageError.
+    Examines a limited number of files. Raises NotFoundError, StorageError.
     """
     volume = catalog.volumes.get(name)
     everything = Selection(volume.recursive, (), tuple(volume.ignores))
     listed = store_of(volume, catalog, settings).list("", everything)
-    files = [entry for entry in itertools.islice(listed, _LOOKED_AT) if isinstance(entry, FileInfo)]
+    files = [entry for entry in itertools.islice(listed, _MAX_EXAMINED) if isinstance(entry, FileInfo)]
     belonging = sum(volume.selection.accepts(file.relative_path) for file in files)
     return belonging, len(files), next(listed, None) is None
 
 
 def drop_volume(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a volume. Its streams become stale; its files and directory data stay. Returns False if there is none and
-    ``if_exists`` is set.
+    """Drops a volume. Its streams become stale; its files and directory data stay.
+
+    Returns False if the volume does not exist and ``if_exists`` is set.
 
     Raises:
         ObjectInUseError: a job processes the volume's files, or writes its outputs there.
@@ -162,32 +163,32 @@ def jobs_on(catalog: Catalog, volume: Volume) -> Sequence[Job]:
 
 
 def jobs_into(catalog: Catalog, volume: Volume) -> Sequence[Job]:
-    """Returns the jobs whose outputs a volume gets."""
+    """Returns the jobs that write their outputs to a volume."""
     return catalog.jobs.list(outputs_to=str(volume.name))
 
 
 def jobs_using(catalog: Catalog, volume: Volume) -> Sequence[Job]:
-    """Returns the jobs that consume a volume's directory, or whose outputs it gets."""
+    """Returns the jobs that consume a volume's directory or write their outputs to it."""
     return list({job.id: job for job in (*jobs_on(catalog, volume), *jobs_into(catalog, volume))}.values())
 
 
 def queue_type_of(spec: VolumeSpec, location: str) -> QueueType:
-    """Returns the requested queue type, or the location's default; raises InvalidValueError if the type is unsuitable."""
+    """Returns the requested queue type or the default. Raises InvalidValueError for an unsuitable type."""
     scheme = scheme_of(location)
     provider = provider_of(location)
-    unnamed = QueueType.LOCAL if scheme == "file" else QueueType.POLL
-    own = unnamed if provider is None else QueueType(provider.queue_type)
-    suitable = dict.fromkeys((own, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE))
+    without_provider = QueueType.LOCAL if scheme == "file" else QueueType.POLL
+    default = without_provider if provider is None else QueueType(provider.queue_type)
+    suitable = dict.fromkeys((default, QueueType.KAFKA, QueueType.WEBHOOK, QueueType.POLL, QueueType.NONE))
     named = provider is None or spec.queue_name
-    chosen = spec.queue_type or (own if named else QueueType.POLL)
+    chosen = spec.queue_type or (default if named else QueueType.POLL)
     if chosen not in suitable and not chosen.is_plugin:
         raise InvalidValueError(
             f"A volume at {scheme}: cannot use the queue type {chosen}.", f"Choose one of {', '.join(suitable)}."
         )
-    if chosen == own and not named:
+    if chosen == default and not named:
         raise InvalidValueError(f"The queue type {chosen} requires a queue name.", "Give its queue_name.")
     if spec.queue_name and "://" in spec.queue_name and "@" in urlsplit(spec.queue_name).netloc:
-        # Does not repeat the URL, whose password must not be shown.
+        # The message does not repeat the URL: it may contain a password.
         raise InvalidValueError(
             "The queue's URL contains a user name or password, which everyone who can read the catalog would see.",
             "Leave it out; the connection determines the keys.",
@@ -211,7 +212,7 @@ def _check_type(connection: Connection | None, location: str) -> None:
 
 
 def _check_volume(volume: Volume, catalog: Catalog, settings: Settings, *, reachable: bool) -> None:
-    """Checks limits, globs and places as :func:`create_volume` documents; if ``reachable``, also contacts store and queue."""
+    """Checks a volume as :func:`create_volume` documents. With ``reachable``, contacts store and queue."""
     RemovalLimit.parse(volume.max_removals)
     for glob in (*volume.patterns, *volume.ignores):
         _check_glob(glob)
@@ -221,14 +222,14 @@ def _check_volume(volume: Volume, catalog: Catalog, settings: Settings, *, reach
             raise InvalidValueError(
                 f"{volume.inventory} is one report, which never changes.", "Give the folder that contains all reports."
             )
-    _check_apart(volume, settings)
+    _check_excludes_home(volume, settings)
     _check_queue(volume)
     if reachable:
         _check_reachable(volume, catalog, settings)
 
 
-def _check_apart(volume: Volume, settings: Settings) -> None:
-    """Raises InvalidValueError if home or warehouse would be part of the volume, and so change with every listing."""
+def _check_excludes_home(volume: Volume, settings: Settings) -> None:
+    """Raises InvalidValueError if the volume would contain home or warehouse: listings change both."""
     if scheme_of(volume.location) != "file":
         return
     root = os.path.realpath(local_path(volume.location))
@@ -244,7 +245,7 @@ def _check_apart(volume: Volume, settings: Settings) -> None:
 
 
 def _check_queue(volume: Volume) -> None:
-    """Raises InvalidValueError for properties that the queue cannot have, or the catalog must not."""
+    """Raises InvalidValueError for properties that the queue or the catalog does not allow."""
     properties = volume.queue_properties or {}
     privacy.check_secrets(properties)
     if volume.queue_type is QueueType.KAFKA:
@@ -270,7 +271,7 @@ def _check_reachable(volume: Volume, catalog: Catalog, settings: Settings) -> No
         if isinstance(queue, SelfDescribing):
             queue.describe()
     except StorageDeniedError as error:
-        # A connection's policies depend on its volumes.
+        # A connection's policies depend on its volumes, so the volume must exist first.
         remedy = (
             f"{error.remedy} First create the volume without the check (--no-check, in SQL CHECK = FALSE): then "
             "the policies name its bucket and queue."
@@ -289,7 +290,7 @@ def _check_glob(glob: str) -> None:
 
 # Creates, changes and drops connections.
 
-#: No path, no query and, above all, no user or password, because the catalog stores no secrets.
+#: No path, no query and, above all, no user name or password: the catalog stores no secrets.
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?/?|https?://\[[0-9a-fA-F:]+\](:\d+)?/?")
 
 
@@ -297,7 +298,7 @@ _REGION = re.compile(r"[a-z0-9-]+")
 
 
 def create_connection(catalog: Catalog, name: Name, options: ConnectionOptions, *, if_not_exists: bool = False) -> Connection:
-    """Creates a connection, with its own external id for the role's trust policy.
+    """Creates a connection with a new external id for the role's trust policy.
 
     Raises:
         InvalidValueError: an unknown credential source; an invalid region, endpoint or role.
@@ -316,13 +317,13 @@ def create_connection(catalog: Catalog, name: Name, options: ConnectionOptions, 
 
 
 def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection:
-    """Changes a connection, which keeps its external id, so that the role's trust policy still applies.
+    """Changes a connection. It keeps its external id, so that the role's trust policy still applies.
 
     Args:
         changes: options of a connection, except the type.
 
     Raises:
-        As :func:`create_connection`.
+        Like :func:`create_connection`.
     """
     connection = catalog.connections.get(name)
     _check_connection(replace(connection, **changes))
@@ -330,7 +331,8 @@ def alter_connection(catalog: Catalog, name: Name, **changes: Any) -> Connection
 
 
 def drop_connection(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a connection; returns False if it does not exist and ``if_exists`` is set. Raises ObjectInUseError."""
+    """Drops a connection. Returns False if it is missing and ``if_exists`` is set. Raises
+    ObjectInUseError."""
 
     def check(connection: Connection) -> None:
         if users := catalog.volumes.list(connection_id=connection.id):
@@ -345,12 +347,12 @@ def _check_connection(connection: Connection) -> None:
     sources = ("env", "static", "profile") if provider is None else provider.sources
     if not re.fullmatch(r"env|static|profile:.+", credentials) or credentials.partition(":")[0] not in sources:
         listed = ", ".join("profile:NAME" if source == "profile" else source for source in sources)
-        said = f"{credentials!r} is not a credential source of connections of the type {connection.type}."
-        raise InvalidValueError(said, f"Use one of {listed}.")
+        message = f"{credentials!r} is not a credential source of connections of the type {connection.type}."
+        raise InvalidValueError(message, f"Use one of {listed}.")
     if region is not None and not _REGION.fullmatch(region):
         raise InvalidValueError(f"{region!r} is not a region.", "Write for example eu-west-1 or cn-hangzhou.")
     if endpoint is not None and not (_ENDPOINT.fullmatch(endpoint) and _has_port(endpoint)):
-        # Does not repeat the endpoint, which may contain a password.
+        # The message does not repeat the endpoint: it may contain a password.
         raise InvalidValueError(
             "The endpoint is not the URL of a server.",
             "Write scheme, host and port alone, such as https://minio.example:9000; leave out a path, also Azurite's account.",
@@ -360,12 +362,12 @@ def _check_connection(connection: Connection) -> None:
     if provider is None:
         raise InvalidValueError(f"A connection of the type {connection.type} has no role.", "Leave --role-arn out.")
     if not provider.is_role(connection.role_arn, endpoint):
-        said = f"{connection.role_arn!r} is not a role of type {connection.type}."
-        raise InvalidValueError(said, f"Write for example {provider.role}.")
+        message = f"{connection.role_arn!r} is not a role of type {connection.type}."
+        raise InvalidValueError(message, f"Write for example {provider.role}.")
 
 
 def _has_port(endpoint: str) -> bool:
-    """True if the URL has no port or a valid one."""
+    """True if the URL has a valid port or none."""
     try:
         return urlsplit(endpoint).port != 0
     except ValueError:

@@ -1,4 +1,4 @@
-"""Assigns events about a bucket's objects to the volumes that the catalog has now."""
+"""Assigns events about a bucket's objects to the volumes that are currently in the catalog."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class RoutedHints:
 
 
 class Router:
-    """Divides hints about objects among volumes, which may share a queue. Each costs as much as its key is deep."""
+    """Divides hints about objects among volumes that may share a queue. Deeper keys cost more."""
 
     def __init__(self, volumes: Iterable[Volume]) -> None:
-        self._roots: dict[tuple[str, str], dict[str, list[Volume]]] = {}  # by scheme and bucket, and the prefix of all keys
+        # by scheme and bucket, and the prefix of all keys
+        self._roots: dict[tuple[str, str], dict[str, list[Volume]]] = {}
         for volume in volumes:
             if provider_by(scheme_of(volume.location)):
                 place = BucketPlace.of(volume.location)
                 self._roots.setdefault((place.scheme, place.bucket), {}).setdefault(place.root, []).append(volume)
 
     def has_neighbours(self, volume: Volume) -> bool:
-        """Returns whether other volumes are in the bucket of ``volume``, so that its queue may have events for them."""
+        """True if other volumes share the bucket of ``volume``: its queue may have events for them."""
         if not provider_by(scheme_of(volume.location)):
             return False
         place = BucketPlace.of(volume.location)
@@ -74,7 +75,8 @@ class Router:
         return routed
 
     def _within(self, scheme: str, hint: ObjectHint) -> list[tuple[Volume, str]]:
-        """Returns the volumes that a hint concerns, each with the path of its key, or of what is there below the key."""
+        """Returns the volumes that a hint concerns, with the path in each: of the key, or of what is below
+        it."""
         roots, key = self._roots.get((scheme, hint.bucket), {}), hint.key
         ends = [0, *(at + 1 for at, letter in enumerate(key[:-1]) if letter == "/")]
         within = [(volume, key[end:]) for end in ends for volume in roots.get(key[:end], ())]
@@ -84,8 +86,11 @@ class Router:
 
 
 class Routing:
-    """Divides hints among all volumes of a catalog. Reads the catalog first, so that an event for a volume that another process
-    has just created does not count as a stray. Thread-safe."""
+    """Divides hints among all volumes of a catalog. Thread-safe.
+
+    Reads the catalog first, so that an event for a volume just created by another process does not count as a
+    stray.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._volumes = DefinitionCache(catalog.volumes)
@@ -93,7 +98,7 @@ class Routing:
         self._lock = threading.Lock()
 
     def follow(self) -> Router:
-        """Reads what has changed. Raises CatalogError."""
+        """Reads changed volumes from the catalog. Raises CatalogError."""
         with self._lock:
             before = self._volumes.all
             self._volumes.follow()
@@ -102,7 +107,7 @@ class Routing:
             return self._router
 
     def has_neighbours(self, volume: Volume) -> bool:
-        """See :meth:`Router.has_neighbours`; as of when something was followed or divided last."""
+        """See :meth:`Router.has_neighbours`. As of the last read of the catalog."""
         return self._router.has_neighbours(volume)
 
     def route(self, volume: Volume, hints: Sequence[Hint | ObjectHint]) -> RoutedHints:
@@ -111,41 +116,41 @@ class Routing:
         return (self.follow() if are_objects else self._router).route(volume, hints)
 
 
-# Events that senders post to volumes with the queue type ``webhook``: each is noted in the catalog before it
-# is answered.
+# Events that senders post to volumes with the queue type ``webhook``: each is recorded in the catalog before
+# the response is sent.
 
-#: Bytes of a request's body: those of a million events would not fit.
+#: Maximum bytes of a request's body. A million events would not fit.
 MAX_BYTES = 1 << 20
 
-#: Events of a request: more would keep the senders of other volumes waiting.
+#: Maximum number of events in a request: more would keep the senders of other volumes waiting.
 MAX_EVENTS = 10_000
 
-#: While so many files of a volume wait to be looked at, its senders are asked to come again later.
+#: While this many files of a volume wait to be checked, its senders must try again later.
 MAX_WAITING = 100_000
 
 
 class BehindError(InvalidStateError):
-    """Too many files wait already; the sender should repeat its request later."""
+    """Too many files are waiting already. The sender should repeat its request later."""
 
 
 def token_of(secret: str, volume: Volume) -> str:
-    """Returns the token of a volume's senders, which opens nothing else."""
+    """Returns the token of a volume's senders. It grants nothing else."""
     return hmac.new(secret.encode(), f"events of {volume.id}".encode(), hashlib.sha256).hexdigest()
 
 
 class PostedEvents:
-    """Takes what senders post to the volumes of a catalog. For use by one thread at a time."""
+    """Accepts events posted to the volumes of a catalog. For use by one thread at a time."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._routing = Routing(catalog)
 
     def accept(self, volume: Volume, body: bytes) -> int:
-        """Notes the files that events name, for the volume's daemon to look at; returns their number. Durable on return.
+        """Records the files in events for the volume's daemon to check. Returns their number. Durable.
 
         Raises:
-            InvalidValueError: the body is not understood. It is kept with the volume's rejected messages.
-            BehindError: too many files wait.
+            InvalidValueError: the body cannot be parsed. It is kept with the volume's rejected messages.
+            BehindError: too many files are waiting.
         """
         hints, refreshes = parse(body), self._catalog.refreshes
         if isinstance(hints, Rejection):
@@ -156,17 +161,17 @@ class PostedEvents:
                 f"A request has at most {MAX_EVENTS:,} events, this one has {len(hints):,}.", "Send several requests."
             )
         routed = self._routing.route(volume, hints)
-        own = HintSet(volume.selection)
-        own.add(routed.own)
-        asked = {volume.id: {*own.keys, *own.subtrees}, **routed.others}
-        if any(paths and refreshes.asked_count(volume_id) >= MAX_WAITING for volume_id, paths in asked.items()):
+        hint_set = HintSet(volume.selection)
+        hint_set.add(routed.own)
+        checks = {volume.id: {*hint_set.keys, *hint_set.subtrees}, **routed.others}
+        if any(paths and refreshes.asked_count(volume_id) >= MAX_WAITING for volume_id, paths in checks.items()):
             raise BehindError(f"{MAX_WAITING:,} posted files are waiting to be checked already.", "Repeat the request later.")
-        refreshes.reject(volume.id, [*routed.strays.values(), *refreshes.ask_checks(asked)])
-        return sum(map(len, asked.values()))
+        refreshes.reject(volume.id, [*routed.strays.values(), *refreshes.ask_checks(checks)])
+        return sum(map(len, checks.values()))
 
 
 def posted_to(catalog: Catalog, name: str) -> Volume:
-    """Returns the volume to which events are posted. Raises NotFoundError if there is none that takes them."""
+    """Returns the volume to which events are posted. Raises NotFoundError if it takes no posted events."""
     volume = catalog.volumes.get(Name.parse(name))
     if volume.queue_type is not QueueType.WEBHOOK:
         raise NotFoundError(f"The volume {volume.name} takes no posted events.", "Its queue type is not webhook.")

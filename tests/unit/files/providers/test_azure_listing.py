@@ -14,7 +14,7 @@ import pytest
 from azure.storage.blob import BlobPrefix, ContainerClient
 
 from tests.clouds import QuietServer, serving
-from volstream.files.providers.azure.store import _Blob, _blob, _take_blobs
+from volstream.files.providers.azure.store import _Blob, _blob, _extract_blobs
 
 #: The next answers.
 pages: list[bytes] = []
@@ -85,7 +85,7 @@ def listed(container: ContainerClient, given: list[bytes], *, deep: bool, ours: 
     blobs, prefixes, taken = list[_Blob](), list[str](), list[_Blob]()
 
     def take(response: Any) -> None:
-        taken[:] = _take_blobs(response.http_response) if ours else []
+        taken[:] = _extract_blobs(response.http_response) if ours else []
 
     listing = (container.list_blobs if deep else container.walk_blobs)(include=["metadata"], raw_response_hook=take)
     for page in listing.by_page():
@@ -113,5 +113,5 @@ def test_a_page_that_is_not_as_expected_is_left_to_the_package(container: Contai
     assert b"<Other>" in page
     seen: list[list[_Blob]] = []
     pages[:] = [page]
-    assert [*container.list_blobs(raw_response_hook=lambda response: seen.append(_take_blobs(response.http_response)))]
+    assert [*container.list_blobs(raw_response_hook=lambda response: seen.append(_extract_blobs(response.http_response)))]
     assert seen == [[]]

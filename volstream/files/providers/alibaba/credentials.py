@@ -1,6 +1,6 @@
-"""Credentials for Alibaba Cloud: currently valid keys of an :class:`Access`, those for tasks, and the region.
+"""Credentials for Alibaba Cloud: valid keys for an :class:`Access`, keys for tasks, and the region.
 
-Signing is done by the store or queue, because each SDK does it in its own way.
+The store and the queue sign, because each SDK does it differently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SESSION_SECONDS = 3600
 
-#: Keys are renewed when they have this long left, so that a task that just received them can finish with them.
+#: Keys with less time left than this are renewed, so that a task that has just received keys can finish.
 _RENEW = timedelta(seconds=1800)
 
 _TIMEOUTS = (5, 30)
@@ -43,58 +43,62 @@ _FILES = KeyFiles()
 
 
 def keys(access: Access) -> Keys:
-    """Returns currently valid keys: the role's, if there is one, renewed before they expire. Call again for each request.
+    """Returns valid keys: those of the role, if any, renewed before they expire. Call it for each request.
 
     Raises:
-        StorageError: temporary problems; StorageDeniedError: there are no credentials, or a role refuses.
+        StorageError: temporary problems.
+        StorageDeniedError: there are no credentials, or the role cannot be assumed.
     """
     if access.role_arn is None:
         return _source_keys(access)
     with _lock:
-        held = _assumed.get(access)
-        if held is None or held.expires is None or held.expires - datetime.now(UTC) < _RENEW:
-            held = _assumed[access] = _assume(access, _source_keys(access))
-        return held
+        role_keys = _assumed.get(access)
+        if role_keys is None or role_keys.expires is None or role_keys.expires - datetime.now(UTC) < _RENEW:
+            role_keys = _assumed[access] = _assume(access, _source_keys(access))
+        return role_keys
 
 
 def for_tasks(access: Access, _location: str) -> Access:
-    """Returns the access for a task: with temporary keys or, if there are only long-lived ones and no role, with derived keys
-    that sign requests only to OSS in this region, today and tomorrow."""
-    place = required_region(access)
-    given = replace(access, region=place, role_arn=None, external_id=None, credentials="static", keys=None)
+    """Returns the access for a task, with temporary keys.
+
+    With only long-lived keys and no role, uses derived keys that sign only requests to OSS in this region,
+    today and tomorrow.
+    """
+    region_ = required_region(access)
+    task_access = replace(access, region=region_, role_arn=None, external_id=None, credentials="static", keys=None)
     if access.days is not None:
-        return given
-    own = keys(access)
-    if own.token is not None:
-        return replace(given, keys=own)
-    return replace(given, days=DayKeys.of(own, "aliyun_v4", place, "oss", "aliyun_v4_request"))
+        return task_access
+    valid_keys = keys(access)
+    if valid_keys.token is not None:
+        return replace(task_access, keys=valid_keys)
+    return replace(task_access, days=DayKeys.of(valid_keys, "aliyun_v4", region_, "oss", "aliyun_v4_request"))
 
 
 def required_region(access: Access) -> str:
     """Returns the region. Raises InvalidValueError if nothing determines it."""
-    place = region(access)
-    if place is None:
+    name = region(access)
+    if name is None:
         raise InvalidValueError(
             "The region of the buckets is unknown.",
             "Use a connection with --region, such as cn-hangzhou, or set ALIBABA_CLOUD_REGION_ID.",
         )
-    return place
+    return name
 
 
 def region(access: Access) -> str | None:
-    """Returns the region, such as ``cn-hangzhou``, from the access or its endpoint, else from the environment."""
-    own = _OWN_HOST.fullmatch(urlsplit(access.endpoint or "").hostname or "")
-    named = access.region or (own[1] if own else None)
+    """Returns the region, such as ``cn-hangzhou``: of the access, its endpoint, or the environment."""
+    match = _OWN_HOST.fullmatch(urlsplit(access.endpoint or "").hostname or "")
+    named = access.region or (match[1] if match else None)
     return (named or config.environment("ALIBABA_CLOUD_REGION_ID", "OSS_REGION") or "").removeprefix("oss-") or None
 
 
 def is_own(endpoint: str | None) -> bool:
-    """True if ``endpoint`` is Alibaba's; its other services are then at addresses of their own."""
+    """True if ``endpoint`` is Alibaba's. Its other services then have separate addresses."""
     return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".aliyuncs.com")
 
 
 def is_denied(status: int, code: str) -> bool:
-    """True if waiting will not change an answer with this HTTP status and code."""
+    """True if a response with this HTTP status and code is a permanent refusal."""
     expired = code in ("SecurityTokenExpired", "InvalidSecurityToken.Expired")
     return status in (401, 403) and not expired and not code.startswith("Throttling")
 
@@ -114,7 +118,7 @@ def _source_keys(access: Access) -> Keys:
     from alibabacloud_credentials.utils import auth_constant
     from Tea.exceptions import RetryError
 
-    _FILES.look(os.path.join(auth_constant.HOME, ".aliyun", "config.json"))
+    _FILES.check(os.path.join(auth_constant.HOME, ".aliyun", "config.json"))
     try:
         credentials = _provider(profile).get_credentials()
     except RetryError as exc:
@@ -130,41 +134,41 @@ def _source_keys(access: Access) -> Keys:
 
 @_FILES.cached
 def _provider(profile: str) -> ICredentialsProvider:
-    """Returns a provider that renews its keys itself; an empty profile: the default chain of profiles, accounts and instance."""
+    """Returns a provider that renews its keys itself. Without a profile, uses the SDK's default chain."""
     from alibabacloud_credentials.provider import CLIProfileCredentialsProvider, DefaultCredentialsProvider
 
-    # It also writes what it raises to standard error, with tracebacks.
+    # The SDK also writes its exceptions to standard error, with tracebacks.
     logging.getLogger("credentials").disabled = True
     return CLIProfileCredentialsProvider(profile_name=profile) if profile else DefaultCredentialsProvider()
 
 
 def _assume(access: Access, source: Keys) -> Keys:
     what = f"The role {access.role_arn} cannot be assumed"
-    asked = {"RoleArn": access.role_arn or "", "RoleSessionName": "volstream", "DurationSeconds": str(_SESSION_SECONDS)}
+    parameters = {"RoleArn": access.role_arn or "", "RoleSessionName": "volstream", "DurationSeconds": str(_SESSION_SECONDS)}
     if access.external_id is not None:
-        asked["ExternalId"] = access.external_id
+        parameters["ExternalId"] = access.external_id
     try:
-        answer = requests.post(_sts(access), data=signed("AssumeRole", asked, source), timeout=_TIMEOUTS)
-        said = answer.json()
+        response = requests.post(_sts(access), data=signed("AssumeRole", parameters, source), timeout=_TIMEOUTS)
+        reply = response.json()
     except (requests.RequestException, ValueError) as exc:
         raise StorageError(f"{what}: {type(exc).__name__} at {_sts(access)}.") from exc
-    if not answer.ok:
+    if not response.ok:
         # A missing role gives 404, an invalid role name 400; both are permanent.
-        passes = answer.status_code >= 500 or said.get("Code", "").startswith("Throttling")
-        raise (StorageError if passes else StorageDeniedError)(
-            f"{what}: {said.get('Message')} ({said.get('Code')}).",
+        is_temporary = response.status_code >= 500 or reply.get("Code", "").startswith("Throttling")
+        raise (StorageError if is_temporary else StorageDeniedError)(
+            f"{what}: {reply.get('Message')} ({reply.get('Code')}).",
             "Compare the role's trust policy with what `volstream describe connection NAME` prints.",
         )
-    credentials = said["Credentials"]
-    ends = datetime.strptime(credentials["Expiration"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return Keys(credentials["AccessKeyId"], credentials["AccessKeySecret"], credentials["SecurityToken"], ends)
+    credentials = reply["Credentials"]
+    expires = datetime.strptime(credentials["Expiration"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return Keys(credentials["AccessKeyId"], credentials["AccessKeySecret"], credentials["SecurityToken"], expires)
 
 
 def _sts(access: Access) -> str:
     if access.endpoint is not None and not is_own(access.endpoint):
         return access.endpoint
-    place = region(access)
-    return f"https://sts.{place}.aliyuncs.com" if place else "https://sts.aliyuncs.com"
+    region_ = region(access)
+    return f"https://sts.{region_}.aliyuncs.com" if region_ else "https://sts.aliyuncs.com"
 
 
 def signed(action: str, parameters: Mapping[str, str], source: Keys) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Parses messages that OSS sends to MNS into hints: plain JSON, in base64, or wrapped by a topic. Pure.
 
-Full names identify events. Events of unfinished uploads and of reads are ignored; any other, known or not, is a hint: checking
-an unchanged object costs one HEAD request, whereas a missed change leaves the directory stale.
+Events are identified by full name. Events for unfinished uploads and for reads are ignored. Every other
+event, known or not, is a hint: checking an unchanged object costs one HEAD request, but a missed change
+leaves the directory stale.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from volstream.base.model.hints import ObjectHint, Rejection
 from volstream.files.queues.bodies import NOT_JSON, answer, decoded, hints_in, is_key, read_json_or_base64, reject
 
 #: ``ObjectCreated:`` and ``ObjectRemoved:`` also cover uploads that are not objects yet.
-_NO_NEWS = frozenset(
+_IGNORED = frozenset(
     {
         "ObjectCreated:InitiateMultipartUpload",
         "ObjectCreated:UploadPart",
@@ -23,7 +24,7 @@ _NO_NEWS = frozenset(
     }
 )
 
-#: Nested topic wrappers do not occur; this bounds forged ones.
+#: Topics do not nest wrappers. This limits forged messages.
 _WRAPPERS = 2
 
 
@@ -42,24 +43,26 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
 
 
 def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
-    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents, such as EventBridge's, have one inside."""
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents, such as EventBridge's,
+    contain an OSS event."""
     match event:
         case {"events": list(events)}:
-            spellings = [_hints(one) for one in events]
-        case {"specversion": str(), "data": {"oss": _} as one}:
-            spellings = [_hints(one)]
+            spellings = [_hints(entry) for entry in events]
+        case {"specversion": str(), "data": {"oss": _} as entry}:
+            spellings = [_hints(entry)]
         case _:
             return None
     return hints_in(spellings, "An event in the message lacks its name, the bucket's name or the object's key.")
 
 
 def _hints(event: Any) -> Sequence[ObjectHint] | None:
-    """Returns the hints of one event; None if it cannot be read.
+    """Returns the hints of one event, or None if it cannot be read.
 
-    OSS's examples show unencoded keys, but its documentation does not promise that: a decodable key gives both hints.
+    OSS's examples show unencoded keys, but its documentation does not promise that, so a decodable key gives
+    both hints.
     """
     match event:
-        case {"eventName": str(name)} if name in _NO_NEWS:
+        case {"eventName": str(name)} if name in _IGNORED:
             return ()
         case {"eventName": str(), "oss": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if is_key(
             bucket

@@ -1,5 +1,4 @@
-"""The policies that Alibaba Cloud needs so that volstream may read and write: trust in roles, and least permissions of volumes.
-Pure."""
+"""Alibaba Cloud's policies for volstream: trust policies of roles, least permissions for volumes. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ _MNS_HOST = re.compile(r"(\d+)\.mns\.([a-z0-9-]+?)(?:-internal)?\.aliyuncs\.com"
 
 
 def is_role(name: str, _endpoint: str | None) -> bool:
-    """Returns whether a role may have this ARN."""
+    """True if a role may have this ARN."""
     return re.fullmatch(r"acs:ram::\d+:role/[\w.-]+", name) is not None
 
 
 def trust_policy(external_id: str, _role_arn: str | None) -> dict[str, Any]:
-    """Returns the policy of who may assume the role: the account of volstream's own keys, if it sends the external id."""
+    """Returns the role's trust policy: volstream's account may assume it if it sends the external id."""
     statement = {
         "Effect": "Allow",
         "Action": "sts:AssumeRole",
@@ -30,7 +29,7 @@ def trust_policy(external_id: str, _role_arn: str | None) -> dict[str, Any]:
 
 
 def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_arn: str | None) -> dict[str, Any]:
-    """Returns the permissions of the role, or of the user if there is no role."""
+    """Returns the permissions of the role, or of the user without a role."""
     account = account_of(role_arn, 3)
     statements: list[dict[str, Any]] = []
     for bucket, roots, written in by_bucket(needs):
@@ -51,7 +50,8 @@ def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_
 
 
 def _mns_name(queue: str, region: str, account: str) -> str:
-    """Returns the resource of a queue given by name or URL: ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
+    """Returns the resource of a queue given by name or URL:
+    ``https://<account>.mns.<region>.aliyuncs.com/queues/<name>``."""
     match = _MNS_HOST.fullmatch(urlsplit(queue).hostname or "")
     if match is not None:
         account, region = match[1], match[2]

@@ -1,6 +1,6 @@
 """Alibaba Cloud's MNS (Simple Message Queue) as a :class:`~volstream.files.queues.remote.Service`.
 
-The only module that imports its SDK. What does not belong here: pollers and the messages they hold (``remote``), credentials
+The only module that imports its SDK. Not here: pollers and their messages (``remote``), credentials
 (``credentials``), the base64 encoding of OSS events (``events``).
 """
 
@@ -31,15 +31,15 @@ from volstream.files.providers.base import UNREADABLE, unreadable
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue, SignedRequest, repeat
 
-#: Limits of MNS. A wait of zero would mean the queue's own setting.
+#: Limits of MNS. A wait of zero would select the queue's own setting.
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS, _MAX_VISIBILITY = 1, 30, 43_200
 
-#: The SDK's HTTPS connections have no timeout by default; a long poll takes 30 seconds.
+#: The SDK's HTTPS connections have no timeout by default. A long poll takes 30 seconds.
 _TIMEOUT_SECONDS = 45
 
 _EMPTY = "MessageNotExist"
 
-#: Errors of a handle whose message was deleted, or redelivered under another handle.
+#: Errors for a handle whose message was deleted or redelivered under another handle.
 _GONE = {"MessageNotExist", "ReceiptHandleError"}
 
 _ROLE = re.compile(r"acs:ram::(\d+):role/.+")
@@ -58,7 +58,7 @@ def open_queue(spec: QueueSpec) -> RemoteQueue:
 
 
 class MnsService:
-    """One queue, by name or URL. Each thread has its own account object, because the SDK's holds a single connection."""
+    """One queue, by name or URL. Each thread has an account object, which holds a single connection."""
 
     batch = 16
 
@@ -67,10 +67,10 @@ class MnsService:
         assert spec.access is not None, "as above"
         self._endpoint, self._name = address(spec.name, spec.access)
         self._provider = _Provider(spec.access)
-        self._own = threading.local()
+        self._by_thread = threading.local()
 
     def open(self) -> float:
-        """See :meth:`Service.open`. A receive request cannot set the visibility: the queue's own applies."""
+        """See :meth:`Service.open`. Requests cannot set the visibility, so the queue's setting applies."""
         with self._errors("cannot be described"):
             return float(self._ask(self._attributes)["VisibilityTimeout"])
 
@@ -87,12 +87,12 @@ class MnsService:
         return _deliveries(messages)
 
     def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
-        """See :meth:`Unattended.unattended`. Signed by the SDK, which has nothing that waits without a thread."""
+        """See :meth:`Unattended.unattended`. The SDK signs, but cannot wait without a thread."""
         uri = f"/queues/{self._name}/messages?numOfMessages={self.batch}&waitseconds={_wait(wait_seconds)}"
-        asked = RequestInternal("GET", uri)
+        request = RequestInternal("GET", uri)
         with self._errors("cannot be read"):
-            self._queue().mns_client.build_header(BatchReceiveMessageRequest(self._name, self.batch), asked)
-        return repeat(SignedRequest(asked.method, self._endpoint + asked.uri, asked.header, b""), _read)
+            self._queue().mns_client.build_header(BatchReceiveMessageRequest(self._name, self.batch), request)
+        return repeat(SignedRequest(request.method, self._endpoint + request.uri, request.header, b""), _read)
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
@@ -107,15 +107,15 @@ class MnsService:
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """See :meth:`Service.keep`. MNS has no batch request for this, and returns a new handle each time."""
-        kept: dict[str, str | None] = {}
+        extended: dict[str, str | None] = {}
         try:
             with self._errors("did not extend the visibility of messages"):
                 for handle in handles:
-                    kept[handle] = self._keep_one(handle, min(math.ceil(seconds), _MAX_VISIBILITY))
+                    extended[handle] = self._keep_one(handle, min(math.ceil(seconds), _MAX_VISIBILITY))
         except QueueError:
-            if not kept:  # if some were kept, their new handles matter more than the error, which will recur
+            if not extended:  # else the new handles matter more than the error, which will recur
                 raise
-        return kept
+        return extended
 
     def describe(self) -> QueueState:
         """See :meth:`Service.describe`. MNS has announced that it will stop reporting counts."""
@@ -132,15 +132,17 @@ class MnsService:
             )
 
     def _attributes(self, queue: Any) -> Mapping[str, str]:
-        """Returns MNS's response by name, nested or not. The SDK sends the request, but its parser fails on a dead letter
-        policy."""
-        client, request, said = queue.mns_client, GetQueueAttributesRequest(self._name), GetQueueAttributesResponse()
-        asked = RequestInternal(request.method, f"/queues/{self._name}")
-        client.build_header(request, asked)
-        answer = client.http.send_request(asked)
-        said.header = answer.header
-        client.check_status(asked, answer, said)
-        return {node.tag.rpartition("}")[2]: node.text or "" for node in ElementTree.fromstring(answer.data).iter()}
+        """Returns MNS's attributes by name, nested or not.
+
+        The SDK sends the request, but its parser fails on a dead letter policy.
+        """
+        client, request, checked = queue.mns_client, GetQueueAttributesRequest(self._name), GetQueueAttributesResponse()
+        sent = RequestInternal(request.method, f"/queues/{self._name}")
+        client.build_header(request, sent)
+        response = client.http.send_request(sent)
+        checked.header = response.header
+        client.check_status(sent, response, checked)
+        return {node.tag.rpartition("}")[2]: node.text or "" for node in ElementTree.fromstring(response.data).iter()}
 
     def _keep_one(self, handle: str, seconds: int) -> str | None:
         try:
@@ -152,20 +154,20 @@ class MnsService:
         return str(changed.receipt_handle)
 
     def _ask(self, call: Callable[[Any], _Result]) -> _Result:
-        """Calls this thread's queue; retries once if the connection broke, as long-idle ones do."""
+        """Calls this thread's queue. Retries once if the connection broke, as idle connections do."""
         try:
             return call(self._queue())
         except MNSClientNetworkException:
             return call(self._queue())
 
     def _queue(self) -> Any:
-        queue = getattr(self._own, "queue", None)
+        queue = getattr(self._by_thread, "queue", None)
         if queue is None:
             account = Account(self._endpoint, credentials_provider=self._provider)
             http = account.mns_client.http
             http.set_connection_timeout(_TIMEOUT_SECONDS)  # effective only over HTTP
             http.conn.timeout = _TIMEOUT_SECONDS  # effective only over HTTPS
-            queue = self._own.queue = account.get_queue(self._name)
+            queue = self._by_thread.queue = account.get_queue(self._name)
             weakref.finalize(queue, account.mns_client.close_connection)  # when its thread ends
             queue.set_encoding(False)  # with decoding, one body that is not base64 fails its whole batch
         return queue
@@ -175,7 +177,7 @@ class MnsService:
         subject = f"The MNS queue {self._name!r} at {self._endpoint} {what}"
         try:
             yield
-        except StorageError as exc:  # of the keys
+        except StorageError as exc:  # from the credentials
             raise QueueError(exc.message, exc.remedy) from exc
         except MNSServerException as exc:
             text = f"{subject}: {exc.message} ({exc.type})."
@@ -187,7 +189,7 @@ class MnsService:
 
 
 class _Provider(CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
-    """Provides keys for each request, renewing those of a role."""
+    """Provides keys for each request, and renews a role's keys."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -217,7 +219,8 @@ def address(name: str, access: Access) -> tuple[str, str]:
     """Returns the endpoint of a queue's account, and the queue's name, from a URL or a bare name.
 
     Raises:
-        InvalidValueError: the URL is not a queue's, or the connection does not determine the location of a queue of that name.
+        InvalidValueError: the URL is not a queue's, or the connection does not determine the address of a
+            queue with that name.
     """
     if "://" in name:
         parts = urlsplit(name)

@@ -1,7 +1,6 @@
 """The objects of an Alibaba Cloud OSS bucket. The only module that imports oss2.
 
-What does not belong here: what all providers' buckets have in common (``storage.buckets``), the source
-of keys (``credentials``).
+Not here: code shared by all providers' buckets (``storage.buckets``), the source of keys (``credentials``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ T = TypeVar("T")
 
 _CONNECTIONS = 64
 
-#: Prefix of the headers with a user's metadata of an object.
+#: Prefix of the headers with an object's user metadata.
 _META = "x-oss-meta-"
 
 _TIMEOUTS = (5, 60)
@@ -47,7 +46,7 @@ _REMEDIES = {
 }
 
 
-class _NotThereError(StorageError):
+class _MissingObjectError(StorageError):
     """The requested object is missing, while the bucket exists."""
 
 
@@ -56,13 +55,13 @@ class OssStore(PartedStore):
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
-        headers = {name.lower(): value for name, value in self._of_object(path, self._bucket.head_object).headers.items()}
+        headers = {name.lower(): value for name, value in self._request_object(path, self._bucket.head_object).headers.items()}
         metadata = {name.removeprefix(_META): value for name, value in headers.items() if name.startswith(_META)}
         return Details(metadata, headers.get("x-oss-storage-class", "Standard"), headers.get("x-oss-version-id"))
 
     def tags(self, path: str) -> Mapping[str, str]:
         """See :meth:`HasDetails.tags`."""
-        rules: dict[str, str] = self._of_object(path, self._bucket.get_object_tagging).tag_set.tagging_rule
+        rules: dict[str, str] = self._request_object(path, self._bucket.get_object_tagging).tag_set.tagging_rule
         return rules
 
     def presigned_url(self, path: str, seconds: int) -> str:
@@ -80,8 +79,8 @@ class OssStore(PartedStore):
 
     def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:
         source = (self._place.bucket, self._place.key(path))
-        self._ask(to, self._bucket.copy_object, *source, self._place.key(to), headers=_free(replaces))
-        return etag  # the MD5 of the content, like the copy's, which the SDK does not read
+        self._ask(to, self._bucket.copy_object, *source, self._place.key(to), headers=_if_absent(replaces))
+        return etag  # the copy's is the same MD5 of the content, and the SDK does not read it
 
     def _begin_parts(self, path: str, content_type: str | None) -> str:
         begin, headers = self._bucket.init_multipart_upload, _typed(content_type)
@@ -96,7 +95,7 @@ class OssStore(PartedStore):
 
     def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
         complete, parts = self._bucket.complete_multipart_upload, [oss2.models.PartInfo(*part) for part in etags]
-        return str(self._ask(path, complete, self._place.key(path), upload, parts, headers=_free(replaces)).etag)
+        return str(self._ask(path, complete, self._place.key(path), upload, parts, headers=_if_absent(replaces)).etag)
 
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
         root = self._place.root
@@ -109,8 +108,8 @@ class OssStore(PartedStore):
 
     @cached_property
     def _bucket(self) -> Any:
-        place = credentials.required_region(self._access)
-        endpoint = self._access.endpoint or f"https://oss-{place}.aliyuncs.com"
+        region = credentials.required_region(self._access)
+        endpoint = self._access.endpoint or f"https://oss-{region}.aliyuncs.com"
         auth = _DayAuth(self._access.days) if self._access.days else oss2.ProviderAuthV4(_Source(self._access))
         with self._errors(""):
             return oss2.Bucket(
@@ -120,7 +119,7 @@ class OssStore(PartedStore):
                 session=oss2.Session(_CONNECTIONS),
                 connect_timeout=_TIMEOUTS,
                 enable_crc=False,
-                region=place,
+                region=region,
                 is_verify_object_strict=False,
             )
 
@@ -146,30 +145,30 @@ class OssStore(PartedStore):
         self._ask("", self._bucket.list_objects_v2, self._place.root, max_keys=1)
 
     def _head(self, path: str) -> Found:
-        answer = self._of_object(path, self._bucket.head_object)
+        answer = self._request_object(path, self._bucket.head_object)
         modified = datetime.fromtimestamp(answer.last_modified, UTC)
         return Found(answer.content_length, modified, answer.headers["etag"].strip('"'), answer.content_type)
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
-        asked = None if start == 0 and last is None else (start, last)
-        got = self._of_object(path, self._bucket.get_object, asked)
+        byte_range = None if start == 0 and last is None else (start, last)
+        response = self._request_object(path, self._bucket.get_object, byte_range)
         # The SDK's reader would decompress objects with a Content-Encoding.
-        return Content(start + got.content_length, got.headers["etag"], got.resp.response.raw)
+        return Content(start + response.content_length, response.headers["etag"], response.resp.response.raw)
 
-    def _of_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
-        """Requests something about an object; returns the response. Raises FileNotFoundError."""
+    def _request_object(self, path: str, call: Callable[..., Any], *more: Any) -> Any:
+        """Sends a request about an object and returns the response. Raises FileNotFoundError."""
         try:
             return self._ask(path, call, self._key(path), *more)
-        except _NotThereError as exc:
+        except _MissingObjectError as exc:
             raise FileNotFoundError(path) from exc
 
     def _errors(self, path: str) -> AbstractContextManager[None]:
         return _errors(self._place.name(path))
 
     def _ask(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Calls the SDK, retrying if that may help, because the SDK does not retry single requests."""
+        """Calls the SDK. Retries temporary errors, because the SDK does not retry single requests."""
         with self._errors(path):
-            for attempt in attempts_at(_may_pass, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
+            for attempt in attempts_at(_is_temporary, attempts=_ATTEMPTS, wait_max=_MAX_WAIT_SECONDS):
                 with attempt:
                     return call(*arguments, **options)
         raise AssertionError("the last attempt raises")
@@ -196,13 +195,13 @@ class _DayAuth(oss2.ProviderAuthV4):  # type: ignore[misc]  # oss2 has no types
 
 
 def open_store(location: str, access: Access) -> OssStore:
-    """Returns the store of a bucket or a part of it."""
+    """Returns the store of a bucket or of a prefix."""
     return OssStore(location, access)
 
 
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
-    """Maps exceptions of oss2 and of reading responses."""
+    """Maps exceptions of oss2 and errors from parsing responses."""
     try:
         yield
     except OssError as exc:
@@ -212,7 +211,7 @@ def _errors(what: str) -> Iterator[None]:
         elif exc.status in (429, 503) or "Throttling" in exc.code or exc.code == "QpsLimitExceeded":
             kind = StorageThrottledError
         elif exc.status == 404 and exc.code != "NoSuchBucket":
-            kind = _NotThereError
+            kind = _MissingObjectError
         reason = exc.message or (exc.body if exc.status < 0 else _phrase(exc.status))
         remedy = _REMEDIES.get(exc.code, ALLOW if kind is StorageDeniedError else "")
         # Without the cause: a refusal repeats the signed text, including the token of temporary keys.
@@ -223,18 +222,18 @@ def _errors(what: str) -> Iterator[None]:
         raise StorageError(unreadable(what, exc)) from exc
 
 
-def _free(replaces: bool) -> Mapping[str, str]:
-    """Returns the headers with which a request fails if an object has the key; empty for a request that replaces it."""
+def _if_absent(replaces: bool) -> Mapping[str, str]:
+    """Returns headers that make a request fail if the key is taken. Empty if it may replace an object."""
     return {} if replaces else {"x-oss-forbid-overwrite": "true"}
 
 
 def _phrase(status: int) -> str:
-    """Returns the name of an HTTP status, because a response to HEAD has no text; proxies use their own statuses."""
+    """Returns the name of an HTTP status: responses to HEAD have no text. Proxies use their own statuses."""
     return HTTPStatus(status).phrase if status in {*HTTPStatus} else "an answer without a reason"
 
 
-def _may_pass(error: Exception) -> bool:
-    """True if a retry can help: broken connections, throttling, and service errors."""
+def _is_temporary(error: Exception) -> bool:
+    """True if a retry may help: for broken connections, throttling, and service errors."""
     if not isinstance(error, OssError):
         return False
     status: int = error.status

@@ -12,14 +12,15 @@ from volstream.errors import InvalidStateError
 from volstream.files.providers.access import Access
 from volstream.files.providers.aws.credentials import client, errors, status
 
-#: How often a store may refuse two requests that create one object, before it is an error.
+#: How often a store may refuse both of two concurrent requests for an object before this is an error.
 _CONFLICTS = 10
 
 
 def check_conditions(access: Access, bucket: str, folder: str) -> None:
-    """Raises InvalidStateError if a store lets one writer overwrite another one's commit. Writes and deletes an object.
+    """Raises InvalidStateError if a store lets one writer overwrite another's commit.
 
-    Each commit is written on the condition that it does not exist. Some S3-compatible stores silently ignore that.
+    Commits are written on the condition that they do not exist yet. Some S3-compatible stores silently ignore
+    that. Writes and deletes an object to find out.
     """
     store, key = client(access, "s3"), f"{folder}/_probe-{uuid.uuid4().hex}"
     with errors(f"The warehouse's store at {access.endpoint}"):
@@ -29,7 +30,7 @@ def check_conditions(access: Access, bucket: str, folder: str) -> None:
         except ClientError as error:
             if status(error) in (409, 412):
                 return
-            if status(error) not in (400, 501):  # of stores that do not support conditions
+            if status(error) not in (400, 501):  # from stores that do not support conditions
                 raise
         finally:
             store.delete_object(Bucket=bucket, Key=key)
@@ -41,10 +42,10 @@ def check_conditions(access: Access, bucket: str, folder: str) -> None:
 
 
 def create_object(access: Access, bucket: str, key: str, content: bytes) -> bool:
-    """Writes a small object unless it exists; returns False if another one is there.
+    """Writes a small object. Returns False if another object exists there.
 
-    A repeated request finds what the first one wrote, whose answer was lost: equal content is ours. Of two requests at once a
-    store may refuse both; then it is asked again.
+    If the response to a request is lost, its repetition finds the object: equal content means success. A
+    store may refuse both of two concurrent requests. Then this function tries again.
     """
     store, attempt = client(access, "s3"), 1
     with errors(f"Writing s3://{bucket}/{key}"):

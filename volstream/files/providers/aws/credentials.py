@@ -1,6 +1,6 @@
-"""Amazon's services: clients that sign for an :class:`Access`, temporary keys for tasks, and the meaning of errors.
+"""Clients of Amazon's services for an :class:`Access`, temporary keys for tasks, and mapping of errors.
 
-The only module that imports boto3. What does not belong here: the requests of the store and of the queue.
+The only module that imports boto3. Not here: the requests of the store and the queue.
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from volstream.errors import DependencyError, StorageDeniedError, StorageError, StorageThrottledError
-from volstream.files.providers.access import MAX_HELD, Access, DayKeys, KeyFiles, Keys
+from volstream.files.providers.access import MAX_CACHED, Access, DayKeys, KeyFiles, Keys
 from volstream.files.providers.aws import is_own, key_files
 from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, unreadable
 
-#: Granted by every role, even if it allows longer sessions; the most for a role assumed by way of another.
+#: Every role grants this, even if it allows longer sessions. It is the maximum for a role assumed through
+#: another role.
 _SESSION_SECONDS = 3600
 
-#: Keys are renewed when they have this long left, so that a task that just received them can finish with them.
+#: Keys with less time left than this are renewed, so that a task that has just received keys can finish.
 _RENEW_SECONDS = 1800
 
-#: Used for signing where regions are meaningless, and where Amazon's services find the right region themselves.
+#: Used for signing where regions have no meaning, and where Amazon's services find the right region
+#: themselves.
 _ANY_REGION = "us-east-1"
 
 _FILES = KeyFiles()
@@ -60,9 +62,9 @@ _OPTIONS: Mapping[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 60,  # a long poll of SQS takes 20
     "retries": {"mode": "standard", "total_max_attempts": 6},
-    "max_pool_connections": 1024,  # as many are kept open: a thread for each queue that polls, and 64 for contents and versions
+    "max_pool_connections": 1024,  # kept open: one per polling queue, and 64 for contents and versions
     "tcp_keepalive": True,
-    # Ranged reads have no checksum, and S3-compatible stores do not support the newer ones.
+    # Ranged reads have no checksums, and S3-compatible stores do not support the newer ones.
     "response_checksum_validation": "when_required",
     "request_checksum_calculation": "when_required",
 }
@@ -108,72 +110,75 @@ _lock = threading.RLock()
 
 
 def client(access: Access, service: str, endpoint: str | None = None) -> Any:
-    """Returns a boto3 client of ``service``, one per access, thread-safe; its keys renew themselves.
+    """Returns a boto3 client of ``service``, one per access. It is thread-safe and renews its keys.
 
     Throttling, 5xx and broken connections are retried. The first call for a role sends a request to STS.
 
     Args:
-        endpoint: URL of the service; None: taken from the access. A store that is not Amazon's is expected to serve queues
-            and STS at its own URL.
+        endpoint: URL of the service. Taken from the access by default: stores other than Amazon's are
+            expected to serve queues and STS at the same URL.
 
     Raises:
         The vendor's exceptions: call it inside :func:`errors`.
     """
     with _lock:
-        _look(access)
+        _check_key_files(access)
         return _client(access, service, endpoint)
 
 
-def _look(access: Access) -> None:
-    """Notices new keys in the files of profiles."""
+def _check_key_files(access: Access) -> None:
+    """Checks the files with profiles for new keys."""
     if access.credentials != "static":
-        _FILES.look(*key_files())
+        _FILES.check(*key_files())
 
 
 def signed(access: Access, service: str, endpoint: str | None, headers: Mapping[str, str], body: bytes) -> AWSRequest:
-    """Returns a request to a service, which accepts it for fifteen minutes. Raises as :func:`client`."""
-    at = client(access, service, endpoint).meta
+    """Returns a signed request. The service accepts it for fifteen minutes. Raises like :func:`client`."""
+    meta = client(access, service, endpoint).meta
     with _lock:
         keys = _session(access).get_credentials()
     if keys is None:
         raise NoCredentialsError
-    request = AWSRequest("POST", at.endpoint_url, headers=headers, data=body)
-    SigV4Auth(keys.get_frozen_credentials(), service, at.region_name).add_auth(request)
+    request = AWSRequest("POST", meta.endpoint_url, headers=headers, data=body)
+    SigV4Auth(keys.get_frozen_credentials(), service, meta.region_name).add_auth(request)
     return request
 
 
 def ca_file() -> str:
-    """Returns the CA file that botocore verifies the services' certificates with."""
+    """Returns the CA file with which botocore verifies the services' certificates."""
     return str(get_cert_path(os.environ.get("AWS_CA_BUNDLE") or True))
 
 
 def for_tasks(access: Access, _location: str) -> Access:
-    """Returns the access for a task, without long-lived keys: with the role's keys, else existing temporary ones, else those of
-    a new session; at a store that is not Amazon's, which rarely has sessions, with keys that sign for a day or two."""
+    """Returns the access for a task, without long-lived keys.
+
+    Uses the role's keys, or else existing temporary keys, or else keys of a new session. Other stores than
+    Amazon's rarely support sessions: there, the task gets keys that sign for a day or two.
+    """
     if access.days is not None:
         return access
     with errors("The credentials"), _lock:
-        _look(access)
+        _check_key_files(access)
         credentials = _session(access).get_credentials()
         if credentials is None:
             raise NoCredentialsError
         frozen = credentials.get_frozen_credentials()
         store = _client(access, "s3", None).meta
-        given = replace(access, role_arn=None, external_id=None, credentials="static", keys=None)
+        task_access = replace(access, role_arn=None, external_id=None, credentials="static", keys=None)
         if frozen.token is None and not is_own(store.endpoint_url):
-            own = Keys(frozen.access_key, frozen.secret_key)
-            days = DayKeys.of(own, "AWS4", store.region_name, "s3", "aws4_request")
-            return replace(given, region=store.region_name, days=days)
+            long_lived = Keys(frozen.access_key, frozen.secret_key)
+            days = DayKeys.of(long_lived, "AWS4", store.region_name, "s3", "aws4_request")
+            return replace(task_access, region=store.region_name, days=days)
         if frozen.token is None:
             frozen = _session_of_keys(access).get_frozen_credentials()
         keys = Keys(frozen.access_key, frozen.secret_key, frozen.token)
-        return replace(given, region=region(access), keys=keys)
+        return replace(task_access, region=region(access), keys=keys)
 
 
 def region(access: Access) -> str | None:
     """Returns the region named by the access, else by the environment or profile."""
     with _lock:
-        _look(access)
+        _check_key_files(access)
         name: str | None = _session(access).region_name
     return name
 
@@ -182,19 +187,19 @@ def region(access: Access) -> str | None:
 def errors(
     what: str, passing: type[DependencyError] = StorageError, denied: type[DependencyError] = StorageDeniedError
 ) -> Iterator[None]:
-    """Maps boto3's exceptions, and those of reading answers.
+    """Maps boto3's exceptions and errors from parsing responses.
 
     Args:
         what: name of the request in messages.
-        passing: raised for temporary problems.
-        denied: raised for permanent ones: no credentials, no permission.
+        passing: error class for temporary problems.
+        denied: error class for permanent problems: no credentials, no permission.
     """
     try:
         yield
     except ClientError as exc:
-        said = exc.response.get("Error") or exc.response  # STS of other stores may answer as S3 does
-        code = str(said.get("Code") or status(exc))
-        text = f"{what}: {said.get('Message') or 'the service gave no reason'} ({code})."
+        reply = exc.response.get("Error") or exc.response  # other stores' STS may reply in S3's format
+        code = str(reply.get("Code") or status(exc))
+        text = f"{what}: {reply.get('Message') or 'the service gave no reason'} ({code})."
         if code in _EXPIRED:
             raise passing(text, "The credentials have expired: renew them at their source.") from exc
         if code in _REFUSED or status(exc) in (401, 403):
@@ -210,12 +215,12 @@ def errors(
         raise denied(f"{what}: {exc}", "Correct the connection, or ~/.aws/config.") from exc
     except (BotoCoreError, HTTPError) as exc:
         raise passing(f"{what}: {exc}") from exc
-    except UNREADABLE as exc:  # botocore takes JSON that is broken off, and a page of a proxy, for an answer without values
+    except UNREADABLE as exc:  # botocore reads truncated JSON and a proxy's page as an empty response
         raise passing(unreadable(what, exc)) from exc
 
 
 def status(error: Exception) -> int:
-    """Returns the HTTP status of a service's answer, or 0 for any other error."""
+    """Returns the HTTP status of a service's response, or 0 for other errors."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -223,30 +228,30 @@ def status(error: Exception) -> int:
 
 @_FILES.cached
 def _client(access: Access, service: str, endpoint: str | None) -> Any:
-    return _made(_session(access), access, service, endpoint)
+    return _new_client(_session(access), access, service, endpoint)
 
 
-def _made(session: boto3.Session, access: Access, service: str, endpoint: str | None = None) -> Any:
+def _new_client(session: boto3.Session, access: Access, service: str, endpoint: str | None = None) -> Any:
     foreign = not is_own(access.endpoint)
-    place = endpoint or (access.endpoint if foreign or service == "s3" else None)
-    # Virtual hosts need a DNS name for each bucket, which other stores rarely have.
+    url = endpoint or (access.endpoint if foreign or service == "s3" else None)
+    # Virtual hosts need a DNS name per bucket, which other stores rarely have.
     options = Config(**_OPTIONS, s3={"addressing_style": "path"} if foreign else None)
     name = session.region_name or (_ANY_REGION if foreign or service in ("s3", "sts") else None)
-    made = session.client(service, endpoint_url=place, region_name=name, config=options)
+    client_ = session.client(service, endpoint_url=url, region_name=name, config=options)
     if access.days is not None:
         signature = _signature_by(access.days)
-        made.meta.events.register_first(f"choose-signer.{service}", lambda **_: signature)
-    return made
+        client_.meta.events.register_first(f"choose-signer.{service}", lambda **_: signature)
+    return client_
 
 
 @_FILES.cached
 def _session(access: Access) -> boto3.Session:
-    """Returns the session that signs, with the role's keys if there is a role."""
+    """Returns the signing session, with the role's keys if there is a role."""
     source = _source(access)
     if access.role_arn is None:
         return source
     core = _core()
-    core.register_component("credential_provider", _Given(_assumed(access)))
+    core.register_component("credential_provider", _FixedCredentials(_assumed(access)))
     return boto3.Session(botocore_session=core, region_name=access.region or source.region_name)
 
 
@@ -265,14 +270,16 @@ def _source(access: Access) -> boto3.Session:
 def _core() -> botocore.session.Session:
     core = botocore.session.Session()
     core.register_component("data_loader", _loader())
-    # botocore calls handlers of this event before its own S3 handlers, one of which would parse the whole page.
+    # botocore calls these handlers before its own S3 handlers. One of those would parse the whole page.
     core.get_component("event_emitter").register("before-parse.*.ListObjectsV2", _list_objects)
     return core
 
 
 def _list_objects(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-    """Reads the objects of a page of a listing, and leaves botocore the rest, which it would parse in ten times as long. What
-    is not such a page, it parses alone."""
+    """Parses the objects of a listing's page ten times as fast as botocore, which parses the rest.
+
+    Leaves responses of any other form to botocore.
+    """
     if response_dict["status_code"] != 200:
         return
     try:
@@ -298,23 +305,23 @@ def _list_objects(response_dict: dict[str, Any], customized_response_dict: dict[
         response_dict["body"] = ElementTree.tostring(rest)
 
 
-@lru_cache(MAX_HELD)  # objects that were uploaded together have the same
-def _time(said: str) -> datetime:
+@lru_cache(MAX_CACHED)  # objects uploaded together share their times
+def _time(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(said)
+        return datetime.fromisoformat(text)
     except ValueError:
-        parsed: datetime = parse_timestamp(said)
+        parsed: datetime = parse_timestamp(text)
         return parsed
 
 
 @cache
 def _loader() -> Loader:
-    """Returns the loader of service definitions, megabytes each, shared by all sessions."""
+    """Returns the loader of service definitions. All sessions share it: each definition takes megabytes."""
     return botocore.loaders.create_loader()
 
 
-class _Given:
-    """A botocore credential source that returns the credentials it was given."""
+class _FixedCredentials:
+    """A botocore credential provider with fixed credentials."""
 
     def __init__(self, credentials: RefreshableCredentials) -> None:
         self._credentials = credentials
@@ -323,9 +330,9 @@ class _Given:
         return self._credentials
 
 
-@lru_cache(MAX_HELD)
+@lru_cache(MAX_CACHED)
 def _signature_by(keys: DayKeys) -> str:
-    """Returns botocore's name of the signatures by these keys; that of signed URLs has the suffix ``-query``."""
+    """Registers a botocore signer for these keys; returns its name. Signed URLs add ``-query`` to it."""
 
     def signature(_self: Any, text: str, request: Any) -> str:
         return hmac.new(keys.key(request.context["timestamp"]), text.encode(), hashlib.sha256).hexdigest()
@@ -337,22 +344,22 @@ def _signature_by(keys: DayKeys) -> str:
 
 
 def _assumed(access: Access) -> RefreshableCredentials:
-    asked = {"RoleArn": access.role_arn, "RoleSessionName": "volstream", "DurationSeconds": _SESSION_SECONDS}
+    parameters = {"RoleArn": access.role_arn, "RoleSessionName": "volstream", "DurationSeconds": _SESSION_SECONDS}
     if access.external_id is not None:
-        asked["ExternalId"] = access.external_id
-    sts = _made(_source(access), access, "sts")
-    return _refreshed(lambda: sts.assume_role(**asked), "assume-role")
+        parameters["ExternalId"] = access.external_id
+    sts = _new_client(_source(access), access, "sts")
+    return _renewing(lambda: sts.assume_role(**parameters), "assume-role")
 
 
 @_FILES.cached
 def _session_of_keys(access: Access) -> RefreshableCredentials:
-    sts = _made(_source(access), access, "sts")
-    return _refreshed(sts.get_session_token, "session-token")
+    sts = _new_client(_source(access), access, "sts")
+    return _renewing(sts.get_session_token, "session-token")
 
 
-def _refreshed(ask: Callable[[], dict[str, Any]], method: str) -> RefreshableCredentials:
+def _renewing(request: Callable[[], dict[str, Any]], method: str) -> RefreshableCredentials:
     def metadata() -> dict[str, str]:
-        keys = ask()["Credentials"]
+        keys = request()["Credentials"]
         return {
             "access_key": keys["AccessKeyId"],
             "secret_key": keys["SecretAccessKey"],

@@ -1,5 +1,8 @@
-"""What the engine needs for tables in S3: S3A, in the version of pyspark's Hadoop, and the modules of Amazon's SDK that S3A uses:
-9 MB, instead of the bundle with all services. Netty and other dependencies are part of pyspark."""
+"""The engine's requirements for tables in S3.
+
+S3A in the version of pyspark's Hadoop, and the modules of Amazon's SDK that S3A uses: 9 MB instead of the
+bundle with all services. Netty and other dependencies are part of pyspark.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +74,13 @@ def spark_settings(options: Mapping[str, str]) -> dict[str, str]:
         "aws.credentials.provider": _provider(options),
     }
     hadoop = {f"spark.hadoop.fs.s3a.{name}": value for name, value in values.items() if value is not None}
-    # The warehouse must have the same name here and in Spark. Delta chooses its log store by the scheme s3:// as well.
+    # The warehouse needs the same URI here and in Spark. Delta also chooses its log store by the scheme
+    # s3://.
     return {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem", **hadoop}
 
 
 def _provider(options: Mapping[str, str]) -> str:
-    """Returns the credentials provider; without explicit keys, the one that searches like Amazon's other tools."""
+    """Returns the credentials provider. Without explicit keys, it searches like Amazon's other tools."""
     if "AWS_ACCESS_KEY_ID" not in options:
         return "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
     kind = "Temporary" if "AWS_SESSION_TOKEN" in options else "Simple"

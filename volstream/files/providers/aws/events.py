@@ -1,7 +1,8 @@
 """Parses messages that S3 sends to SQS, directly, through SNS or through EventBridge, into hints. Pure.
 
-Every event that names a bucket and a key is a hint, whatever the event: checking an unchanged object costs one HEAD request,
-whereas a missed change leaves the directory stale. What does not belong here: what hints mean for a volume (``directory``).
+Every event with a bucket and a key is a hint, whatever its type: checking an unchanged object costs one HEAD
+request, but a missed change leaves the directory stale. Not here: what hints mean for a volume
+(``directory``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from urllib.parse import unquote_plus
 from volstream.base.model.hints import ObjectHint, Rejection
 from volstream.files.queues.bodies import NOT_JSON, answer, hints_in, is_key, read_json, reject
 
-#: Nested SNS envelopes do not occur; this bounds forged ones.
+#: SNS does not nest envelopes. This limits forged messages.
 _ENVELOPES = 2
 
 
@@ -26,7 +27,7 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
 
 
 def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
-    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents may have one of S3's inside."""
+    """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents may contain an S3 event."""
     match _unwrapped(event):
         case {"Records": list(records)} | {"specversion": str(), "data": {"Records": list(records)}}:
             spellings = [_record(record) for record in records]
@@ -35,12 +36,12 @@ def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
         case {"detail-type": str(), "detail": dict(detail)}:
             spellings = [_event(detail)]
         case {"s3Bucket": str(bucket), "s3ObjectKey": [*keys]} if all(isinstance(key, str) for key in keys):
-            spellings = [_hints(bucket, key) for key in keys]  # CloudTrail has delivered logs
+            spellings = [_hints(bucket, key) for key in keys]  # CloudTrail delivered logs
         case {"Event": "s3:TestEvent"}:
             return ()
         case {"Type": "SubscriptionConfirmation" | "UnsubscribeConfirmation" as kind}:
-            said = f"SNS sent a {kind}: open its SubscribeURL, or subscribe the queue from its own account."
-            return Rejection("", said)
+            reason = f"SNS sent a {kind}: open its SubscribeURL, or subscribe the queue from its own account."
+            return Rejection("", reason)
         case _:
             return None
     return hints_in(spellings, "A record in the message lacks the bucket's name or the object's key.")
@@ -55,7 +56,7 @@ def _unwrapped(document: Any) -> Any:
 
 
 def _record(record: Any) -> Sequence[ObjectHint] | None:
-    """Returns the hints of one record of S3's own format."""
+    """Returns the hints of one record in S3's own format."""
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}}} if _decoded(key) is not None:
             return _hints(bucket, key, encodes=record.get("eventSource") != "ceph:s3")
@@ -63,7 +64,7 @@ def _record(record: Any) -> Sequence[ObjectHint] | None:
 
 
 def _event(detail: dict[str, Any]) -> Sequence[ObjectHint] | None:
-    """Returns the hints of an EventBridge event, of S3 or of a call that CloudTrail saw."""
+    """Returns the hints of an EventBridge event: from S3, or for a call recorded by CloudTrail."""
     match detail:
         case {"bucket": {"name": str(bucket)}, "object": {"key": str(key)}} | {
             "requestParameters": {"bucketName": str(bucket), "key": str(key)}
@@ -73,11 +74,13 @@ def _event(detail: dict[str, Any]) -> Sequence[ObjectHint] | None:
 
 
 def _hints(bucket: str, key: str, *, encodes: bool = False) -> Sequence[ObjectHint] | None:
-    """Returns a hint for each spelling that a key can stand for: S3 form-encodes it (``+`` is a space), Ceph and CloudTrail do
-    not, and AWS does not document what EventBridge does.
+    """Returns a hint for each possible meaning of a key.
+
+    S3 form-encodes keys (``+`` is a space), Ceph and CloudTrail do not, and AWS does not document
+    EventBridge's encoding.
 
     Args:
-        encodes: the sender is one that form-encodes keys, and that is certain of one with an encoded slash (MinIO's).
+        encodes: the sender may form-encode keys. A key with an encoded slash proves it (MinIO).
     """
     decoded = _decoded(key) or key
     spellings = dict.fromkeys((decoded, decoded if encodes and "%2F" in key.upper() else key))
@@ -85,7 +88,7 @@ def _hints(bucket: str, key: str, *, encodes: bool = False) -> Sequence[ObjectHi
 
 
 def _decoded(key: str) -> str | None:
-    """Returns ``key`` decoded once; None if its escapes are not UTF-8, which those of real keys always are."""
+    """Decodes ``key`` once. Returns None if its escapes are not UTF-8: then the key is not encoded."""
     try:
         return unquote_plus(key, errors="strict")
     except UnicodeDecodeError:

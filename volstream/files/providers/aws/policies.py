@@ -1,4 +1,4 @@
-"""The policies that Amazon needs so that volstream may read and write: trust in roles, and least permissions of volumes. Pure."""
+"""Amazon's policies for volstream: trust policies of roles, and least permissions for volumes. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 
 
 def is_role(name: str, endpoint: str | None) -> bool:
-    """Returns whether a role may have this ARN; compatible stores have their own."""
+    """True if a role may have this ARN. Compatible stores have their own formats."""
     return bool(_ROLE.fullmatch(name) or (endpoint is not None and re.fullmatch(r"arn:\S+", name)))
 
 
 def trust_policy(external_id: str, role_arn: str | None) -> dict[str, Any]:
-    """Returns the policy of who may assume the role: the account of volstream's own keys, if it sends the external id."""
+    """Returns the role's trust policy: volstream's account may assume it if it sends the external id."""
     statement = {
         "Effect": "Allow",
         "Principal": {"AWS": f"arn:{_partition(role_arn, None)}:iam::{ACCOUNT}:root"},
@@ -35,7 +35,7 @@ def trust_policy(external_id: str, role_arn: str | None) -> dict[str, Any]:
 
 
 def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_arn: str | None) -> dict[str, Any]:
-    """Returns the permissions of the role, or of the user if there is no role."""
+    """Returns the permissions of the role, or of the user without a role."""
     partition = _partition(role_arn, region)
     statements: list[dict[str, Any]] = []
     encrypted: dict[str, list[str]] = {"s3": [], "sqs": []}
@@ -48,15 +48,16 @@ def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_
         if written:
             places = [f"{resource}/{_literal(root)}*" for root in written]
             statements.append(allowed(["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], places))
-            # The parts that killed workers left. AWS cannot limit it to a prefix.
+            # To find parts left by killed workers. AWS cannot limit this to a prefix.
             statements.append(allowed(["s3:ListBucketMultipartUploads"], [resource]))
-        # For a bucket with a key of its own, the bucket alone stands for all of its objects.
+        # With a bucket key, the encryption context has the bucket's ARN for all objects.
         encrypted["s3"] += [resource, *read]
     queues = encrypted["sqs"] = [_sqs_arn(queue, partition, region or "*", account_of(role_arn, 4)) for queue in queues_of(needs)]
     if queues:
         actions = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl")
         statements.append(allowed([f"sqs:{action}" for action in actions], queues))
-    # Of KMS keys, which are not known here. But what they encrypt is: a service states it with each use.
+    # The KMS keys are not known here. Instead, conditions name the encrypted resources, which a service
+    # states with each use.
     statements += [
         allowed(["kms:Decrypt"], ["*"], {"StringLike": {f"kms:EncryptionContext:aws:{service}:arn": arns}})
         for service, arns in encrypted.items()
@@ -66,7 +67,8 @@ def permission_policy(needs: Sequence[RequiredAccess], region: str | None, role_
 
 
 def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
-    """Returns the ARN of a queue given by name, or by URL: ``https://sqs.<region>.amazonaws.com/<account>/<name>``."""
+    """Returns the ARN of a queue given by name, or by URL:
+    ``https://sqs.<region>.amazonaws.com/<account>/<name>``."""
     place = urlsplit(queue)
     parts = place.path.strip("/").split("/")
     if place.scheme and len(parts) == 2:
@@ -77,12 +79,12 @@ def _sqs_arn(queue: str, partition: str, region: str, account: str) -> str:
 
 
 def _partition(role_arn: str | None, region: str | None) -> str:
-    """Returns Amazon's partition, such as ``aws`` or ``aws-cn``, from the role's ARN, else from the region."""
+    """Returns the partition, such as ``aws`` or ``aws-cn``, from the role's ARN or else from the region."""
     if role_arn:
         return role_arn.split(":")[1]
     return next((name for prefix, name in _PARTITIONS.items() if (region or "").startswith(prefix)), "aws")
 
 
 def _literal(prefix: str) -> str:
-    """Returns ``prefix`` with characters escaped that IAM would read as a wildcard or variable."""
+    """Escapes the characters of ``prefix`` that IAM would read as a wildcard or variable."""
     return "".join(f"${{{character}}}" if character in "*?$" else character for character in prefix)

@@ -1,6 +1,6 @@
 """Amazon's SQS as a :class:`~volstream.files.queues.remote.Service`.
 
-What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``credentials``).
+Not here: pollers and their messages (``remote``), credentials and error mapping (``credentials``).
 """
 
 from __future__ import annotations
@@ -57,35 +57,35 @@ class SqsService:
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
         with self._errors("cannot be read"):
-            return _deliveries(self._client.receive_message(**self._asked(limit, wait_seconds)))
+            return _deliveries(self._client.receive_message(**self._parameters(limit, wait_seconds)))
 
     def unattended(self, wait_seconds: float) -> AsyncGenerator[Sequence[Delivery], None]:
-        """See :meth:`Unattended.unattended`. Signed as boto3 does it, which has nothing that waits without a thread."""
-        body = json.dumps(self._asked(self.batch, wait_seconds)).encode()
+        """See :meth:`Unattended.unattended`. Signs like boto3, which cannot wait without a thread."""
+        body = json.dumps(self._parameters(self.batch, wait_seconds)).encode()
         with self._errors("cannot be read"):
-            asked = credentials.signed(self._access, "sqs", self._endpoint, _HEADERS, body)
-        headers = dict(asked.headers.items())
-        return repeat(SignedRequest(asked.method, asked.url, headers, body, credentials.ca_file()), _read)
+            request = credentials.signed(self._access, "sqs", self._endpoint, _HEADERS, body)
+        headers = dict(request.headers.items())
+        return repeat(SignedRequest(request.method, request.url, headers, body, credentials.ca_file()), _read)
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
-        entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles)]
+        entries = [{"Id": str(number), "ReceiptHandle": handle} for number, handle in enumerate(handles)]
         with self._errors("did not delete messages"):
-            answer = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
-        return [handles[int(entry["Id"])] for entry in answer.get("Failed", ()) if not entry.get("SenderFault")]
+            reply = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
+        return [handles[int(entry["Id"])] for entry in reply.get("Failed", ()) if not entry.get("SenderFault")]
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """See :meth:`Service.keep`. Handles do not change; after twelve hours in total SQS gives a message up."""
+        """See :meth:`Service.keep`. Handles do not change. SQS gives up a message after twelve hours."""
         entries = [
-            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MAX_VISIBILITY)}
-            for place, handle in enumerate(handles)
+            {"Id": str(number), "ReceiptHandle": handle, "VisibilityTimeout": min(math.ceil(seconds), _MAX_VISIBILITY)}
+            for number, handle in enumerate(handles)
         ]
         with self._errors("did not extend the visibility of messages"):
-            answer = self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
-        kept: dict[str, str | None] = {
-            handles[int(entry["Id"])]: handles[int(entry["Id"])] for entry in answer.get("Successful", ())
+            reply = self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+        extended: dict[str, str | None] = {
+            handles[int(entry["Id"])]: handles[int(entry["Id"])] for entry in reply.get("Successful", ())
         }
-        return kept | {handles[int(entry["Id"])]: None for entry in answer.get("Failed", ()) if entry.get("SenderFault")}
+        return extended | {handles[int(entry["Id"])]: None for entry in reply.get("Failed", ()) if entry.get("SenderFault")}
 
     def describe(self) -> QueueState:
         """See :meth:`Service.describe`."""
@@ -95,7 +95,7 @@ class SqsService:
             attributes = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["All"])["Attributes"]
             redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
             receives = redrive.get("maxReceiveCount")
-            retained = attributes.get("MessageRetentionPeriod")  # not every server that speaks SQS has one
+            retained = attributes.get("MessageRetentionPeriod")  # not every SQS-compatible server has one
             return QueueState(
                 waiting=int(attributes["ApproximateNumberOfMessages"]),
                 in_flight=int(attributes["ApproximateNumberOfMessagesNotVisible"]),
@@ -105,7 +105,7 @@ class SqsService:
                 max_receives=None if receives is None else int(receives),
             )
 
-    def _asked(self, limit: int, wait_seconds: float) -> Mapping[str, Any]:
+    def _parameters(self, limit: int, wait_seconds: float) -> Mapping[str, Any]:
         return {
             "QueueUrl": self._url,
             "MaxNumberOfMessages": min(limit, self.batch),
@@ -136,11 +136,11 @@ def _deliveries(answer: Mapping[str, Any]) -> Sequence[Delivery]:
 
 
 def _place(name: str, access: Access) -> tuple[Access, str | None]:
-    """Returns the access, with the region from the queue's URL, and the endpoint."""
+    """Returns the access with the region from the queue's URL, and the endpoint."""
     parts = urlsplit(name)
     if not parts.scheme:
         return access, None
-    own = _OWN_HOST.fullmatch(parts.hostname or "")
-    if own is None:
+    match = _OWN_HOST.fullmatch(parts.hostname or "")
+    if match is None:
         return access, f"{parts.scheme}://{parts.netloc}"
-    return dataclasses.replace(access, region=own[1] or own[2]), f"{parts.scheme}://{parts.netloc}"
+    return dataclasses.replace(access, region=match[1] or match[2]), f"{parts.scheme}://{parts.netloc}"

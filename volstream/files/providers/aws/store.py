@@ -1,7 +1,7 @@
 """The objects of an S3 bucket, Amazon's or S3-compatible.
 
-What does not belong here: what all providers' buckets have in common (``storage.buckets``); credentials,
-retries and the meaning of errors (``credentials``).
+Not here: code shared by all providers' buckets (``storage.buckets``); credentials, retries and error mapping
+(``credentials``).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from volstream.files.storage.buckets import Content, Found, Listed, PartedStore
 
 
 class S3Store(PartedStore):
-    """The objects of ``s3://bucket[/prefix]``. With Amazon's, a pickled one works for an hour or more."""
+    """The objects of ``s3://bucket[/prefix]``. With Amazon, a pickled store works for an hour or more."""
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
-        reply = self._of_object(path, "head_object")
+        reply = self._request_object(path, "head_object")
         return Details(reply.get("Metadata", {}), reply.get("StorageClass", "STANDARD"), reply.get("VersionId"))
 
     def tags(self, path: str) -> Mapping[str, str]:
         """See :meth:`HasDetails.tags`."""
-        return {tag["Key"]: tag["Value"] for tag in self._of_object(path, "get_object_tagging")["TagSet"]}
+        return {tag["Key"]: tag["Value"] for tag in self._request_object(path, "get_object_tagging")["TagSet"]}
 
     def presigned_url(self, path: str, seconds: int) -> str:
         """See :meth:`HasDetails.presigned_url`."""
@@ -44,9 +44,9 @@ class S3Store(PartedStore):
     def _put(self, path: str, content: bytes, content_type: str | None) -> str:
         return str(self._ask(path, "put_object", Body=content, **_typed(content_type))["ETag"])
 
-    def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:  # noqa: ARG002  # the answer has it
-        asked = {"CopySource": self._at(path), **self._free("CopyObject", replaces)}
-        return str(self._of_object(to, "copy_object", **asked)["CopyObjectResult"]["ETag"])
+    def _copy_whole(self, path: str, to: str, etag: str, replaces: bool) -> str:  # noqa: ARG002  # the response has it
+        parameters = {"CopySource": self._at(path), **self._if_absent("CopyObject", replaces)}
+        return str(self._request_object(to, "copy_object", **parameters)["CopyObjectResult"]["ETag"])
 
     def _begin_parts(self, path: str, content_type: str | None) -> str:
         return str(self._ask(path, "create_multipart_upload", **_typed(content_type))["UploadId"])
@@ -61,8 +61,8 @@ class S3Store(PartedStore):
 
     def _complete_parts(self, path: str, upload: str, etags: Sequence[tuple[int, str]], replaces: bool) -> str:
         parts = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in etags]}
-        asked = {"UploadId": upload, "MultipartUpload": parts, **self._free("CompleteMultipartUpload", replaces)}
-        return str(self._ask(path, "complete_multipart_upload", **asked)["ETag"])
+        parameters = {"UploadId": upload, "MultipartUpload": parts, **self._if_absent("CompleteMultipartUpload", replaces)}
+        return str(self._ask(path, "complete_multipart_upload", **parameters)["ETag"])
 
     def _uploads(self, prefix: str) -> Iterator[tuple[str, str]]:
         for page in self._paged(prefix, "list_multipart_uploads"):
@@ -77,14 +77,14 @@ class S3Store(PartedStore):
         return credentials.client(self._access, "s3")
 
     def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
-        asked = {} if deep else {"Delimiter": "/"}
+        parameters = {} if deep else {"Delimiter": "/"}
         if after:
-            asked["StartAfter"] = self._place.root + after
-        for page in self._paged(prefix, "list_objects_v2", **asked, PaginationConfig={"PageSize": self._page}):
+            parameters["StartAfter"] = self._place.root + after
+        for page in self._paged(prefix, "list_objects_v2", **parameters, PaginationConfig={"PageSize": self._page}):
             self._seen = time.monotonic()
             self._check_keys(page, self._place.root + prefix)
             with self._errors(prefix):
-                page["IsTruncated"]  # which a proxy's page lacks: it would be an empty bucket
+                page["IsTruncated"]  # a proxy's page lacks it, and would look like an empty bucket
                 listed = [
                     (obj["Key"], obj["Size"], obj["LastModified"].astimezone(UTC), obj["ETag"])
                     for obj in page.get("Contents", ())
@@ -98,12 +98,12 @@ class S3Store(PartedStore):
             yield from pages.paginate(Bucket=self._place.bucket, Prefix=self._place.root + prefix, **more)
 
     def _check_keys(self, page: Any, prefix: str) -> None:
-        """Raises if a listing has other keys than were asked for: the paths of its files would be wrong."""
+        """Raises StorageError if a listing has keys outside of ``prefix``: their paths would be wrong."""
         for obj in page.get("Contents", ()):
             if not obj["Key"].startswith(prefix):
                 raise StorageError(
-                    f"s3://{self._place.bucket}: the store was asked for keys below {printable(prefix)!r}, and answered "
-                    f"with {printable(obj['Key'])!r}.",
+                    f"s3://{self._place.bucket}: the listing of keys below {printable(prefix)!r} contains the key "
+                    f"{printable(obj['Key'])!r}.",
                     "The store may merge slashes: write single slashes in the location.",
                 )
 
@@ -123,12 +123,12 @@ class S3Store(PartedStore):
         return Found(reply["ContentLength"], modified, reply["ETag"], reply.get("ContentType"))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
-        asked = {} if start == 0 and last is None else {"Range": f"bytes={start}-{'' if last is None else last}"}
-        got = self._of_object(path, "get_object", **asked)
-        return Content(start + got["ContentLength"], got["ETag"], got["Body"])
+        options = {} if start == 0 and last is None else {"Range": f"bytes={start}-{'' if last is None else last}"}
+        reply = self._request_object(path, "get_object", **options)
+        return Content(start + reply["ContentLength"], reply["ETag"], reply["Body"])
 
-    def _of_object(self, path: str, what: str, **more: Any) -> Any:
-        """Requests something about an object; returns the response. Raises FileNotFoundError."""
+    def _request_object(self, path: str, what: str, **more: Any) -> Any:
+        """Sends a request about an object and returns the response. Raises FileNotFoundError."""
         self._key(path)
         with self._errors(path):
             try:
@@ -143,7 +143,8 @@ class S3Store(PartedStore):
             return getattr(self._client, what)(**self._at(path), **more)
 
     def _is_absent(self, key: str) -> bool:
-        """True if a listing lacks the key: with prefix-only list permission, S3 answers 403, not 404, for a missing key."""
+        """True if a listing lacks the key: with list permission for a prefix, S3 returns 403 for missing
+        keys."""
         page = self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=key, MaxKeys=1)
         return all(obj["Key"] != key for obj in page.get("Contents", ()))
 
@@ -151,9 +152,11 @@ class S3Store(PartedStore):
         with self._errors(""):
             self._client.list_objects_v2(Bucket=self._place.bucket, Prefix=self._place.root, MaxKeys=1)
 
-    def _free(self, operation: str, replaces: bool) -> Mapping[str, str]:
-        """Returns the condition that no object has the key; none for a request that replaces one. Compatible stores may refuse
-        requests with it, and boto3 before 2025 has none for copies.
+    def _if_absent(self, operation: str, replaces: bool) -> Mapping[str, str]:
+        """Returns the condition that no object has the key. Empty for a request that may replace one.
+
+        Compatible stores may refuse requests with the condition, and boto3 before 2025 does not support it
+        for copies.
         """
         known = not replaces and is_own(self._access.endpoint)
         members = self._client.meta.service_model.operation_model(operation).input_shape.members if known else ()
@@ -164,7 +167,7 @@ class S3Store(PartedStore):
 
 
 def open_store(location: str, access: Access) -> S3Store:
-    """Returns the store of a bucket or a part of it."""
+    """Returns the store of a bucket or of a prefix."""
     return S3Store(location, access)
 
 

@@ -1,4 +1,4 @@
-"""Delta tables in S3: pyarrow's filesystem, and files that no other writer has created. Options are deltalake's, ``AWS_``."""
+"""Delta tables in S3: pyarrow's filesystem, exclusive creation of files. Options are deltalake's ``AWS_``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from volstream.files.providers.aws import is_own, key_files
 
 _FILES = KeyFiles()
 
-#: Buckets, with what reaches them, whose store writes on a condition.
+#: Buckets, with their access, whose store is known to support conditional writes.
 _safe: set[tuple[str, Access]] = set()
 
 
 def filesystem(options: Mapping[str, str]) -> fs.FileSystem:
     """See :meth:`~volstream.files.providers.base.TableStore.filesystem`."""
     if "AWS_ACCESS_KEY_ID" not in options:
-        _FILES.look(*key_files())
+        _FILES.check(*key_files())
     return _filesystem(tuple(sorted(options.items())))
 
 
 def can_create(location: str, options: Mapping[str, str]) -> bool:
-    """See :meth:`~volstream.files.providers.base.TableStore.can_create`. A store that is not Amazon's is asked, once."""
+    """See :meth:`~volstream.files.providers.base.TableStore.can_create`. Probes foreign stores once."""
     if find_spec("boto3") is None:
         return False
     place, access = urlsplit(location), _access(options)
@@ -47,7 +47,7 @@ def create_file(location: str, options: Mapping[str, str], content: bytes) -> bo
 
 
 def _access(settings: Mapping[str, str]) -> Access:
-    """Returns what reaches a store."""
+    """Returns the access to a store."""
     keys = None
     if "AWS_ACCESS_KEY_ID" in settings:
         keys = Keys(settings["AWS_ACCESS_KEY_ID"], settings.get("AWS_SECRET_ACCESS_KEY", ""), settings.get("AWS_SESSION_TOKEN"))
@@ -59,8 +59,8 @@ def _access(settings: Mapping[str, str]) -> Access:
 def _filesystem(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     settings = dict(options)
     if not is_own(settings.get("AWS_ENDPOINT_URL")):
-        # Other stores do not support the trailing checksums of Amazon's SDK, nor the encoding that these need; pyarrow takes
-        # this option only from the environment.
+        # Other stores do not support the trailing checksums of Amazon's SDK, nor their encoding. pyarrow
+        # takes this option only from the environment.
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
     return fs.S3FileSystem(
         access_key=settings.get("AWS_ACCESS_KEY_ID"),
@@ -68,7 +68,7 @@ def _filesystem(options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
         session_token=settings.get("AWS_SESSION_TOKEN"),
         region=settings.get("AWS_REGION"),
         endpoint_override=settings.get("AWS_ENDPOINT_URL"),
-        # One request for a small file instead of three.
+        # One request per small file instead of three.
         allow_delayed_open=True,
         force_virtual_addressing=settings.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true",
     )

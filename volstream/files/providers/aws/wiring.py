@@ -1,4 +1,4 @@
-"""Whether a bucket's notifications reach a queue."""
+"""Checks whether a bucket's notifications reach a queue."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def notification_check(configuration: Mapping[str, Any], queue: str, root: str) 
     if "EventBridgeConfiguration" in configuration:
         return Check("wiring", CheckState.OK, "The bucket notifies EventBridge, whose rules are not checked.")
     name = queue.rpartition("/")[2]
-    mine = [
+    matching = [
         notification
         for notification in configuration.get("QueueConfigurations", ())
         if notification["QueueArn"].rpartition(":")[2] == name
     ]
-    if not mine:
+    if not matching:
         if configuration.get("TopicConfigurations"):
-            said = "The bucket notifies SNS topics, whose subscriptions are not checked."
-            return Check("wiring", CheckState.OK, said)
+            message = "The bucket notifies SNS topics, whose subscriptions are not checked."
+            return Check("wiring", CheckState.OK, message)
         fix = "Add a notification of s3:ObjectCreated:* and s3:ObjectRemoved:* to it, as deploy/aws does."
         return Check("wiring", CheckState.FAILED, f"The bucket does not notify the queue {name}.", fix)
-    covering = [notification for notification in mine if _covers(notification.get("Filter", {}), root)]
+    covering = [notification for notification in matching if _covers(notification.get("Filter", {}), root)]
     if not covering:
         fix = "Remove the notification's filter, or set its prefix to one that covers the volume."
         return Check("wiring", CheckState.FAILED, "The notification is for other prefixes or suffixes.", fix)

@@ -1,7 +1,7 @@
 """Microsoft Azure: Blob Storage and Storage Queues.
 
-A location names a container, and with ``@`` the address of its account, if the connection does not determine it. With the address
-for Data Lake Storage, ``.dfs.``, its account may have a hierarchical namespace.
+A location names a container and, after ``@``, the address of its account, unless the connection determines
+it. With an address of Data Lake Storage (``.dfs.``), the account may have a hierarchical namespace.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from volstream.files.providers.base import DOTS, Provider
 
-#: What ends the names of Azure's hosts, in all of its clouds: only they get tokens of Azure.
+#: Matches the end of Azure's host names, in all of its clouds. Only these hosts get Azure's tokens.
 DOMAINS = r"(?:core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)|storage\.azure\.net)"
 
 PROVIDER = Provider(
@@ -28,6 +28,6 @@ PROVIDER = Provider(
         "A storage account does not report its event subscriptions.",
         "Look at the storage account's event subscriptions in the portal, or use --canary.",
     ),
-    # Azure takes a backslash for a slash, and would find another blob.
+    # Azure reads a backslash as a slash and would find another blob.
     unaskable=re.compile(rf"{DOTS}|[\\\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"),
 )

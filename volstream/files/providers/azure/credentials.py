@@ -1,6 +1,6 @@
-"""Credentials for Azure: the account and keys of an :class:`Access`, shared access signatures for tasks, the meaning of errors.
+"""Credentials for Azure: account and keys of an :class:`Access`, signatures for tasks, and mapping of errors.
 
-The only module that imports azure.identity. What does not belong here: the requests of the store and of the queue.
+The only module that imports azure.identity. Not here: the requests of the store and the queue.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from volstream.files.providers.access import Access, Keys
 from volstream.files.providers.azure import DOMAINS
 from volstream.files.providers.base import UNREADABLE, BucketPlace, is_private, unreadable, without_queries
 
-#: How long signatures for tasks are valid, and how long they are given out.
+#: How long signatures for tasks are valid. With less time left than the second value, new ones are made.
 _SECONDS, _RENEW = timedelta(days=1), timedelta(hours=12)
 
-#: Services accept signatures of clocks that are this far behind.
+#: Services accept signatures from clocks that are off by this much.
 _SKEW = timedelta(minutes=15)
 
 _READ_AND_WRITE = ContainerSasPermissions(read=True, add=True, create=True, write=True, delete=True, list=True, tag=True)
 
-#: Contents are fetched and versions checked in 32 threads each.
+#: 32 threads each fetch contents and check versions.
 _CONNECTIONS = 64
 
-#: A content comes in requests of this size.
+#: Contents are fetched in requests of this size.
 _CHUNK = 8 << 20
 
-#: Between the attempts at a request.
+#: Pause between attempts at a request.
 _BACKOFF_SECONDS = 1
 
-#: Variables of the environment, as the Azure CLI has them.
+#: Environment variables, as in the Azure CLI.
 _ACCOUNT, _KEY, _SAS = ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"), "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"
 
-#: A long-lived worker receives new keys again and again, each with an access of its own.
-MAX_HELD = 64
+#: Size limit of caches by access: a long-lived worker receives a new access with each set of keys.
+MAX_CACHED = 64
 
-#: What a server says after the name of an account: these are Azure's, in all of its clouds.
+#: Azure's hosts, in all of its clouds. The first group is the account.
 _OWN_HOST = re.compile(rf"([a-z0-9]{{3,24}})\.(?:[a-z0-9]+\.)?(?:blob|dfs|queue)\.{DOMAINS}")
 
 _ALLOW = "Allow it: `volstream describe connection NAME` prints the role assignments."
@@ -74,15 +74,15 @@ _REMEDIES = {
     "BlobArchived": "The blob is archived: rehydrate it, or exclude it with an ignore pattern.",
 }
 
-# Its packages write what they raise to standard error, too.
+# Azure's packages also write their exceptions to standard error.
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 
 _lock = threading.RLock()
-_given: dict[tuple[Access, str], Access] = {}
+_task_access: dict[tuple[Access, str], Access] = {}
 
 
 class Account(NamedTuple):
-    """A storage account: its name, and the URL of its blobs."""
+    """A storage account: its name, and the URL of its blob service."""
 
     name: str
     url: str
@@ -92,9 +92,9 @@ def account(access: Access, location: str) -> Account:
     """Returns the account of a location. Raises InvalidValueError if nothing determines it."""
     host = urlsplit(location).netloc.partition("@")[2]
     endpoint = (access.endpoint or "").rstrip("/")
-    own = _OWN_HOST.fullmatch(host or urlsplit(endpoint).hostname or "")
+    match = _OWN_HOST.fullmatch(host or urlsplit(endpoint).hostname or "")
     keys = _keys(access)
-    name = own[1] if own else keys.id if keys else config.environment(*_ACCOUNT)
+    name = match[1] if match else keys.id if keys else config.environment(*_ACCOUNT)
     if not name:
         raise InvalidValueError(
             f"The storage account of {location} is unknown.",
@@ -108,27 +108,28 @@ def account(access: Access, location: str) -> Account:
 
 
 def is_own(endpoint: str | None) -> bool:
-    """True if ``endpoint`` is Azure's. Any other server is expected to have accounts as the first part of its paths."""
+    """True if ``endpoint`` is Azure's. Other servers are expected to have accounts as first part of paths."""
     return endpoint is None or _OWN_HOST.fullmatch(urlsplit(endpoint).hostname or "") is not None
 
 
-def service(access: Access, of: Account) -> BlobServiceClient:
-    """Returns the client of an account's blobs, which threads share."""
+def service(access: Access, account: Account) -> BlobServiceClient:
+    """Returns the client of an account's blob service. Threads share it."""
     with _lock:
-        return _service(access, of)
+        return _service(access, account)
 
 
 def credential(access: Access, url: str) -> Any:
-    """Returns what Azure's SDK signs requests with to an account, given by the URL of its blobs or queues.
+    """Returns the credential for Azure's SDK, given the URL of an account's blobs or queues.
 
     Raises:
-        StorageDeniedError: the connection's keys are not in the settings or are another server's, or the server takes only keys.
+        StorageDeniedError: the settings lack the connection's keys, the keys belong to another server, or the
+            server takes only keys.
     """
     keys = _keys(access)
     if keys is not None:
-        own = _OWN_HOST.fullmatch(urlsplit(url).hostname or "")
-        _check_server(access, url, own[1] if own else None, keys)
-        name = own[1] if own else url.rpartition("/")[2]
+        match = _OWN_HOST.fullmatch(urlsplit(url).hostname or "")
+        _check_server(access, url, match[1] if match else None, keys)
+        name = match[1] if match else url.rpartition("/")[2]
         return AzureSasCredential(keys.token) if keys.token else {"account_name": name, "account_key": keys.secret}
     if not is_own(url):
         raise StorageDeniedError(
@@ -139,7 +140,7 @@ def credential(access: Access, url: str) -> Any:
 
 
 def _check_server(access: Access, url: str, account: str | None, keys: Keys) -> None:
-    """Raises StorageDeniedError if keys are not for a server, or could be read on the way to it."""
+    """Raises StorageDeniedError if keys do not belong to a server, or would be sent to it unencrypted."""
     if not is_private(url):
         raise StorageDeniedError(f"Keys are not sent to {url} unencrypted.", "Write https://.")
     if account is not None and keys.id and account != keys.id:
@@ -152,48 +153,49 @@ def _check_server(access: Access, url: str, account: str | None, keys: Keys) -> 
 
 
 def for_tasks(access: Access, location: str) -> Access:
-    """Returns the access for a task: with a signature for the location's container, valid for half a day at least.
+    """Returns the access for a task: a signature for the location's container, valid for at least half a day.
 
-    The identity's or the account's key signs it. With an identity, the task also gets the user delegation key, which signs URLs.
+    The key of the identity or the account signs it. With an identity, the task also gets the user delegation
+    key, which signs URLs.
     """
-    if access.keys is not None and access.keys.expires is not None:  # a task's already
+    if access.keys is not None and access.keys.expires is not None:  # already a task's
         return access
-    place, of = BucketPlace.of(location), account(access, location)
+    place, owner = BucketPlace.of(location), account(access, location)
     with errors("The credentials", access), _lock:
-        held = _given.get((access, f"{of.url}/{place.bucket}"))
-        if held is None or held.keys is None or _left(held.keys) < _RENEW:
-            held = replace(access, role_arn=None, external_id=None, credentials="static", keys=_signed(access, of, place.bucket))
-            _given[access, f"{of.url}/{place.bucket}"] = held
-        return held
+        new = _task_access.get((access, f"{owner.url}/{place.bucket}"))
+        if new is None or new.keys is None or _time_left(new.keys) < _RENEW:
+            new = replace(access, role_arn=None, external_id=None, credentials="static", keys=_sign(access, owner, place.bucket))
+            _task_access[access, f"{owner.url}/{place.bucket}"] = new
+        return new
 
 
-def reading(access: Access, of: Account, container: str, blob: str) -> str:
-    """Returns the query with which the account's own server may read a blob for a while; empty if it needs none."""
+def reading(access: Access, account: Account, container: str, blob: str) -> str:
+    """Returns a URL query that lets the account's server read a blob for a while. Empty if unneeded."""
     keys = _keys(access)
     if keys is not None and keys.token is None:
         return ""
-    signed = signature(access, of, container, blob, _SKEW)
-    if signed is None and keys is not None:  # a signature that cannot sign another one
+    signed = signature(access, account, container, blob, _SKEW)
+    if signed is None and keys is not None:  # a signature cannot sign another one
         return f"?{keys.token}"
     return f"?{signed}"
 
 
-def signature(access: Access, of: Account, container: str, blob: str, lifetime: timedelta) -> str | None:
-    """Returns a signature for reading a blob; None if nothing here can make one. May send a request."""
-    by = signer(access, of)
-    if not by:
+def signature(access: Access, account: Account, container: str, blob: str, lifetime: timedelta) -> str | None:
+    """Returns a signature for reading a blob, or None if the access cannot sign. May send a request."""
+    signing = signer(access, account)
+    if not signing:
         return None
     until = datetime.now(UTC) + lifetime
-    sas: str = generate_blob_sas(of.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **by)
+    sas: str = generate_blob_sas(account.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **signing)
     return sas
 
 
-def signer(access: Access, of: Account) -> Mapping[str, Any]:
-    """Returns what the SDK's functions sign URLs with; empty if nothing here can. May send a request."""
+def signer(access: Access, account: Account) -> Mapping[str, Any]:
+    """Returns the SDK's arguments for signing URLs. Empty if the access cannot sign. May send a request."""
     keys = _keys(access)
     if keys is None:
         now = datetime.now(UTC)
-        return {"user_delegation_key": service(access, of).get_user_delegation_key(now - _SKEW, now + _SECONDS)}
+        return {"user_delegation_key": service(access, account).get_user_delegation_key(now - _SKEW, now + _SECONDS)}
     if keys.token is None:
         return {"account_key": keys.secret}
     return {"user_delegation_key": _delegation(keys.secret)} if keys.secret and keys.expires is not None else {}
@@ -207,34 +209,34 @@ def errors(
 
     Args:
         what: name of the request in messages.
-        passing: raised for temporary problems.
-        denied: raised for permanent ones: no credentials, no permission.
+        passing: error class for temporary problems.
+        denied: error class for permanent problems: no credentials, no permission.
     """
     try:
         yield
     except HttpResponseError as exc:
-        status, said = exc.status_code or 0, getattr(exc, "error_code", None)
-        code = str(getattr(said, "value", said) or exc.reason or "")
+        status, error_code = exc.status_code or 0, getattr(exc, "error_code", None)
+        code = str(getattr(error_code, "value", error_code) or exc.reason or "")
         text = f"{what}: {without_queries(str(exc.message).partition(chr(10))[0])} ({code or status})."
-        if access.keys is not None and access.keys.expires is not None and _left(access.keys) <= timedelta():
+        if access.keys is not None and access.keys.expires is not None and _time_left(access.keys) <= timedelta():
             raise passing(f"{what}: the signature of this task has expired.", "The next run receives a new one.") from None
         if status in (401, 403) or isinstance(exc, ClientAuthenticationError):
             raise denied(text, _ALLOW) from None
         throttled = passing is StorageError and status in (429, 503)
         raise (StorageThrottledError if throttled else passing)(text, _REMEDIES.get(code, "")) from None
     except (AzureError, DeserializationError) as exc:
-        # Not from it: its text has addresses, with the signature of each request that a signature opens.
+        # Without the cause: its text has URLs with signatures, which grant access.
         raise passing(f"{what}: {without_queries(exc)}") from None
     except UNREADABLE as exc:
         raise passing(unreadable(what, exc)) from None
     except StorageError as exc:
         if issubclass(denied, StorageError):
             raise
-        raise denied(exc.message, exc.remedy) from exc  # of the credentials of a queue
+        raise denied(exc.message, exc.remedy) from exc  # from a queue's credentials
 
 
 def _keys(access: Access) -> Keys | None:
-    """Returns the keys of an access, or of the environment; None: an identity signs."""
+    """Returns the keys of an access or of the environment, or None if an identity signs."""
     if access.credentials == "static":
         return access.static_keys
     name, key, sas = config.environment(*_ACCOUNT), config.environment(_KEY), config.environment(_SAS)
@@ -243,15 +245,17 @@ def _keys(access: Access) -> Keys | None:
     return Keys(name, key or "", None if key else sas)
 
 
-def _signed(access: Access, of: Account, container: str) -> Keys:
+def _sign(access: Access, account: Account, container: str) -> Keys:
     keys, expires = _keys(access), datetime.now(UTC) + _SECONDS
-    if keys is not None and keys.token is not None:  # a user's, which cannot sign another one
+    if keys is not None and keys.token is not None:  # a user's signature, which cannot sign another one
         return Keys(keys.id, "", keys.token)
-    by = signer(access, of)
-    protocol = "https" if of.url.startswith("https:") else None
-    sas = generate_container_sas(of.name, container, permission=_READ_AND_WRITE, expiry=expires, protocol=protocol, **by)
-    delegation = by.get("user_delegation_key")
-    return Keys(of.name, "" if delegation is None else json.dumps(vars(delegation)), sas, expires)
+    signing = signer(access, account)
+    protocol = "https" if account.url.startswith("https:") else None
+    sas = generate_container_sas(
+        account.name, container, permission=_READ_AND_WRITE, expiry=expires, protocol=protocol, **signing
+    )
+    delegation = signing.get("user_delegation_key")
+    return Keys(account.name, "" if delegation is None else json.dumps(vars(delegation)), sas, expires)
 
 
 def _delegation(text: str) -> UserDelegationKey:
@@ -260,27 +264,28 @@ def _delegation(text: str) -> UserDelegationKey:
     return key
 
 
-def _left(keys: Keys) -> timedelta:
+def _time_left(keys: Keys) -> timedelta:
     return timedelta() if keys.expires is None else keys.expires - datetime.now(UTC)
 
 
-@lru_cache(MAX_HELD)
+@lru_cache(MAX_CACHED)
 def _identity(client_id: str | None) -> DefaultAzureCredential:
-    """Returns the identity of the environment or machine: a service principal, a workload's, a managed one, the Azure CLI's."""
+    """Returns the identity of the environment or machine: a service principal, a workload identity, a managed
+    identity, or the Azure CLI's user."""
     if client_id is None:
         return DefaultAzureCredential()
     return DefaultAzureCredential(managed_identity_client_id=client_id, workload_identity_client_id=client_id)
 
 
-@lru_cache(MAX_HELD)
-def _service(access: Access, of: Account) -> BlobServiceClient:
+@lru_cache(MAX_CACHED)
+def _service(access: Access, account: Account) -> BlobServiceClient:
     return BlobServiceClient(
-        of.url, credential(access, of.url), **options(), max_single_get_size=_CHUNK, max_chunk_get_size=_CHUNK
+        account.url, credential(access, account.url), **options(), max_single_get_size=_CHUNK, max_chunk_get_size=_CHUNK
     )
 
 
 def options() -> Mapping[str, Any]:
-    """Returns the options of each of the SDK's clients."""
+    """Returns options for all clients of the SDK."""
     session = requests.Session()
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))

@@ -1,8 +1,8 @@
-"""Parses messages that Event Grid puts into a Storage Queue into hints: in its own schema or as CloudEvents, plain or in base64.
-Pure.
+"""Parses Event Grid's messages in a Storage Queue: its own schema or CloudEvents, plain or base64. Pure.
 
-Every event that names a blob is a hint, except that of a file that was created and not written yet: checking an unchanged blob
-costs one request, whereas a missed change leaves the directory stale. An event about a folder is a hint for all below it.
+Every event with a blob is a hint, except for a file that was created but not written yet: checking an
+unchanged blob costs one request, but a missed change leaves the directory stale. An event about a folder is a
+hint for everything below it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from volstream.files.queues.bodies import NOT_JSON, answer, decoded, hints_in, i
 
 _SUBJECT = re.compile(r"/blobServices/default/containers/([^/]+)/blobs/(.+)", re.DOTALL)
 
-#: What creates a file that another call closes; until then it is empty, or grows.
-_NO_NEWS = "CreateFile"
+#: The call that creates a file. Another call closes it; until then the file is empty or grows.
+_CREATE = "CreateFile"
 
-#: Where the events of a moved file or folder have its places.
-_PLACES = ("sourceUrl", "destinationUrl")
+#: The fields with the locations of a moved file or folder.
+_URLS = ("sourceUrl", "destinationUrl")
 
 
 def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
@@ -44,22 +44,22 @@ def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
         return ()
     if not kind.startswith("Microsoft.Storage."):
         return None
-    if data.get("api") == _NO_NEWS:
+    if data.get("api") == _CREATE:
         return ()
     below = kind.startswith("Microsoft.Storage.Directory")
     return hints_in([[*_hints(event.get("subject"), data, below=below)] or None], "The event lacks the container or the blob.")
 
 
 def _hints(subject: Any, data: dict[str, Any], *, below: bool) -> Iterator[ObjectHint]:
-    """Yields a hint for each spelling of each place that an event names.
+    """Yields a hint for each possible spelling of each location in an event.
 
-    Azure's examples have subjects as they are and encoded URLs, but its documentation does not promise that.
+    Azure's examples have unencoded subjects and encoded URLs, but its documentation does not promise that.
     """
     named = _SUBJECT.fullmatch(subject) if isinstance(subject, str) else None
     places = [] if named is None else [(named[1], named[2])]
-    for url in (data.get(name) for name in _PLACES):
+    for url in (data.get(name) for name in _URLS):
         if isinstance(url, str):
-            with suppress(ValueError):  # it is no URL
+            with suppress(ValueError):  # it is not a URL
                 container, _, key = urlsplit(url).path.lstrip("/").partition("/")
                 places.append((container, key))
     for container, key in places:

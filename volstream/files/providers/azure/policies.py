@@ -1,4 +1,4 @@
-"""What Azure's role-based access control has to allow so that volstream may read and write: least roles of volumes. Pure."""
+"""Azure's role assignments for volstream: least roles for volumes. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _READ = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read"
 
 
 def is_role(name: str, _endpoint: str | None) -> bool:
-    """Returns whether this is the client id of a managed identity."""
+    """True if this is the client id of a managed identity."""
     return re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", name) is not None
 
 
 def trust_policy(_external_id: str, _role: str | None) -> dict[str, Any]:
-    """Returns the federated credential of the identity, with which a pod of Kubernetes may use it; machines need none."""
+    """Returns the identity's federated credential, which lets a Kubernetes pod use it. Machines need none."""
     return {
         "issuer": "OIDC_ISSUER_URL",
         "subject": "system:serviceaccount:NAMESPACE:SERVICE_ACCOUNT",
@@ -29,7 +29,7 @@ def trust_policy(_external_id: str, _role: str | None) -> dict[str, Any]:
 
 
 def permission_policy(needs: Sequence[RequiredAccess], _region: str | None, role: str | None) -> dict[str, Any]:
-    """Returns the role assignments of the identity: the role, its scope, and the condition for a part of a container."""
+    """Returns the identity's role assignments: role, scope, and a condition for a prefix of a container."""
     account, principal = f"{_ACCOUNT}ACCOUNT", role or "PRINCIPAL_ID"
     assignments = [_assigned("Storage Blob Delegator", account, principal)]
     for container, roots, written in by_bucket(needs):
@@ -40,17 +40,18 @@ def permission_policy(needs: Sequence[RequiredAccess], _region: str | None, role
     for queue in queues_of(needs):
         name, service, _ = (urlsplit(queue).hostname or "").partition(".queue.")
         scope = f"{_ACCOUNT}{name if service else 'ACCOUNT'}/queueServices/default/queues/{last_part(queue)}"
-        assignments.append(_assigned("Storage Queue Data Contributor", scope, principal))  # a lesser one cannot extend messages
+        # a lesser role cannot extend messages
+        assignments.append(_assigned("Storage Queue Data Contributor", scope, principal))
     return {"roleAssignments": assignments}
 
 
 def _assigned(role: str, scope: str, principal: str, condition: str | None = None) -> dict[str, Any]:
-    made = {"role": role, "scope": scope, "assignee": principal}
-    return made if condition is None else {**made, "condition": condition, "conditionVersion": "2.0"}
+    assignment = {"role": role, "scope": scope, "assignee": principal}
+    return assignment if condition is None else {**assignment, "condition": condition, "conditionVersion": "2.0"}
 
 
 def _below(roots: Sequence[str]) -> str | None:
-    """Returns the condition that what is read or listed is below one of these prefixes; None: it may be anywhere."""
+    """Returns the condition that reads and listings are below a prefix, or None if they may be anywhere."""
     if not all(roots):
         return None
     path = "@Resource[Microsoft.Storage/storageAccounts/blobServices/containers/blobs:path]"

@@ -1,6 +1,6 @@
-"""One of Azure's Storage Queues as a :class:`~volstream.files.queues.remote.Service`.
+"""An Azure Storage Queue as a :class:`~volstream.files.queues.remote.Service`.
 
-What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``credentials``).
+Not here: pollers and their messages (``remote``), credentials and error mapping (``credentials``).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from volstream.files.providers.azure import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue
 
-#: Limit of Azure: seven days.
+#: Azure's limit: seven days.
 _MAX_VISIBILITY = 604_800
 
-#: No request waits for messages, so an empty queue is asked again and again.
+#: Requests do not wait for messages, so an empty queue is polled repeatedly.
 _PAUSE = Backoff(first_seconds=0.1, cap_seconds=1.0)
 
-#: Errors of a handle whose message was deleted, or delivered again under another handle.
+#: Errors for a handle whose message was deleted or redelivered under another handle.
 _GONE = ("MessageNotFound", "PopReceiptMismatch")
 
 _NAME = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 
 def open_queue(spec: QueueSpec) -> RemoteQueue:
-    """Returns a volume's queue. Raises InvalidValueError: the queue's address cannot be derived from its name."""
+    """Returns a volume's queue. Raises InvalidValueError if its name does not determine the address."""
     return RemoteQueue(StorageQueueService(spec), spec.settings, events.parse, (address(spec), spec.access))
 
 
@@ -65,15 +65,15 @@ class StorageQueueService:
         until, attempt = time.monotonic() + wait_seconds, 1
         while True:
             with self._errors("cannot be read"):
-                asked = {"messages_per_page": min(limit, self.batch), "visibility_timeout": self._visibility}
-                found = [*next(self._client.receive_messages(**asked).by_page(), ())]
+                options = {"messages_per_page": min(limit, self.batch), "visibility_timeout": self._visibility}
+                found = [*next(self._client.receive_messages(**options).by_page(), ())]
             if found or time.monotonic() >= until:
-                return [Delivery(one.id, f"{one.id} {one.pop_receipt}", one.content.encode()) for one in found]
+                return [Delivery(item.id, f"{item.id} {item.pop_receipt}", item.content.encode()) for item in found]
             time.sleep(min(_PAUSE.delay(attempt), max(0.0, until - time.monotonic())))
             attempt += 1
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
-        """See :meth:`Service.delete`. There is no request for several messages."""
+        """See :meth:`Service.delete`. Azure has no batch request for this."""
         for handle in handles:
             id_, receipt = handle.split(" ")
             with self._errors("did not delete a message"):
@@ -81,8 +81,8 @@ class StorageQueueService:
         return ()
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
-        """See :meth:`Service.keep`. There is no request for several messages, and each gets a new handle."""
-        kept: dict[str, str | None] = {}
+        """See :meth:`Service.keep`. Azure has no batch request, and returns a new handle each time."""
+        extended: dict[str, str | None] = {}
         visibility = min(math.ceil(seconds), _MAX_VISIBILITY)
         try:
             with self._errors("did not extend the visibility of messages"):
@@ -90,14 +90,14 @@ class StorageQueueService:
                     id_, receipt = handle.split(" ")
                     keep = partial(self._client.update_message, id_, receipt, visibility_timeout=visibility)
                     changed = _unless_gone(keep)
-                    kept[handle] = None if changed is None else f"{id_} {changed.pop_receipt}"
+                    extended[handle] = None if changed is None else f"{id_} {changed.pop_receipt}"
         except QueueError:
-            if not kept:  # if some were kept, their new handles matter more than the error, which will recur
+            if not extended:  # else the new handles matter more than the error, which will recur
                 raise
-        return kept
+        return extended
 
     def describe(self) -> QueueState:
-        """See :meth:`Service.describe`. Azure's count includes messages that are invisible, so it says little."""
+        """See :meth:`Service.describe`. Azure's count includes invisible messages, so it is not reported."""
         self.open()
         return QueueState(waiting=None, in_flight=None, visibility_seconds=None, retention_seconds=None)
 
@@ -109,7 +109,7 @@ class StorageQueueService:
         return credentials.errors(f"The Storage Queue {self._name!r} {what}", self._access, QueueError, QueueError)
 
 
-@lru_cache(credentials.MAX_HELD)
+@lru_cache(credentials.MAX_CACHED)
 def _client(access: Access, address: str) -> QueueClient:
     url, _, name = address.rpartition("/")
     return QueueClient(url, name, credential=credentials.credential(access, url), **credentials.options())
@@ -119,7 +119,8 @@ def address(spec: QueueSpec) -> str:
     """Returns the URL of a queue, given by URL or by name.
 
     Raises:
-        InvalidValueError: the URL is not a queue's, or the location and the connection do not determine the account.
+        InvalidValueError: the URL is not a queue's, or the location and the connection do not determine the
+            account.
     """
     name = spec.name or ""
     parts = urlsplit(name)

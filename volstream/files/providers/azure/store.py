@@ -1,7 +1,7 @@
 """The blobs of a container of Azure's Blob Storage, and of Data Lake Storage with its hierarchical namespace.
 
-What does not belong here: what all providers' buckets have in common (``storage.buckets``); accounts, credentials and the
-meaning of errors (``credentials``).
+Not here: code shared by all providers' buckets (``storage.buckets``); accounts, credentials and error mapping
+(``credentials``).
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ from volstream.files.storage.buckets import BucketStore, Content, Found, Listed
 
 T = TypeVar("T")
 
-#: How long a copy may take that the service makes after its answer.
+#: How long an asynchronous copy may take.
 _COPY_SECONDS = 600.0
 
 
 class BlobStore(BucketStore):
     """The blobs of ``az://container[@account][/prefix]``.
 
-    A file's version id is its blob's ETag, which changes with each write and with its metadata. Its etag is the MD5 of the
-    content, which copies share, if the service knows it, as of blobs written in one request or by volstream; else the ETag.
+    A file's version id is its blob's ETag, which changes with each write and with its metadata. Its etag is
+    the MD5 of the content, which copies share, if the service knows it: for blobs written in one request or
+    by volstream. Otherwise it is the ETag.
     """
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
-        blob = self._of_object(path, BlobClient.get_blob_properties)
+        blob = self._request_object(path, BlobClient.get_blob_properties)
         return Details(blob.metadata or {}, str(blob.blob_tier or "Hot"), blob.version_id)
 
     def tags(self, path: str) -> Mapping[str, str]:
         """See :meth:`HasDetails.tags`."""
-        return self._of_object(path, BlobClient.get_blob_tags)
+        return self._request_object(path, BlobClient.get_blob_tags)
 
     def presigned_url(self, path: str, seconds: int) -> str:
-        """See :meth:`HasDetails.presigned_url`. An identity asks for the key that signs."""
+        """See :meth:`HasDetails.presigned_url`. An identity requests the signing key."""
         blob = self._blob(path)
         with self._errors(path):
             lifetime = timedelta(seconds=seconds)
@@ -105,15 +106,15 @@ class BlobStore(BucketStore):
         with self._errors(path):
             query = credentials.reading(self._access, self._account, self._place.bucket, blob.blob_name)
         address = f"{blob.url.partition('?')[0]}{query}"
-        asked: dict[str, Any] = {} if replaces else {"match_condition": MatchConditions.IfMissing}
+        conditions: dict[str, Any] = {} if replaces else {"match_condition": MatchConditions.IfMissing}
 
         def copy(_: BlobClient) -> Mapping[str, Any]:
             same = MatchConditions.IfNotModified
-            return target.start_copy_from_url(address, source_etag=found.version_id, source_match_condition=same, **asked)
+            return target.start_copy_from_url(address, source_etag=found.version_id, source_match_condition=same, **conditions)
 
-        said, until = self._of_object(path, copy), time.monotonic() + _COPY_SECONDS
+        response, until = self._request_object(path, copy), time.monotonic() + _COPY_SECONDS
         with self._errors(to):
-            state, etag = said["copy_status"], str(said["etag"])
+            state, etag = response["copy_status"], str(response["etag"])
             while state == "pending" and time.monotonic() < until:
                 time.sleep(0.2)
                 copied = target.get_blob_properties()
@@ -124,27 +125,28 @@ class BlobStore(BucketStore):
 
     def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
         start = self._place.root + after if after else None
-        asked: dict[str, Any] = {"name_starts_with": self._place.root + prefix, "include": ["metadata"]}
-        asked |= {"results_per_page": self._page} | ({} if start is None else {"start_from": start})
+        options: dict[str, Any] = {"name_starts_with": self._place.root + prefix, "include": ["metadata"]}
+        options |= {"results_per_page": self._page} | ({} if start is None else {"start_from": start})
         last, blobs_of_page = "", list[_Blob]()
 
-        def take(response: Any) -> None:
-            blobs_of_page[:] = _take_blobs(response.http_response)
+        def collect(response: Any) -> None:
+            blobs_of_page[:] = _extract_blobs(response.http_response)
 
         with self._errors(prefix):
-            listing = (self._container.list_blobs if deep else self._container.walk_blobs)(**asked, raw_response_hook=take)
+            listing = (self._container.list_blobs if deep else self._container.walk_blobs)(**options, raw_response_hook=collect)
             for page in listing.by_page():
                 self._seen = time.monotonic()
                 entries = [*page]
-                blobs = [*blobs_of_page] or [_blob(one) for one in entries if not isinstance(one, BlobPrefix)]
-                for one in blobs:
-                    last = self._checked(one.listed[0], last)
-                # It begins with the start.
-                listed = (one.listed for one in blobs if one.listed[0] != start and not one.is_folder)
-                yield listed, [one.name for one in entries if isinstance(one, BlobPrefix)]
+                blobs = [*blobs_of_page] or [_blob(entry) for entry in entries if not isinstance(entry, BlobPrefix)]
+                for blob in blobs:
+                    last = self._checked(blob.listed[0], last)
+                # The start is inclusive.
+                listed = (blob.listed for blob in blobs if blob.listed[0] != start and not blob.is_folder)
+                yield listed, [entry.name for entry in entries if isinstance(entry, BlobPrefix)]
 
     def _checked(self, name: str, last: str) -> str:
-        """Returns a listed name. Raises StorageError if it does not follow the last one: a listing could not be resumed."""
+        """Returns a listed name. Raises StorageError if names are out of order, because listings must
+        resume."""
         if name.encode() < last.encode():
             raise StorageError(
                 f"{self._place.name('')} is not listed in the order of names, as in accounts with a hierarchical namespace, or "
@@ -168,16 +170,16 @@ class BlobStore(BucketStore):
         if _is_folder(blob):
             raise FileNotFoundError(path)
         if blob.size is None or blob.last_modified is None or blob.etag is None:
-            raise StorageError(f"{self._place.name(path)}: the answer is incomplete.", "It will be asked again.")
+            raise StorageError(f"{self._place.name(path)}: the response is incomplete.", "It will be retried.")
         return Found(blob.size, blob.last_modified, _etag(blob), blob.content_settings.content_type, _version(blob))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         length = None if last is None else last - start + 1
-        got = self._of_object(path, lambda blob: blob.download_blob(start or None if length is None else start, length))
-        return Content(start + got.size, _version(got.properties), _Body(got))
+        download = self._request_object(path, lambda blob: blob.download_blob(start or None if length is None else start, length))
+        return Content(start + download.size, _version(download.properties), _Body(download))
 
-    def _of_object(self, path: str, call: Callable[[BlobClient], T]) -> T:
-        """Requests something about a blob; returns the response. Raises FileNotFoundError."""
+    def _request_object(self, path: str, call: Callable[[BlobClient], T]) -> T:
+        """Sends a request about a blob and returns the response. Raises FileNotFoundError."""
         self._key(path)
         with self._errors(path):
             try:
@@ -204,15 +206,16 @@ class BlobStore(BucketStore):
 class DataLakeStore(BlobStore):
     """The files of ``az://container@account.dfs...[/prefix]``.
 
-    In a hierarchical namespace files can be seen while they are written, and listings are not in the order of names: so it is no
-    :class:`~volstream.files.storage.base.KeyOrdered`. Folders exist, and are no files.
+    In a hierarchical namespace, files are visible while they are written, and listings are not in the order
+    of names, so this is not a :class:`~volstream.files.storage.base.KeyOrdered`. Folders exist, but are not
+    files.
     """
 
     list_after = None  # type: ignore[assignment]  # see above
     prefixes = None  # type: ignore[assignment]  # see above
 
     def tags(self, path: str) -> Mapping[str, str]:
-        """See :meth:`HasDetails.tags`. In a hierarchical namespace there are none."""
+        """See :meth:`HasDetails.tags`. A hierarchical namespace has no tags."""
         try:
             return super().tags(path)
         except StorageError as error:
@@ -221,7 +224,7 @@ class DataLakeStore(BlobStore):
             raise
 
     def remove_folder(self, path: str) -> None:
-        """See :meth:`TakesOutputs.remove_folder`. Also the folders themselves."""
+        """See :meth:`TakesOutputs.remove_folder`. Also removes the folders themselves."""
         super().remove_folder(path)
         with self._errors(path):
             below = self._container.list_blobs(name_starts_with=f"{self._place.root}{path}/", include=["metadata"])
@@ -235,7 +238,7 @@ class DataLakeStore(BlobStore):
 
 @dataclass(frozen=True)
 class _Body:
-    """A content that comes in pieces, each by a request of its own."""
+    """A content that is fetched in chunks, each with its own request."""
 
     content: StorageStreamDownloader[bytes]
 
@@ -243,11 +246,11 @@ class _Body:
         return self.content.read(amount)
 
     def close(self) -> None:
-        """No connection is open between reads."""
+        """Does nothing: no connection stays open between reads."""
 
 
 def open_store(location: str, access: Access) -> BlobStore:
-    """Returns the store of a container or a part of it."""
+    """Returns the store of a container or of a prefix."""
     return (DataLakeStore if ".dfs." in location.split("/")[2] else BlobStore)(location, access)
 
 
@@ -268,16 +271,16 @@ def _etag(blob: BlobProperties) -> str:
 
 
 def _is_folder(blob: BlobProperties) -> bool:
-    """True for the blob that stands for a folder of a hierarchical namespace."""
-    return _says_folder((blob.metadata or {}).get("hdi_isfolder"))
+    """True for a blob that represents a folder of a hierarchical namespace."""
+    return _is_true((blob.metadata or {}).get("hdi_isfolder"))
 
 
-def _says_folder(text: str | None) -> bool:
+def _is_true(text: str | None) -> bool:
     return (text or "").lower() == "true"
 
 
 class _Blob(NamedTuple):
-    """A blob of a page of a listing."""
+    """A blob on a page of a listing."""
 
     listed: Listed
     is_folder: bool
@@ -287,31 +290,33 @@ def _blob(blob: BlobProperties) -> _Blob:
     return _Blob((blob.name, blob.size, blob.last_modified, _etag(blob), _version(blob)), _is_folder(blob))
 
 
-def _take_blobs(response: Any) -> list[_Blob]:
-    """Takes the blobs out of the answer to a listing, which the SDK would parse in ten times as long. It parses the rest, and
-    alone what is not such a page."""
-    sent = getattr(response, "internal_response", None)
-    if response.status_code != 200 or not isinstance(sent, Response):
+def _extract_blobs(response: Any) -> list[_Blob]:
+    """Parses the blobs of a listing's page ten times as fast as the SDK, and removes them from the page.
+
+    The SDK parses the rest, and responses of any other form.
+    """
+    raw = getattr(response, "internal_response", None)
+    if response.status_code != 200 or not isinstance(raw, Response):
         return []
     try:
-        root = ElementTree.fromstring(sent.content)
+        root = ElementTree.fromstring(raw.content)
         listed = root.find("Blobs")
         blobs = [] if listed is None else [_read(element) for element in listed.iterfind("Blob")]
     except (ElementTree.ParseError, LookupError, TypeError, ValueError):
         return []
     if listed is not None and blobs:
         listed[:] = listed.findall("BlobPrefix")
-        sent._content = response._content = ElementTree.tostring(root)  # where requests and the SDK keep it
+        raw._content = response._content = ElementTree.tostring(root)  # cached by requests and by the SDK
     return blobs
 
 
 def _read(element: ElementTree.Element) -> _Blob:
-    """Returns a blob of a page. Raises LookupError or ValueError if it lacks something."""
+    """Parses a blob of a page. Raises LookupError or ValueError if a field is missing."""
     name, properties, metadata = map(element.find, ("Name", "Properties", "Metadata"))
     if name is None or properties is None:
         raise ValueError
     text = name.text or ""
-    values = {one.tag: one.text or "" for one in properties}
+    values = {item.tag: item.text or "" for item in properties}
     version = values["Etag"].strip('"')
     etag = base64.b64decode(values.get("Content-MD5", "")).hex() or version
     return _Blob(
@@ -322,10 +327,10 @@ def _read(element: ElementTree.Element) -> _Blob:
             etag,
             version,
         ),
-        metadata is not None and _says_folder(metadata.findtext("hdi_isfolder")),
+        metadata is not None and _is_true(metadata.findtext("hdi_isfolder")),
     )
 
 
-@lru_cache(1000)  # blobs that were uploaded together have the same
+@lru_cache(1000)  # blobs uploaded together share their times
 def _time(text: str) -> datetime:
     return parsedate_to_datetime(text)

@@ -7,7 +7,8 @@ import warnings
 
 from volstream.files.providers.base import Provider
 
-# Of Google's packages, a year before they end support of a Python; nothing that a user of a command can act on.
+# Google's packages warn a year before they drop a Python version. A user of a command can do nothing about
+# it.
 warnings.filterwarnings("ignore", "You are using a Python version", FutureWarning)
 
 PROVIDER = Provider(
@@ -19,5 +20,5 @@ PROVIDER = Provider(
     role="volstream@my-project.iam.gserviceaccount.com",
     sources=("env", "profile"),
     writes_reports=False,
-    unaskable=re.compile(r"^\.\.?$"),  # as whole keys: a slash is sent encoded
+    unaskable=re.compile(r"^\.\.?$"),  # only as whole keys, because slashes are sent encoded
 )

@@ -1,6 +1,6 @@
-"""Credentials for Google Cloud: those of an :class:`Access`, tokens for tasks, and the meaning of errors.
+"""Credentials for Google Cloud: for an :class:`Access`, tokens for tasks, and mapping of errors.
 
-The only module that imports google.auth. What does not belong here: the requests of the store and of the queue.
+The only module that imports google.auth. Not here: the requests of the store and the queue.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from volstream.files.providers.base import ALLOW, NO_BUCKET, UNREADABLE, is_priv
 
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
-#: Of a task: objects, and the signing of URLs, which works only if the account may sign for itself.
+#: Scopes of a task: objects, and signing URLs, which works only if the account may sign for itself.
 _TASK_SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write", "https://www.googleapis.com/auth/iam")
 
-#: Tokens are renewed when they have this long left, so that a task that just received them can finish with them.
+#: Tokens with less time left than this are renewed, so that a task that has just received one can finish.
 _RENEW = timedelta(seconds=1800)
 
 FILES = KeyFiles()
@@ -47,61 +47,64 @@ _lock = threading.RLock()
 
 
 def credentials(access: Access) -> Credentials:
-    """Returns the credentials of an access, one object per access, which renew themselves.
+    """Returns the credentials of an access, one object per access. They renew themselves.
 
-    A server that is not Google's gets none, unless a profile names them.
+    Other servers than Google's get no credentials, unless from a profile.
 
     Raises:
         The vendor's exceptions: call it inside :func:`errors`.
     """
     with _lock:
-        look(access)
+        check_key_file(access)
         return _credentials(access, _SCOPES)
 
 
-def look(access: Access) -> None:
-    """Notices another key in the file that the credentials name."""
+def check_key_file(access: Access) -> None:
+    """Checks the file with the credentials for a new key."""
     kind, _, path = access.credentials.partition(":")
-    FILES.look(path if kind == "profile" else config.environment("GOOGLE_APPLICATION_CREDENTIALS"))
+    FILES.check(path if kind == "profile" else config.environment("GOOGLE_APPLICATION_CREDENTIALS"))
 
 
 def for_tasks(access: Access, _location: str) -> Access:
-    """Returns the access for a task: with a token of an hour, for objects and for signing URLs alone."""
+    """Returns the access for a task, with a one-hour token that only covers objects and signing URLs."""
     if access.keys is not None:
         return access
     with errors("The credentials"), _lock:
-        look(access)
-        made = _credentials(access, _TASK_SCOPES)
-        if isinstance(made, AnonymousCredentials):
+        check_key_file(access)
+        creds = _credentials(access, _TASK_SCOPES)
+        if isinstance(creds, AnonymousCredentials):
             return access
-        if made.token is None or made.expiry is None or made.expiry.replace(tzinfo=UTC) - datetime.now(UTC) < _RENEW:
-            made.refresh(Request())
-        expires = made.expiry.replace(tzinfo=UTC) if made.expiry is not None else None
-        keys = Keys(email(made) or "a user", "", made.token, expires)
+        if creds.token is None or creds.expiry is None or creds.expiry.replace(tzinfo=UTC) - datetime.now(UTC) < _RENEW:
+            creds.refresh(Request())
+        expires = creds.expiry.replace(tzinfo=UTC) if creds.expiry is not None else None
+        keys = Keys(email(creds) or "a user", "", creds.token, expires)
     return replace(access, role_arn=None, external_id=None, credentials="static", keys=keys)
 
 
 def signer(access: Access) -> Mapping[str, Any]:
-    """Returns what the SDK signs URLs with; empty if nothing here can. May send a request. Raises as :func:`credentials`."""
+    """Returns the SDK's arguments for signing URLs. Empty if the credentials cannot sign.
+
+    May send a request. Raises like :func:`credentials`.
+    """
     if access.keys is not None:
         return {"service_account_email": access.keys.id, "access_token": access.keys.token}
-    made = credentials(access)
-    if hasattr(made, "sign_bytes"):
-        return {"credentials": made}
-    if email(made) is None:
+    creds = credentials(access)
+    if hasattr(creds, "sign_bytes"):
+        return {"credentials": creds}
+    if email(creds) is None:
         return {}
-    made.refresh(Request())  # of a machine's account, which signs by a request
-    return {"service_account_email": email(made), "access_token": made.token}
+    creds.refresh(Request())  # a machine's account, which signs by a request
+    return {"service_account_email": email(creds), "access_token": creds.token}
 
 
-def email(made: Credentials) -> str | None:
-    """Returns the name of the service account of these credentials; None: they are a user's, or a task's."""
-    name: str | None = getattr(made, "service_account_email", None)
+def email(creds: Credentials) -> str | None:
+    """Returns the service account of these credentials, or None for a user's or a task's credentials."""
+    name: str | None = getattr(creds, "service_account_email", None)
     return name
 
 
 def project(access: Access) -> str | None:
-    """Returns the project of the role, else of the credentials or the environment."""
+    """Returns the project of the role, or else of the credentials or the environment."""
     if access.role_arn is not None:
         return access.role_arn.partition("@")[2].partition(".")[0]
     with _lock:
@@ -109,7 +112,7 @@ def project(access: Access) -> str | None:
 
 
 def is_own(endpoint: str | None) -> bool:
-    """True if ``endpoint`` is Google's; its other services are then at addresses of their own."""
+    """True if ``endpoint`` is Google's. Its other services then have separate addresses."""
     place = urlsplit(endpoint or "https://storage.googleapis.com")
     return place.scheme == "https" and (place.hostname or "").endswith(".googleapis.com")
 
@@ -122,24 +125,25 @@ def errors(
 
     Args:
         what: name of the request in messages.
-        passing: raised for temporary problems.
-        denied: raised for permanent ones: no credentials, no permission.
+        passing: error class for temporary problems.
+        denied: error class for permanent problems: no credentials, no permission.
     """
     try:
         yield
     except (GoogleAPICallError, RetryError, InvalidResponse, DataCorruption, GoogleAuthError, RequestException, HTTPError) as exc:
         cause = exc.cause if isinstance(exc, RetryError) and exc.cause is not None else exc
-        raise _mapped(cause, what, passing, denied) from None  # whose text may have the address of an upload, which opens it
+        # its text may contain an upload's URL, which grants access
+        raise _mapped(cause, what, passing, denied) from None
     except UNREADABLE as exc:
         raise passing(unreadable(what, exc)) from None
     except StorageError as exc:
         if issubclass(denied, StorageError):
             raise
-        raise denied(exc.message, exc.remedy) from exc  # of the credentials of a queue
+        raise denied(exc.message, exc.remedy) from exc  # from a queue's credentials
 
 
 def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: type[DependencyError]) -> DependencyError:
-    if isinstance(exc, InvalidResponse):  # of an upload
+    if isinstance(exc, InvalidResponse):  # from an upload
         exc = from_http_response(exc.response)
     match exc:
         case GoogleAPICallError(code=401 | 403):
@@ -148,7 +152,8 @@ def _mapped(exc: Exception, what: str, passing: type[DependencyError], denied: t
             throttled = passing is StorageError and exc.code in (429, 503)
             kind = StorageThrottledError if throttled else passing
             return kind(f"{what}: {exc.message} ({exc.code}).", NO_BUCKET if exc.code == 404 else "")
-        case RefreshError() if exc.retryable or "necessary fields need to refresh" in str(exc):  # the latter: a task's has ended
+        # the latter: a task's token has expired
+        case RefreshError() if exc.retryable or "necessary fields need to refresh" in str(exc):
             return passing(f"{what}: the credentials have expired.", "Renew them at their source.")
         case RefreshError():
             fix = "Compare the account's policy with what `volstream describe connection NAME` prints."
@@ -168,13 +173,13 @@ def _credentials(access: Access, scopes: Sequence[str]) -> Credentials:
     if access.role_arn is None:
         return source
     own = is_own(access.endpoint)
-    there = f"{access.endpoint}/v1/projects/-/serviceAccounts/{access.role_arn}:generateAccessToken"
-    return impersonated_credentials.Credentials(source, access.role_arn, [*scopes], iam_endpoint_override=None if own else there)
+    url = f"{access.endpoint}/v1/projects/-/serviceAccounts/{access.role_arn}:generateAccessToken"
+    return impersonated_credentials.Credentials(source, access.role_arn, [*scopes], iam_endpoint_override=None if own else url)
 
 
 @FILES.cached
 def _source(access: Access, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
-    """Returns the credentials of a connection, before any role is assumed, and their project."""
+    """Returns a connection's credentials before any role is assumed, and their project."""
     has_token = access.keys is not None or access.credentials != "env"
     if has_token and access.endpoint and not is_private(access.endpoint):
         raise StorageDeniedError(f"No token is sent to {access.endpoint} unencrypted.", "Write https://.")
@@ -183,21 +188,21 @@ def _source(access: Access, scopes: Sequence[str]) -> tuple[Credentials, str | N
         return Token(access.keys.token, expiry=None if expires is None else expires.replace(tzinfo=None)), None
     kind, _, path = access.credentials.partition(":")
     if kind == "profile":
-        return _of_file(path, scopes)
+        return _from_file(path, scopes)
     found: tuple[Credentials, str | None] = (AnonymousCredentials(), None)
     return google.auth.default(scopes=[*scopes]) if is_own(access.endpoint) else found
 
 
-def _of_file(path: str, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
+def _from_file(path: str, scopes: Sequence[str]) -> tuple[Credentials, str | None]:
     try:
-        said = json.loads(Path(path).read_bytes())
-        project = said.get("project_id")
-        match said["type"]:
+        info = json.loads(Path(path).read_bytes())
+        project = info.get("project_id")
+        match info["type"]:
             case "service_account":
-                return service_account.Credentials.from_service_account_info(said, scopes=[*scopes]), project
+                return service_account.Credentials.from_service_account_info(info, scopes=[*scopes]), project
             case "external_account":
-                return identity_pool.Credentials.from_info(said, scopes=[*scopes]), project
-        raise ValueError(f"keys of the type {said['type']!r} are not supported")
+                return identity_pool.Credentials.from_info(info, scopes=[*scopes]), project
+        raise ValueError(f"keys of the type {info['type']!r} are not supported")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, GoogleAuthError) as exc:
         raise StorageDeniedError(
             f"There are no Google credentials in {path}: {exc}.",

@@ -1,8 +1,9 @@
-"""Parses messages of Cloud Storage into hints: notifications of Pub/Sub, as its push requests have them, and CloudEvents. Pure.
+"""Parses messages of Cloud Storage into hints: notifications of Pub/Sub, as its push requests have them, and
+CloudEvents. Pure.
 
-Every event that names a bucket and an object is a hint, whatever the event: checking an unchanged object costs one request,
-whereas a missed change leaves the directory stale. That also covers duplicates and events out of order: what a look finds has a
-generation, by which the versions of one object differ.
+Every event with a bucket and an object is a hint, whatever its type: checking an unchanged object costs one
+request, but a missed change leaves the directory stale. That also handles duplicates and events out of order:
+each check finds a generation, which identifies the version of the object.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ def parse(body: bytes) -> Sequence[ObjectHint] | Rejection:
 def hints_of(event: Any) -> Sequence[ObjectHint] | Rejection | None:
     """See :meth:`~volstream.files.providers.base.Provider.hints_of`. CloudEvents are Eventarc's."""
     match event:
-        case {"message": {"attributes": {"eventType": str()} as said}}:
-            found = said.get("bucketId"), said.get("objectId")
-        case {"specversion": str(), "type": str(kind), "data": dict(said)} if kind.startswith("google.cloud.storage.object."):
-            found = said.get("bucket"), said.get("name")
+        case {"message": {"attributes": {"eventType": str()} as attributes}}:
+            found = attributes.get("bucketId"), attributes.get("objectId")
+        case {"specversion": str(), "type": str(kind), "data": dict(data)} if kind.startswith("google.cloud.storage.object."):
+            found = data.get("bucket"), data.get("name")
         case {"kind": "storage#object", "bucket": bucket, "name": name}:
             found = bucket, name
         case _:

@@ -1,5 +1,4 @@
-"""What Google's IAM has to allow so that volstream may read and write: who may act as a service account, and the least roles of
-volumes. Pure."""
+"""Google's IAM policies for volstream: use of service accounts, and least roles for volumes. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from volstream.files.providers.base import ACCOUNT, RequiredAccess, by_bucket, l
 
 
 def is_role(name: str, _endpoint: str | None) -> bool:
-    """Returns whether a service account may have this name."""
+    """True if a service account may have this name."""
     return re.fullmatch(r"[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com", name) is not None
 
 
 def trust_policy(_external_id: str, role: str | None) -> dict[str, Any]:
-    """Returns who may act as the service account: that of volstream itself. Google knows no external ids."""
+    """Returns who may act as the service account: volstream's own account. Google has no external ids."""
     return {"bindings": [_granted(role or ACCOUNT, "roles/iam.serviceAccountTokenCreator", None)]}
 
 
 def permission_policy(needs: Sequence[RequiredAccess], _region: str | None, role: str | None) -> dict[str, Any]:
-    """Returns the roles of the service account, each with the resource that grants it."""
+    """Returns the service account's roles, each with the resource that grants it."""
     bindings: list[dict[str, Any]] = []
     for bucket, roots, written in by_bucket(needs):
         bindings.append(_granted(f"gs://{bucket}", "roles/storage.legacyBucketReader", role))
@@ -41,7 +40,7 @@ def _granted(resource: str, role: str, member: str | None, condition: str | None
 
 
 def _below(bucket: str, roots: Sequence[str]) -> str | None:
-    """Returns the condition that an object is below one of these prefixes; None: it may be anywhere."""
+    """Returns the condition that an object is below a prefix, or None if it may be anywhere."""
     if not all(roots):
         return None
     names = (json.dumps(f"projects/_/buckets/{bucket}/objects/{root}", ensure_ascii=False) for root in roots)

@@ -1,6 +1,6 @@
 """A subscription of Google's Pub/Sub as a :class:`~volstream.files.queues.remote.Service`.
 
-What does not belong here: pollers and the messages they hold (``remote``), credentials and error mapping (``credentials``).
+Not here: pollers and their messages (``remote``), credentials and error mapping (``credentials``).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from volstream.files.providers.google import credentials, events
 from volstream.files.queues.base import QueueSpec, QueueState
 from volstream.files.queues.remote import Delivery, RemoteQueue
 
-#: Limits of Pub/Sub: of the time until a message is delivered again, and of a request for messages.
+#: Limits of Pub/Sub: maximum time until redelivery, and minimum wait of a request for messages.
 _MAX_DEADLINE, _MIN_WAIT_SECONDS = 600, 1.0
 
-#: Of requests: pollers repeat them, with growing delays.
+#: Options of requests: no retries, because pollers repeat them with growing delays.
 _ONCE: Mapping[str, Any] = {"timeout": 30.0, "retry": None}
 
 _NAME = re.compile(r"(?:/?projects/([^/]+)/subscriptions/)?([A-Za-z][\w.~+%-]{2,254})")
@@ -41,7 +41,7 @@ def open_queue(spec: QueueSpec) -> RemoteQueue:
 
 
 class PubSubService:
-    """One subscription with pull delivery: by name, with or without the project, or by the URL of an emulator."""
+    """One pull subscription: by name, with or without the project, or by the URL of an emulator."""
 
     batch = 1000
 
@@ -53,32 +53,32 @@ class PubSubService:
         self._emulator, self._project, self._subscription = address(spec.name)
 
     def open(self) -> float:
-        """See :meth:`Service.open`. A request for messages cannot set the deadline: the subscription's own applies."""
+        """See :meth:`Service.open`. A request cannot set the deadline, so the subscription's own applies."""
         with self._errors("cannot be found"):
             return float(self.state().ack_deadline_seconds)
 
     def receive(self, limit: int, wait_seconds: float) -> Sequence[Delivery]:
         """See :meth:`Service.receive`."""
-        asked = {"subscription": self.path, "max_messages": min(limit, self.batch)}
+        request = {"subscription": self.path, "max_messages": min(limit, self.batch)}
         with self._errors("cannot be read"):
             try:
-                answer = self._client.pull(asked, timeout=max(_MIN_WAIT_SECONDS, wait_seconds), retry=None)
+                response = self._client.pull(request, timeout=max(_MIN_WAIT_SECONDS, wait_seconds), retry=None)
             except DeadlineExceeded:
                 return ()
-        return [Delivery(one.message.message_id, one.ack_id, _pushed(one.message)) for one in answer.received_messages]
+        return [Delivery(item.message.message_id, item.ack_id, _pushed(item.message)) for item in response.received_messages]
 
     def delete(self, handles: Sequence[str]) -> Sequence[str]:
         """See :meth:`Service.delete`."""
         with self._errors("did not acknowledge messages"):
-            gone = self._ask(self._client.acknowledge, {"ack_ids": [*handles]})
-        return [handle for handle, is_gone in gone.items() if not is_gone]
+            failed = self._ask(self._client.acknowledge, {"ack_ids": [*handles]})
+        return [handle for handle, is_permanent in failed.items() if not is_permanent]
 
     def keep(self, handles: Sequence[str], seconds: float) -> Mapping[str, str | None]:
         """See :meth:`Service.keep`. Handles do not change."""
         deadline = min(math.ceil(seconds), _MAX_DEADLINE)
         with self._errors("did not extend the deadline of messages"):
-            gone = self._ask(self._client.modify_ack_deadline, {"ack_ids": [*handles], "ack_deadline_seconds": deadline})
-        return {handle: None if gone.get(handle) else handle for handle in handles if gone.get(handle, True)}
+            failed = self._ask(self._client.modify_ack_deadline, {"ack_ids": [*handles], "ack_deadline_seconds": deadline})
+        return {handle: None if failed.get(handle) else handle for handle in handles if failed.get(handle, True)}
 
     def describe(self) -> QueueState:
         """See :meth:`Service.describe`. Pub/Sub does not count messages."""
@@ -106,26 +106,27 @@ class PubSubService:
         return f"projects/{project}/subscriptions/{self._subscription}"
 
     def state(self) -> Any:
-        """Returns the subscription as Pub/Sub describes it. Raises the vendor's exceptions."""
+        """Returns Pub/Sub's description of the subscription. Raises the vendor's exceptions."""
         return self._client.get_subscription({"subscription": self.path}, **_ONCE)
 
-    def _ask(self, call: Any, asked: dict[str, Any]) -> Mapping[str, bool]:
-        """Sends a request about messages; returns those that it did not reach, and whether it never will.
+    def _ask(self, call: Any, request: dict[str, Any]) -> Mapping[str, bool]:
+        """Sends a request about messages. Returns the handles that failed, each with whether that is
+        permanent.
 
-        Only subscriptions with exactly-once delivery say so.
+        Only subscriptions with exactly-once delivery report failures.
         """
         try:
-            call({"subscription": self.path, **asked}, **_ONCE)
+            call({"subscription": self.path, **request}, **_ONCE)
         except GoogleAPICallError as exc:
-            said = {handle: str(exc.metadata.get(handle, "")) for handle in asked["ack_ids"]} if exc.metadata else {}
-            if not any(said.values()):
+            reasons = {handle: str(exc.metadata.get(handle, "")) for handle in request["ack_ids"]} if exc.metadata else {}
+            if not any(reasons.values()):
                 raise
-            return {handle: why.startswith("PERMANENT") for handle, why in said.items() if why}
+            return {handle: reason.startswith("PERMANENT") for handle, reason in reasons.items() if reason}
         return {}
 
     @property
     def _client(self) -> SubscriberClient:
-        credentials.look(self._access)
+        credentials.check_key_file(self._access)
         return _client(self._access, self._emulator)
 
     def _errors(self, what: str) -> AbstractContextManager[None]:
@@ -140,7 +141,7 @@ def _client(access: Access, emulator: str | None) -> SubscriberClient:
 
 
 def address(name: str) -> tuple[str | None, str | None, str]:
-    """Returns the host of an emulator, the project and the subscription's name from a name or URL; None: the name lacks it.
+    """Returns an emulator's host, the project and the subscription's name. Host and project may be None.
 
     Raises:
         InvalidValueError: the name is not a subscription's.
@@ -157,6 +158,6 @@ def address(name: str) -> tuple[str | None, str | None, str]:
 
 
 def _pushed(message: Any) -> bytes:
-    """Returns a message as Pub/Sub pushes it."""
-    said = {"attributes": dict(message.attributes), "data": base64.b64encode(message.data).decode()}
-    return json.dumps({"message": said}).encode()
+    """Returns a message in the format of Pub/Sub's push requests."""
+    pushed = {"attributes": dict(message.attributes), "data": base64.b64encode(message.data).decode()}
+    return json.dumps({"message": pushed}).encode()

@@ -1,7 +1,7 @@
 """The objects of a bucket of Google Cloud Storage.
 
-What does not belong here: what all providers' buckets have in common (``storage.buckets``); credentials and the meaning of
-errors (``credentials``).
+Not here: code shared by all providers' buckets (``storage.buckets``); credentials and error mapping
+(``credentials``).
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ from volstream.files.storage.buckets import PART_BYTES, BucketStore, Content, Fo
 
 T = TypeVar("T")
 
-#: Contents are fetched and versions checked in 32 threads each.
+#: 32 threads each fetch contents and check versions.
 _CONNECTIONS = 64
 
 _TIMEOUTS = (5, 60)
 
 _RETRY = DEFAULT_RETRY.with_timeout(40.0)
 
-#: Of each request: all calls of the SDK take them.
+#: Options of every request.
 _OPTIONS: Mapping[str, Any] = {"timeout": _TIMEOUTS, "retry": _RETRY}
 
 _ENDPOINT = "https://storage.googleapis.com"
 
 _LISTED = "items(name,size,timeCreated,generation,md5Hash),prefixes,nextPageToken"
 
-#: What objects get that are uploaded without a type.
+#: The type of objects uploaded without one.
 _UNKNOWN = "application/octet-stream"
 
 
 class GcsStore(BucketStore):
     """The objects of ``gs://bucket[/prefix]``.
 
-    A file's version id is its object's generation, and its etag the MD5 of its content, which copies share; an object composed
-    of others has no MD5, and the generation as its etag.
+    A file's version id is its object's generation. Its etag is the MD5 of the content, which copies share. A
+    composite object has no MD5; its etag is the generation.
     """
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
-        blob = self._of_object(path, _loaded)
+        blob = self._request_object(path, _loaded)
         return Details(blob.metadata or {}, blob.storage_class, str(blob.generation))
 
     def tags(self, path: str) -> Mapping[str, str]:
-        """See :meth:`HasDetails.tags`. Google's objects have none."""
-        self._of_object(path, _loaded)
+        """See :meth:`HasDetails.tags`. Google's objects have no tags."""
+        self._request_object(path, _loaded)
         return {}
 
     def presigned_url(self, path: str, seconds: int) -> str:
-        """See :meth:`HasDetails.presigned_url`. The service account signs: with its key, if it is here, else by a request."""
+        """See :meth:`HasDetails.presigned_url`. The service account signs, with its key or by a request."""
         with self._errors(path):
-            by = credentials.signer(self._access)
-            if not by:
+            signer = credentials.signer(self._access)
+            if not signer:
                 raise InvalidValueError(
                     f"{self._place.name(path)}: only a service account can sign URLs.",
                     "Use a connection with --credentials profile:/path/of/key.json, or with the account as --role-arn.",
                 )
             try:
                 url = self._blob(path).generate_signed_url(
-                    timedelta(seconds=seconds), api_access_endpoint=self._endpoint, version="v4", **by
+                    timedelta(seconds=seconds), api_access_endpoint=self._endpoint, version="v4", **signer
                 )
             except TransportError as exc:
                 if "Error calling" not in str(exc):
@@ -114,14 +114,14 @@ class GcsStore(BucketStore):
 
     def _copy(self, path: str, to: str, found: Found, replaces: bool) -> str:
         blob = self._blob(to)
-        asked = {"if_source_generation_match": found.version_id, **({} if replaces else {"if_generation_match": 0}), **_OPTIONS}
+        options = {"if_source_generation_match": found.version_id, **({} if replaces else {"if_generation_match": 0}), **_OPTIONS}
 
         def rewrite(source: Blob) -> None:
-            token, _, _ = blob.rewrite(source, **asked)
+            token, _, _ = blob.rewrite(source, **options)
             while token is not None:
-                token, _, _ = blob.rewrite(source, token, **asked)
+                token, _, _ = blob.rewrite(source, token, **options)
 
-        self._of_object(path, rewrite)
+        self._request_object(path, rewrite)
         return _etag(blob)
 
     def _pages(self, prefix: str, after: str, *, deep: bool) -> Iterator[tuple[Iterable[Listed], Iterable[str]]]:
@@ -130,7 +130,7 @@ class GcsStore(BucketStore):
             for page in self._list(
                 self._place.root + prefix,
                 delimiter=None if deep else "/",
-                start_offset=start,  # with which it begins
+                start_offset=start,  # inclusive
                 page_size=self._page,
                 fields=_LISTED,
             ):
@@ -154,27 +154,27 @@ class GcsStore(BucketStore):
             except NotFound:
                 raise FileNotFoundError(path) from None
         if blob.size is None or blob.time_created is None or blob.generation is None:
-            raise StorageError(f"{self._place.name(path)}: the answer is incomplete.", "It will be asked again.")
+            raise StorageError(f"{self._place.name(path)}: the response is incomplete.", "It will be retried.")
         return Found(blob.size, blob.time_created, _etag(blob), blob.content_type, str(blob.generation))
 
     def _fetch(self, path: str, start: int, last: int | None = None) -> Content:
         key = quote(self._key(path), safe="")
-        asked = {"Accept-Encoding": "gzip"}  # else Google decompresses objects with a Content-Encoding
+        headers = {"Accept-Encoding": "gzip"}  # else Google decompresses objects with a Content-Encoding
         if start or last is not None:
-            asked["Range"] = f"bytes={start}-{'' if last is None else last}"
-        place = f"{self._endpoint}/download/storage/v1/b/{self._place.bucket}/o/{key}?alt=media"
+            headers["Range"] = f"bytes={start}-{'' if last is None else last}"
+        url = f"{self._endpoint}/download/storage/v1/b/{self._place.bucket}/o/{key}?alt=media"
 
         def ask(_: Blob) -> Response:
-            got = client(self._access)._http.get(place, headers=asked, stream=True, timeout=_TIMEOUTS)
-            if not got.ok:
-                raise from_http_response(got)
-            return got
+            response = client(self._access)._http.get(url, headers=headers, stream=True, timeout=_TIMEOUTS)
+            if not response.ok:
+                raise from_http_response(response)
+            return response
 
-        got = self._of_object(path, _RETRY(ask))
-        return Content(start + int(got.headers["Content-Length"]), got.headers["x-goog-generation"], got.raw)
+        response = self._request_object(path, _RETRY(ask))
+        return Content(start + int(response.headers["Content-Length"]), response.headers["x-goog-generation"], response.raw)
 
-    def _of_object(self, path: str, call: Callable[[Blob], T]) -> T:
-        """Requests something about an object; returns the response. Raises FileNotFoundError."""
+    def _request_object(self, path: str, call: Callable[[Blob], T]) -> T:
+        """Sends a request about an object and returns the response. Raises FileNotFoundError."""
         self._key(path)
         with self._errors(path):
             try:
@@ -199,30 +199,31 @@ class GcsStore(BucketStore):
 
 
 def open_store(location: str, access: Access) -> GcsStore:
-    """Returns the store of a bucket or a part of it."""
+    """Returns the store of a bucket or of a prefix."""
     return GcsStore(location, access)
 
 
 def client(access: Access) -> Client:
-    """Returns the client of an access, which threads share.
+    """Returns the client of an access. Threads share it.
 
     Raises:
         The vendor's exceptions: call it inside :func:`credentials.errors`.
     """
-    credentials.look(access)
+    credentials.check_key_file(access)
     return _client(access)
 
 
 @credentials.FILES.cached
 def _client(access: Access) -> Client:
-    made = credentials.credentials(access)
-    session = AuthorizedSession(made)
+    credentials_ = credentials.credentials(access)
+    session = AuthorizedSession(credentials_)
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
-    # A project is needed only to make buckets. The endpoint, so that the SDK does not ask the environment.
-    one = Client("-", made, session, client_options={"api_endpoint": access.endpoint or _ENDPOINT})
-    one._bucket_metadata_cache = None  # for which the SDK asks for each bucket, in a thread, whether it may or not
-    return one
+    # Only creating buckets needs a project. With an endpoint, the SDK ignores the environment.
+    client_ = Client("-", credentials_, session, client_options={"api_endpoint": access.endpoint or _ENDPOINT})
+    # Otherwise the SDK requests each bucket's metadata in a thread, even without permission.
+    client_._bucket_metadata_cache = None
+    return client_
 
 
 def _loaded(blob: Blob) -> Blob:

@@ -1,4 +1,4 @@
-"""Whether a bucket's notifications reach a subscription."""
+"""Checks whether a bucket's notifications reach a subscription."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from volstream.files.providers.google.queue import PubSubService
 from volstream.files.providers.google.store import client
 from volstream.files.queues.base import QueueSpec
 
-#: Of all files that appear or disappear.
+#: The events for all files that appear or disappear.
 _NEEDED = ("OBJECT_FINALIZE", "OBJECT_DELETE", "OBJECT_ARCHIVE")
 
 
 class Notification(NamedTuple):
-    """A notification of a bucket; None: of all events, of all objects."""
+    """A notification of a bucket. ``events`` and ``prefix`` are None for all events and all objects."""
 
     topic: str
     events: Sequence[str] | None
@@ -31,7 +31,7 @@ def check_wiring(access: Access, place: BucketPlace, queue: str) -> Check:
     try:
         with credentials.errors("The notifications of the bucket"):
             topic = PubSubService(QueueSpec("", name=queue, access=access)).state().topic
-            found = [_read(one) for one in client(access).bucket(place.bucket).list_notifications(timeout=30.0)]
+            found = [_read(item) for item in client(access).bucket(place.bucket).list_notifications(timeout=30.0)]
     except DependencyError as error:
         fix = "Allow storage.buckets.get and pubsub.subscriptions.get to have this checked, or use --canary."
         return Check("wiring", CheckState.SKIPPED, error.message, fix)
@@ -40,18 +40,18 @@ def check_wiring(access: Access, place: BucketPlace, queue: str) -> Check:
 
 def notification_check(found: Sequence[Notification], topic: str, root: str) -> Check:
     """Checks that a bucket's notifications for everything below ``root`` reach a topic. Pure."""
-    mine = [one for one in found if one.topic == topic]
-    if not mine:
-        said = f"The bucket does not notify {topic}, the subscription's topic."
+    matching = [item for item in found if item.topic == topic]
+    if not matching:
+        message = f"The bucket does not notify {topic}, the subscription's topic."
         fix = "Add a notification: gcloud storage buckets notifications create gs://BUCKET --topic=TOPIC."
-        return Check("wiring", CheckState.FAILED, said, fix)
-    covering = [one for one in mine if root.startswith(one.prefix or "")]
+        return Check("wiring", CheckState.FAILED, message, fix)
+    covering = [item for item in matching if root.startswith(item.prefix or "")]
     if not covering:
         fix = "Set the notification's prefix to one that covers the volume."
         return Check("wiring", CheckState.FAILED, "The notification is for other prefixes.", fix)
-    if any(not one.events for one in covering):
+    if any(not item.events for item in covering):
         return Check("wiring", CheckState.OK, f"The bucket notifies {topic}.")
-    missing = [kind for kind in _NEEDED if not any(kind in (one.events or ()) for one in covering)]
+    missing = [kind for kind in _NEEDED if not any(kind in (item.events or ()) for item in covering)]
     if missing:
         listed = ", ".join(missing)
         return Check("wiring", CheckState.WARNING, f"The notification lacks {listed}.", f"Add {listed}.")
