@@ -1,4 +1,4 @@
-"""Raw changes of tables, from Delta's change feed or from row tracking, and their processing for readers."""
+"""Raw changes of tables, from Delta's change feed or row tracking, and their processing for readers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from volstream.errors import InvalidValueError
 from volstream.sql.text import literal, table_at
 from volstream.tables.delta.writer import KIND, TIME, VERSION, excerpt
 
-# The interface through which change data enters volstream. Its properties are those of Spark 4.2's
-# ``Changelog``.
+# The interface through which change data enters volstream, with the properties of Spark 4.2's ``Changelog``.
 
 #: Columns of every changelog in addition to its data columns.
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
@@ -26,12 +25,12 @@ NO_TIME = "CAST(NULL AS TIMESTAMP)"
 OLD_KINDS = ("update_preimage", "delete")
 
 
-#: The message if a key does not identify rows.
+#: The error message if a key does not identify rows.
 SEVERAL_ROWS = "Several rows of the table have the same key, which therefore does not identify rows."
 
 
 class Deduplication(StrEnum):
-    """Changes to leave out: none, rows that were only rewritten, or everything except each row's net change."""
+    """Which changes to drop: none, rewrites of unchanged rows, or everything except each row's net change."""
 
     NONE = "none"
     DROP_CARRYOVERS = "dropCarryovers"
@@ -39,19 +38,20 @@ class Deduplication(StrEnum):
 
 
 class Changelog(Protocol):
-    """The changes of one table. Text in, text out: a scan is SQL that the engine runs when rows are read.
+    """The changes of one table. A scan is SQL text that the engine runs when rows are read.
 
     Attributes:
         columns: the data columns, in order.
         contains_carryover_rows: a scan may have a delete and an insert of a row that a commit only rewrote.
         contains_intermediate_changes: a scan may have several changes of one row.
-        represents_update_as_delete_and_insert: an update is a delete and an insert of one row in one commit; else it is
-            an ``update_preimage`` and an ``update_postimage``.
-        row_id: SQL for the values that identify a row; empty if nothing does.
-        stored_id: SQL for the values that identify a row that a commit may only have rewritten; empty if there are none.
-        row_version: SQL for the commit version that last wrote the row's content, or a value that leads to it.
-        row_time: SQL for the time of that commit; NULL: the commit's version leads to it.
-        compared: data columns whose difference is a change of content.
+        represents_update_as_delete_and_insert: an update is a delete and an insert of one row in one commit.
+            Otherwise it is an ``update_preimage`` and an ``update_postimage``.
+        row_id: SQL for the values that identify a row. Empty if nothing does.
+        stored_id: SQL for the values that identify a row across a rewrite by a commit. Empty if nothing does.
+        row_version: SQL for the commit version that last wrote the row's content, or for a value that leads
+            to it.
+        row_time: SQL for the time of that commit. NULL if the commit's version leads to it.
+        compared: data columns that count as content: a change needs a difference in one of them.
     """
 
     @property
@@ -84,9 +84,9 @@ class Changelog(Protocol):
     def scan(self, first: int, last: int) -> str:
         """Returns SQL for the changes of versions ``first`` to ``last``, both included.
 
-        Columns: the data columns, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
-        ``_commit_version``, ``_commit_timestamp``, and those that ``row_id``, ``row_version`` and ``row_time``
-        refer to.
+        Columns: the data columns, ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+        ``update_postimage``), ``_commit_version``, ``_commit_timestamp``, and all columns in ``row_id``,
+        ``row_version`` and ``row_time``.
         """
 
 
@@ -101,8 +101,8 @@ def struct_of(columns: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _OfTable:
-    """Changes of the table at ``location``; what most of these have."""
+class _TableChangelog:
+    """Changes of the table at ``location``, with defaults for its changelogs."""
 
     location: str
     columns: Sequence[str]
@@ -116,10 +116,10 @@ class _OfTable:
     row_time = NO_TIME
 
 
-# The change feed that Delta stores with a table: its cost depends on the changes, not on the table's size.
+# Delta's change feed of a table. Its cost depends on the changes, not on the table's size.
 #
-# It has every image, but neither row ids nor the version that wrote an old image. It is therefore sufficient
-# if a key identifies rows, or if only inserted rows are needed.
+# It has every image, but neither row ids nor the version that wrote an old image. So it suffices if a key
+# identifies rows, or if only inserted rows are needed.
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,13 @@ class Former:
 
 
 @dataclass(frozen=True)
-class ChangeFeed(_OfTable):
+class ChangeFeed(_TableChangelog):
     """Changes of the table at ``location``, from its change feed.
 
     Attributes:
-        key: columns that identify a row; empty if there are none.
+        key: columns that identify a row. Empty without such columns.
         values_before: SQL for each data column in terms of the columns of the version before the range.
-        left_out: versions without their changes.
+        left_out: versions whose changes are skipped.
         former: earlier parts of the range.
     """
 
@@ -173,33 +173,33 @@ class ChangeFeed(_OfTable):
             feed = f"(SELECT * FROM {feed} WHERE {COMMIT_VERSION} NOT IN ({', '.join(map(str, self.left_out))}))"
         if not self.key or first == 0:
             return f"SELECT {columns}, {self._version('CAST(NULL AS BIGINT)')}, {META} FROM {feed}"
-        # An old image from before the range was written by the version that the row had then.
+        # An old image from before the range has the version that the row had then.
         keys = ", ".join(f"{self.values_before[name]} AS {quoted(name)}" for name in self.key)
         before = (
             f"SELECT {keys}, _metadata.row_commit_version AS __before FROM {table_at(self.location)} VERSION AS OF {first - 1}"
         )
         on = " AND ".join(f"f.{name} <=> b.{name}" for name in self.row_id)
-        shown = ", ".join(f"f.{quoted(name)}" for name in self.columns)
-        return f"SELECT {shown}, {self._version('__before')}, {META} FROM {feed} f LEFT JOIN ({before}) b ON {on}"
+        selected = ", ".join(f"f.{quoted(name)}" for name in self.columns)
+        return f"SELECT {selected}, {self._version('__before')}, {META} FROM {feed} f LEFT JOIN ({before}) b ON {on}"
 
     def _version(self, old: str) -> str:
         old_kinds = ", ".join(map(literal, OLD_KINDS))
         return f"CASE WHEN {CHANGE_TYPE} IN ({old_kinds}) THEN {old} ELSE {COMMIT_VERSION} END AS __row_version"
 
 
-# Changes by row tracking: Delta's row ids identify rows, and each row has the version that wrote it.
+# Changes from row tracking: Delta's row ids identify rows, and each row has the version that wrote it.
 #
-# There are two ways. One reads the files that each commit added and removed. Delta cannot read all of them by
-# one schema if columns were renamed or got another type in between: then the difference of two snapshots
-# remains, which reads both completely.
+# There are two ways. The first reads the files that each commit added and removed. If columns were renamed or
+# changed type in between, Delta cannot read these files with one schema. The second way then compares two
+# snapshots, which reads both completely.
 
 
 @dataclass(frozen=True)
-class TrackedChanges(_OfTable):
-    """Changes of the table at ``location`` from the files that its commits added and removed, without any processing.
+class TrackedChanges(_TableChangelog):
+    """Unprocessed changes of the table at ``location``, from the files that its commits added and removed.
 
     Attributes:
-        warehouse: where an excerpt of the table is put.
+        warehouse: where to put an excerpt of the table.
         key: columns that identify a row instead of its row id.
     """
 
@@ -216,7 +216,7 @@ class TrackedChanges(_OfTable):
         return [quoted(name) for name in self.key] or ["__row_id"]
 
     def scan(self, first: int, last: int) -> str:
-        """See :class:`~volstream.changes.changelog.Changelog`. Makes an excerpt of the table, which Spark then reads."""
+        """See :class:`~volstream.changes.changelog.Changelog`. Creates an excerpt of the table for Spark."""
         columns = ", ".join(map(quoted, self.columns))
         return (
             f"SELECT {columns}, _metadata.row_id AS __row_id, _metadata.row_commit_version AS __row_version, "
@@ -226,7 +226,7 @@ class TrackedChanges(_OfTable):
 
 
 @dataclass(frozen=True)
-class SnapshotDifference(_OfTable):
+class SnapshotDifference(_TableChangelog):
     """Changes of the table at ``location`` between two of its versions.
 
     Attributes:
@@ -245,7 +245,8 @@ class SnapshotDifference(_OfTable):
         return [quoted(name) for name in self.key] or ["__row_id"]
 
     def scan(self, first: int, last: int) -> str:
-        """See :class:`~volstream.changes.changelog.Changelog`. An image's commit version is the one that wrote it."""
+        """See :class:`~volstream.changes.changelog.Changelog`. The commit version is that of the image's
+        writer."""
         same = " AND ".join(f"l.row.{quoted(name)} <=> r.row.{quoted(name)}" for name in self.key) or "l.id = r.id"
         pair = (
             f"CASE WHEN l.id IS NULL THEN array({self._image('insert', 'r')}) "
@@ -279,20 +280,19 @@ class SnapshotDifference(_OfTable):
         return f"named_struct('kind', '{kind}', 'row', {side}.row, 'id', {side}.id, 'wrote', {side}.wrote)"
 
 
-# Processing of changelogs for readers: drops rows that were only rewritten, detects updates, computes net
-# changes.
-#
-# Shared by all changelogs; a changelog's flags tell which steps can be skipped. Pure: SQL out.
+# Processing of changelogs for readers: drops rewrites of unchanged rows, detects updates, computes net
+# changes. Shared by all changelogs. A changelog's flags show which steps can be skipped. Pure: returns SQL.
 
 _OLD_KINDS = f"({', '.join(map(literal, OLD_KINDS))})"
 
 
 def net_changes_query(changelog: Changelog, first: int, last: int) -> str:
-    """Returns SQL with one row for each table row with a net change in versions ``first`` to ``last``, both included.
+    """Returns SQL with one row for each table row with a net change in versions ``first`` to ``last``, both
+    included.
 
-    Columns: ``old`` and ``new``, the row before and after the range, NULL if it did not exist: structs of ``data``, a struct
-    of the data columns, and of ``wrote`` and ``wrote_on``, the row's version and time; ``version`` and ``time`` of the newest
-    change; ``old_version`` and ``old_time`` of the oldest.
+    Columns: ``old`` and ``new``, the row before and after the range, NULL if it did not exist. They are
+    structs of ``data`` (a struct of the data columns), ``wrote`` and ``wrote_on`` (the row's version and
+    time). Also ``version`` and ``time`` of the newest change, ``old_version`` and ``old_time`` of the oldest.
     """
     return _netted(changelog, changelog.scan(first, last), _same(changelog))
 
@@ -303,16 +303,17 @@ def _netted(changelog: Changelog, scan: str, same: str) -> str:
         f"CASE WHEN newest.kind NOT IN {_OLD_KINDS} THEN newest.image END AS new, newest.version, newest.time, "
         "oldest.version AS old_version, oldest.time AS old_time, sum, oldest.digest AS old_digest, "
         f"newest.digest AS new_digest FROM ({_ends(changelog, scan)})) WHERE {_UNIQUE} "
-        # No rows for what was added and removed inside the range, or rewritten without change of content.
+        # Leaves out rows added and removed inside the range, and rows rewritten without a change of content.
         f"AND ((old IS NULL) <> (new IS NULL) OR (old IS NOT NULL AND new IS NOT NULL AND NOT ({same})))"
     )
 
 
 def without_repeated(changes: str, content: Sequence[str]) -> str:
-    """Returns SQL like :func:`net`, without rows that went and came again with the same content, one for one.
+    """Returns SQL like :func:`net_changes_query`, without rows removed and added again with the same content,
+    one for one.
 
     Args:
-        content: the columns that are the content; their values can be compared.
+        content: the columns that make up the content. Their values must be comparable.
     """
     values = ", ".join(f"coalesce(new, old).data.{quoted(name)} AS c{number}" for number, name in enumerate(content))
     same = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in content)
@@ -326,7 +327,8 @@ def without_repeated(changes: str, content: Sequence[str]) -> str:
 
 
 def appended_rows_query(changelog: Changelog, first: int, last: int) -> str:
-    """Returns SQL like :func:`net` for each row added in the range, with its first image, even if it was changed later."""
+    """Returns SQL like :func:`net_changes_query` for each row added in the range, with its first image, even
+    if it changed later."""
     inserted = "SELECT CASE WHEN false THEN oldest.image END AS old, oldest.image AS new, oldest.version, oldest.time "
     if not changelog.row_id:  # every insert is a new row
         changes = f"SELECT {_change(changelog)} AS oldest FROM ({changelog.scan(first, last)})"
@@ -338,23 +340,24 @@ def appended_rows_query(changelog: Changelog, first: int, last: int) -> str:
 
 
 def changes_query(changelog: Changelog, first: int, last: int, deduplication: Deduplication, *, compute_updates: bool) -> str:
-    """Returns SQL for the changes in the format of Spark's ``changes``: the data columns, change type, version and time.
+    """Returns SQL for the changes in the format of Spark's ``changes``: the data columns, change type,
+    version and time.
 
     Raises:
-        InvalidValueError: ``compute_updates`` without dropping rows that were only rewritten.
+        InvalidValueError: ``compute_updates`` without dropping rewrites of unchanged rows.
     """
     columns = [*map(quoted, changelog.columns), CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP]
-    shown = ", ".join(columns)
+    selected = ", ".join(columns)
     scan = changelog.scan(first, last)
     if deduplication is Deduplication.NONE:
         if compute_updates and changelog.contains_carryover_rows:
             raise InvalidValueError(
                 "computeUpdates requires deduplicationMode dropCarryovers or netChanges: "
-                "a row that was only rewritten would look like an update."
+                "a rewritten row would look like an update."
             )
         if compute_updates and changelog.represents_update_as_delete_and_insert:
-            return f"SELECT {shown} FROM ({_with_updates(changelog, scan)})"
-        return f"SELECT {shown} FROM ({scan})"
+            return f"SELECT {selected} FROM ({_with_updates(changelog, scan)})"
+        return f"SELECT {selected} FROM ({scan})"
     if deduplication is Deduplication.NET_CHANGES and changelog.contains_intermediate_changes:
         return _net_changes(changelog, first, last, compute_updates=compute_updates)
     if changelog.contains_carryover_rows:
@@ -363,7 +366,7 @@ def changes_query(changelog: Changelog, first: int, last: int, deduplication: De
         return f"SELECT {', '.join(columns[:-3])}, {_PLAIN_KIND} AS {CHANGE_TYPE}, {', '.join(columns[-2:])} FROM ({scan})"
     if changelog.represents_update_as_delete_and_insert and compute_updates:
         scan = _with_updates(changelog, scan)
-    return f"SELECT {shown} FROM ({scan})"
+    return f"SELECT {selected} FROM ({scan})"
 
 
 _PLAIN_KIND = (
@@ -373,8 +376,9 @@ _PLAIN_KIND = (
 
 _SAME_WRITING = "coalesce(old.wrote = new.wrote, false)"
 
-#: The images of one row form a chain: each change begins with the image that the last one ended with. So what remains of the
-#: sum of their digests is the last image's less the first one's. Otherwise several rows share an identity.
+#: The images of one row form a chain: each change begins with the image at which the previous one ended. So
+#: the sum of their digests is the digest of the last image minus that of the first. Any other sum means that
+#: several rows share an identity.
 _UNIQUE = f"assert_true(sum = if(new IS NULL, 0, new_digest) - if(old IS NULL, 0, old_digest), {literal(SEVERAL_ROWS)}) IS NULL"
 
 
@@ -387,7 +391,7 @@ def _net_changes(changelog: Changelog, first: int, last: int, *, compute_updates
     )
     columns = ", ".join(f"c.data.{quoted(name)} AS {quoted(name)}" for name in changelog.columns)
     scan = changelog.scan(first, last)
-    if changelog.contains_carryover_rows:  # the newest change of a row may be one that only rewrote it
+    if changelog.contains_carryover_rows:  # the newest change of a row may be a mere rewrite
         scan = _without_rewritten(changelog, scan)
     return (
         f"SELECT {columns}, c.kind AS {CHANGE_TYPE}, c.version AS {COMMIT_VERSION}, c.time AS {COMMIT_TIMESTAMP} "
@@ -400,8 +404,11 @@ def _entry(kind: str, image: str, version: str, time: str) -> str:
 
 
 def _without_rewritten(changelog: Changelog, scan: str) -> str:
-    """Returns SQL without the deletes and inserts of rows that a commit only rewrote: those of one stored row with one version.
-    What else identifies rows does not matter: several may share it."""
+    """Returns SQL without the deletes and inserts of rows that a commit only rewrote: pairs of one stored row
+    and version.
+
+    Ignores other identities of rows: several rows may share them.
+    """
     windowed = (
         f"SELECT *, {_COUNTS}, min({changelog.row_version}) OVER w AS __least, max({changelog.row_version}) OVER w AS __most "
         f"FROM ({scan}) WINDOW w AS (PARTITION BY {', '.join(changelog.stored_id)}, {COMMIT_VERSION})"
@@ -413,7 +420,7 @@ def _without_rewritten(changelog: Changelog, scan: str) -> str:
 
 
 def _with_updates(changelog: Changelog, scan: str) -> str:
-    """Returns SQL in which a delete and an insert of one row in one commit are an update."""
+    """Returns SQL that turns a delete and an insert of one row in one commit into an update."""
     kind = (
         f"CASE WHEN {_PAIR} AND {CHANGE_TYPE} = 'delete' THEN 'update_preimage' "
         f"WHEN {_PAIR} AND {CHANGE_TYPE} = 'insert' THEN 'update_postimage' ELSE {CHANGE_TYPE} END"
@@ -427,41 +434,43 @@ _PAIR = "__deletes = 1 AND __inserts = 1"
 
 
 def _columns(changelog: Changelog) -> str:
-    """Returns the columns of a scan, except those of the change."""
+    """Returns the columns of a scan, without the columns of the change."""
     data = list(map(quoted, changelog.columns))
     hidden = dict.fromkeys((*changelog.stored_id, *changelog.row_id, changelog.row_version))
     return ", ".join([*data, *(name for name in hidden if name not in data)])
 
 
 def _same(changelog: Changelog) -> str:
-    """Returns SQL that tells whether ``old`` and ``new`` have the same content."""
-    if set(changelog.columns) - set(changelog.compared):  # for types that cannot be compared, only the version tells
+    """Returns an SQL condition: ``old`` and ``new`` have the same content."""
+    if set(changelog.columns) - set(changelog.compared):  # types without comparison: compare versions
         return _SAME_WRITING
     values = " AND ".join(f"old.data.{quoted(name)} <=> new.data.{quoted(name)}" for name in changelog.compared)
     return f"{_SAME_WRITING} OR ({values})"
 
 
 def _ends(changelog: Changelog, scan: str) -> str:
-    """Returns SQL for the oldest and newest change of each row, and the sum of its images' digests, old ones negative.
+    """Returns SQL for the oldest and newest change of each row, and the sum of its images' digests, old ones
+    negative.
 
-    Changes are ordered by version, then old image before new image. A changelog of net changes has no other order: its versions
-    are those that wrote the images, and a restored row has an older one.
+    Changes are ordered by version, old images before new ones. Net changes are only ordered by the latter:
+    their versions are the versions that wrote the images, and a restored row has an older one.
     """
     new = f"{CHANGE_TYPE} NOT IN {_OLD_KINDS}"
-    place = f"struct({COMMIT_VERSION}, {new})" if changelog.contains_intermediate_changes else new
-    identity = [f"__id{number}" for number in range(len(changelog.row_id))]  # a table may have a column of any name
-    shown = ", ".join(f"{value} AS {name}" for value, name in zip(changelog.row_id, identity, strict=True))
+    position = f"struct({COMMIT_VERSION}, {new})" if changelog.contains_intermediate_changes else new
+    # a table may have a column of any name
+    identity = [f"__id{number}" for number in range(len(changelog.row_id))]
+    selected = ", ".join(f"{value} AS {name}" for value, name in zip(changelog.row_id, identity, strict=True))
     return (
         "SELECT min_by(change, place) AS oldest, max_by(change, place) AS newest, "
         f"sum(if(change.kind IN {_OLD_KINDS}, -change.digest, change.digest)) AS sum "
-        f"FROM (SELECT {shown}, {_change(changelog)} AS change, {place} AS place FROM ({scan})) "
+        f"FROM (SELECT {selected}, {_change(changelog)} AS change, {position} AS place FROM ({scan})) "
         f"GROUP BY {', '.join(identity)}"
     )
 
 
 def _change(changelog: Changelog) -> str:
     image = f"struct({struct_of(changelog.columns)} AS data, {changelog.row_version} AS wrote, {changelog.row_time} AS wrote_on)"
-    # 40 bits: the sum of millions does not overflow.
+    # 40 bits, so that sums of millions do not overflow.
     digest = f"shiftright(xxhash64({', '.join(['1', *map(quoted, changelog.compared)])}), 24)"
     return (
         f"struct({image} AS image, {CHANGE_TYPE} AS kind, {digest} AS digest, {COMMIT_VERSION} AS version, "

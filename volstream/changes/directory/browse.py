@@ -1,6 +1,6 @@
-"""Browses a directory like a file manager: one folder at a time, page by page, however many files there are.
+"""Browses a directory of any size like a file manager: one folder at a time, page by page.
 
-A page reads a few row groups of the base, found by statistics, because folders are skipped as a whole. What does not belong
+A page reads a few row groups of the base, found by statistics, because folders are skipped as a whole. Not
 here: whole listings of a directory (:meth:`Snapshot.at`).
 """
 
@@ -23,7 +23,7 @@ from volstream.tables.delta.native import DataFile
 #: The displayed attributes of a file.
 _COLUMNS = (PATH, "size", "last_modified_time", "content_type", "refresh_id", "refreshed_on")
 
-#: Rows that one search reads; the next one continues from there.
+#: Rows that one search reads. The next search continues from there.
 SEARCHED_ROWS = 200_000
 
 #: Sorts immediately after "/": the end of a folder.
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class DirectoryPage:
-    """Some entries in path order, and the position after which the next ones follow; None: there are no more."""
+    """Some entries in path order, and the position at which the next page continues (None at the end)."""
 
     entries: Sequence[Entry]
     next: str | None
@@ -61,7 +61,7 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, maximum: int) -
     """Returns files and folders whose paths begin with ``prefix``, up to the next slash.
 
     Args:
-        after: the end of an earlier page; None: from the beginning.
+        after: the end of an earlier page. Starts at the beginning by default.
     """
     rows, folder = _Rows(snapshot), prefix.rpartition("/")[0]
     start = len(folder) + 1 if folder else 0
@@ -84,7 +84,8 @@ def children(snapshot: Snapshot, prefix: str, after: str | None, maximum: int) -
 
 
 def between(snapshot: Snapshot, after: str | None, until: str | None, maximum: int, refresh: int | None = None) -> DirectoryPage:
-    """Returns the files with ``after < path <= until`` at a refresh, None: the newest. Raises InvalidStateError."""
+    """Returns the files with ``after < path <= until`` at a refresh (default: newest). Raises
+    InvalidStateError."""
     rows, entries = _Rows(snapshot, refresh), list[Entry]()
     position = "" if after is None else f"{after}\0"
     while len(entries) < maximum:
@@ -99,17 +100,17 @@ def between(snapshot: Snapshot, after: str | None, until: str | None, maximum: i
 def search(snapshot: Snapshot, text: str, after: str | None, maximum: int, rows: int = SEARCHED_ROWS) -> DirectoryPage:
     """Returns files whose paths contain ``text``, ignoring case.
 
-    Reads about ``rows`` rows, so a part may have few or no entries and still be followed by another.
+    Reads about ``rows`` rows, so a page may have few or no entries although another page follows.
     """
-    entries, looked = list[Entry](), 0
+    entries, searched = list[Entry](), 0
     for group in _Rows(snapshot).groups_after(after or ""):
         hits = group.filter(pc.match_substring(group[PATH], text, ignore_case=True))
         for row in hits.to_pylist():
             entries.append(_file(row, row[PATH]))
             if len(entries) == maximum:
                 return DirectoryPage(entries, f"{row[PATH]}\0")
-        looked += group.num_rows
-        if looked >= rows:
+        searched += group.num_rows
+        if searched >= rows:
             return DirectoryPage(entries, f"{group[PATH][-1].as_py()}\0")
     return DirectoryPage(entries, None)
 
@@ -122,7 +123,7 @@ def _file(row: dict[str, Any], name: str) -> Entry:
 class _Rows:
     """The rows of a directory at a refresh, in path order, from any position.
 
-    Decodes a row group of the base when it is needed; keeps the latest one.
+    Decodes row groups of the base on demand, and keeps the latest one.
     """
 
     def __init__(self, snapshot: Snapshot, refresh: int | None = None) -> None:
@@ -152,12 +153,12 @@ class _Rows:
         return None if changed is None else _row(self._changed, at)
 
     def groups_after(self, position: str) -> Iterator[pa.Table]:
-        """Yields the rows from a position on, by row group, each with the changed rows of its range."""
+        """Yields the rows from a position on by row group, each including the changed rows of its range."""
         begin = bisect_left(self._changed_paths, position)
         for table, paths in self._base_after(position):
             end = bisect_left(self._changed_paths, f"{paths[-1]}\0", lo=begin)
-            kept = pa.array([path >= position and path not in self._touched for path in paths])
-            yield pa.concat_tables([table.filter(kept), self._changed.slice(begin, end - begin)]).sort_by(PATH)
+            is_current = pa.array([path >= position and path not in self._touched for path in paths])
+            yield pa.concat_tables([table.filter(is_current), self._changed.slice(begin, end - begin)]).sort_by(PATH)
             begin = end
         if begin < len(self._changed_paths):
             yield self._changed.slice(begin)
@@ -168,7 +169,7 @@ class _Rows:
             opened = self._open(number, files[number])
             for group in range(opened.metadata.num_row_groups):
                 statistics = opened.metadata.row_group(group).column(0).statistics
-                bounded = statistics is not None and statistics.has_min_max  # very long paths have none
+                bounded = statistics is not None and statistics.has_min_max  # not for very long paths
                 if not bounded or statistics.max >= position:
                     table, paths = self._read(number, opened, group)
                     if paths and paths[-1] >= position:

@@ -1,8 +1,8 @@
-"""A provider's inventory report of a bucket, read instead of a listing: its files are spooled to the sorted Parquet files of a
-listing, in memory that does not depend on their number.
+"""A provider's inventory report of a bucket, read instead of a listing.
 
-A report has the bucket as of the time at which its scan began. What the directory may take from it is in ``directory.reconcile``,
-the formats of reports are in ``storage.inventory``.
+Its files are spooled to the sorted Parquet files of a listing, in constant memory. A report shows the bucket
+as of the start of its scan. ``directory.reconcile`` decides how far the directory may follow it. The formats
+of reports are in ``storage.inventory``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from volstream.base.definitions import Volume
 from volstream.base.model.paths import FileInfo, Finding, Selection, checked
 from volstream.catalog import Catalog
 from volstream.changes.directory.listing import Listing, spool
-from volstream.changes.directory.reconcile import look
+from volstream.changes.directory.reconcile import check_keys
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError
 from volstream.files.providers.base import BucketPlace
 from volstream.files.storage import open_store, place_of_reports
@@ -28,23 +28,23 @@ from volstream.files.storage.inventory import MANIFEST, MAX_MANIFEST, Manifest, 
 from volstream.files.volumes.access import access_of
 from volstream.tables.delta import places
 
-#: Rows sorted at once, and rows of each sorted file in memory while they are merged. The files of a report overlap, so all of
-#: them are merged at once: 200 for 10^8 objects.
+#: Rows sorted at once, and rows of each sorted file in memory during the merge. The files of a report
+#: overlap, so all of them are merged at once: 200 for 10^8 objects.
 _RUN_ROWS, _GROUP_ROWS = 500_000, 2_000
 
-#: Objects written since the report was begun that are looked at together.
-_LOOK_AT = 1_000
+#: Number of objects written since the report was begun that are checked together.
+_CHECKED_TOGETHER = 1_000
 
-#: How far clocks may differ.
-_CLOCKS = timedelta(hours=1)
+#: Maximum difference between clocks.
+_CLOCK_SKEW = timedelta(hours=1)
 
-#: The folder of a report, named by the time at which its scan began.
+#: The folder of a report, named after the start of its scan.
 _REPORT = re.compile(r"(?:.*/)?\d{4}-\d\d-\d\dT\d\d-\d\dZ/")
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """A report, and the store of the whole bucket that has it."""
+    """A report, and the store of its whole bucket."""
 
     manifest: Manifest
     reports: ObjectStore
@@ -54,10 +54,10 @@ def open_inventory(uri: str, volume: Volume, catalog: Catalog, settings: Setting
     """Returns a report about a volume's bucket, read with the volume's credentials.
 
     Args:
-        uri: its manifest, or the folder of an inventory, for the newest report there.
+        uri: the report's manifest, or an inventory's folder for its newest report.
 
     Raises:
-        InvalidValueError: it is no report, or one about another bucket.
+        InvalidValueError: it is not a report, or a report about another bucket.
         NotFoundError: there is no report.
         StorageError: the bucket of the report cannot be read.
     """
@@ -89,14 +89,14 @@ def newest_report(reports: ObjectStore, folder: str) -> str:
 
 
 def check_report(manifest: Manifest, volume: Volume) -> None:
-    """Raises InvalidValueError if a report is about another bucket than the volume's, or of a time that is still to come."""
+    """Raises InvalidValueError if a report is about another bucket than the volume's, or from the future."""
     bucket = BucketPlace.of(volume.location).bucket
     if manifest.bucket != bucket:
         raise InvalidValueError(
             f"The report is about the bucket {manifest.bucket}, and volume {volume.name} is in {bucket}.",
             f"Give a report of the bucket {bucket}.",
         )
-    if manifest.taken_on > datetime.now(UTC) + _CLOCKS:
+    if manifest.taken_on > datetime.now(UTC) + _CLOCK_SKEW:
         raise InvalidValueError(
             f"The report was begun at {manifest.taken_on:%Y-%m-%d %H:%M:%S} UTC, which is in the future.",
             "Is the clock of this host right?",
@@ -104,8 +104,8 @@ def check_report(manifest: Manifest, volume: Volume) -> None:
 
 
 def is_older(manifest: Manifest, last_listing: datetime | None) -> bool:
-    """True if a directory is complete as of the time of a report, or later; a time that is still to come says nothing."""
-    return last_listing is not None and manifest.taken_on <= last_listing <= datetime.now(UTC) + _CLOCKS
+    """True if a directory is complete as of the time of a report or later. Ignores times in the future."""
+    return last_listing is not None and manifest.taken_on <= last_listing <= datetime.now(UTC) + _CLOCK_SKEW
 
 
 def check_newer(manifest: Manifest, volume: Volume) -> None:
@@ -127,25 +127,27 @@ def list_report(
     *,
     stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
-    """Reads a report into a folder of the warehouse, as :func:`directory.reconcile.list_subtrees` lists a whole volume.
+    """Reads a report into a folder of the warehouse, like :func:`directory.reconcile.list_subtrees` for a
+    whole volume.
 
-    Objects that were written after the report was begun, or of which it does not state everything, are looked at.
+    Checks objects that were written after the report was begun, or that it describes incompletely.
 
     Args:
         location: of the volume.
         store: of the volume's files.
-        stopped: as in :func:`directory.listing.list_to`.
+        stopped: see :func:`directory.listing.list_to`.
 
     Raises:
-        InvalidValueError: the report lacks a field. NotFoundError: it has no object at the location.
-        StorageError: a file of the report is damaged or missing, or the store did not answer.
+        InvalidValueError: the report lacks a field.
+        NotFoundError: the report has no object at the location.
+        StorageError: a file of the report is damaged or missing, or the store did not respond.
         InterruptedByUserError: stopped.
     """
     places.remove(folder)
     listing = Listing(as_of=inventory.manifest.taken_on)
     place = BucketPlace.of(location)
     covered = _Covered(place.root)
-    entries = _looked_at(covered.noted(_objects(inventory)), inventory.manifest, place, store, selection, listing)
+    entries = _checked_files(covered.recorded(_objects(inventory)), inventory.manifest, place, store, selection, listing)
     spool(f"{folder}/listed", entries, store, listing, stopped, _RUN_ROWS, _GROUP_ROWS)
     if not covered.reaches:
         places.remove(folder)
@@ -158,11 +160,11 @@ def list_report(
 
 
 class _Covered:
-    """What a report is about, as far as its keys show it.
+    """The extent of a report, judged by its keys.
 
     Attributes:
         prefix: the longest common prefix of all keys.
-        reaches: there are keys below ``root``.
+        reaches: True if there are keys below ``root``.
     """
 
     def __init__(self, root: str) -> None:
@@ -171,13 +173,13 @@ class _Covered:
         self._root = root
         self._began = False
 
-    def noted(self, groups: Iterator[Sequence[ReportedObject]]) -> Iterator[ReportedObject]:
-        """Passes objects on."""
+    def recorded(self, groups: Iterator[Sequence[ReportedObject]]) -> Iterator[ReportedObject]:
+        """Passes on objects and records their keys."""
         for group in groups:
             if group:
                 keys = [key for key, *_ in group]
                 ends = [min(keys), max(keys)]
-                # Of characters, because a filter need not end at a slash.
+                # By character, because a filter need not end at a slash.
                 self.prefix = os.path.commonprefix([self.prefix, *ends] if self._began else ends)  # noqa: RUF071
                 self.reaches = self.reaches or any(key.startswith(self._root) for key in keys)
                 self._began = True
@@ -185,14 +187,14 @@ class _Covered:
 
 
 def _objects(inventory: Inventory) -> Iterator[Sequence[ReportedObject]]:
-    """Yields the objects of a report's files, each of which is on the local disk meanwhile."""
+    """Yields the objects of a report's files. Each file is on the local disk meanwhile."""
     for file in inventory.manifest.files:
         with tempfile.NamedTemporaryFile(prefix="volstream-") as local:
             download(inventory.reports, file, local)
             yield from objects(inventory.manifest, local.name, inventory.reports.url(file.key))
 
 
-def _looked_at(
+def _checked_files(
     reported: Iterator[ReportedObject],
     manifest: Manifest,
     place: BucketPlace,
@@ -200,7 +202,7 @@ def _looked_at(
     selection: Selection,
     listing: Listing,
 ) -> Iterator[FileInfo]:
-    """Yields the files of a volume, as they were when the report was begun, or as they are now."""
+    """Yields the files of a volume, as of the report or, if checked, as of now."""
     recent: list[str] = []
     for key, size, modified, etag in reported:
         if not key.startswith(place.root):
@@ -208,22 +210,22 @@ def _looked_at(
         entry = place.entry(key, size or 0, modified or manifest.taken_on, etag, selection=selection)
         entry = None if entry is None else checked(entry)
         if isinstance(entry, Finding):
-            listing.note(entry)
+            listing.add_finding(entry)
         elif entry is None:
             continue
         elif size is None or modified is None or not etag or modified >= manifest.taken_on:
             recent.append(entry.relative_path)
-            if len(recent) == _LOOK_AT:
-                yield from _now(recent, store, listing)
+            if len(recent) == _CHECKED_TOGETHER:
+                yield from _current_files(recent, store, listing)
                 recent = []
         else:
             yield entry
-    yield from _now(recent, store, listing)
+    yield from _current_files(recent, store, listing)
 
 
-def _now(paths: Sequence[str], store: ObjectStore, listing: Listing) -> Iterator[FileInfo]:
-    seen, failed = look(store, paths)
+def _current_files(paths: Sequence[str], store: ObjectStore, listing: Listing) -> Iterator[FileInfo]:
+    current, failed = check_keys(store, paths)
     for path, error in failed.items():
         listing.unsettled.append(path)
-        listing.note(Finding(path, error.message))
-    yield from filter(None, seen.values())
+        listing.add_finding(Finding(path, error.message))
+    yield from filter(None, current.values())

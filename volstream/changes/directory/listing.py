@@ -1,7 +1,8 @@
-"""A full listing of subtrees, spooled to Parquet files in path order; memory use does not depend on the number of files.
+"""A full listing of subtrees, spooled to Parquet files in path order. Memory use is independent of the number
+of files.
 
-Lists only settled files: a recently modified file is checked again after the settle time, and included only if it has not
-changed.
+Lists only settled files: a recently modified file is checked again after the settle time and only included if
+unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SPOOLED_ROWS = 10_000
 #: Rows sorted in memory and written to one file.
 _RUN_ROWS = 200_000
 
-#: Findings beyond this number are only counted: a million unreadable names say no more than a thousand.
+#: More findings are only counted: a million unreadable names tell no more than a thousand.
 _MAX_FINDINGS = 1000
 
 
@@ -46,14 +47,13 @@ class Listing:
 
     Attributes:
         began: start of the listing, as :func:`time.time`.
-        resumed: an earlier process made part of the listing.
+        resumed: True if an earlier process made a part of the listing.
         findings: names that cannot become rows, at most 1,000.
-        unsettled: files that were still being written at the end of the listing, or could not be checked; also in
-            ``findings``.
-        as_of: None: it was seen by listing. Otherwise it comes from a report of this time, which says nothing of what changed
-            since.
-        covers: prefix of all paths that a report is about.
-        root: of local files: what tells their directory from another one at its path.
+        unsettled: files that were still being written at the end of the listing, or could not be checked.
+            Also in ``findings``.
+        as_of: time of the report that the listing comes from. It lacks later changes. None without a report.
+        covers: prefix of all paths in a report.
+        root: for local files: an id that distinguishes the directory from another at the same path.
     """
 
     files: int = 0
@@ -68,12 +68,12 @@ class Listing:
     root: str | None = None
 
     @property
-    def shows(self) -> float:
-        """The time whose files it has, as :func:`time.time`; later changes may be missing."""
+    def shown_time(self) -> float:
+        """The time that the listing shows, as :func:`time.time`. Later changes may be missing."""
         return self.began if self.as_of is None else self.as_of.timestamp()
 
-    def note(self, finding: Finding) -> None:
-        """Adds a finding; beyond the maximum it is only counted."""
+    def add_finding(self, finding: Finding) -> None:
+        """Adds a finding. Beyond the maximum, only counts it."""
         if len(self.findings) < _MAX_FINDINGS:
             self.findings.append(finding)
         self.finding_count += 1
@@ -83,7 +83,7 @@ class Listing:
         self.files += other.files
         self.bytes += other.bytes
         for finding in other.findings:
-            self.note(finding)
+            self.add_finding(finding)
         self.finding_count += other.finding_count - len(other.findings)
         self.unsettled += other.unsettled
         self.began = min(self.began, other.began)
@@ -100,17 +100,18 @@ def list_to(
     wait: Callable[[float], object] = time.sleep,
     stopped: Callable[[], object] = lambda: False,
 ) -> Listing:
-    """Lists everything below the prefixes into Parquet files in ``folder``, to be read with :func:`listed_in`.
+    """Lists everything below the prefixes into Parquet files in ``folder``, to be read with
+    :func:`listed_in`.
 
     Args:
         folder: path or URI of a folder without files.
         prefixes: no prefix is below another.
-        settle_seconds: a file modified less than this long ago is checked again after this time.
-        wait: sleeps; the daemon passes a function that a stop interrupts.
+        settle_seconds: a file modified more recently is checked again after this time.
+        wait: sleeps. The daemon passes a function that a stop interrupts.
         stopped: called after each group of rows.
 
     Raises:
-        StorageError: the listing is incomplete; nothing can be concluded from it.
+        StorageError: the listing is incomplete and cannot be used.
         InterruptedByUserError: the listing was stopped.
     """
     listing = Listing(root=store.root_id() if isinstance(store, HasLocalPaths) else None)
@@ -129,7 +130,7 @@ def spool(
     run_rows: int,
     group_rows: int,
 ) -> None:
-    """Writes files in any order to sorted Parquet files, and counts them in ``listing``. Arguments are as in :func:`list_to`.
+    """Writes files in any order to sorted Parquet files, and counts them in ``listing``. See :func:`list_to`.
 
     Args:
         run_rows: rows sorted at once.
@@ -159,14 +160,15 @@ def spool(
 
 
 def listed_in(folder: str, files: int = 0) -> Iterator[pa.Table]:
-    """Yields the files of a listing in path order, thousands per table, with the columns :data:`table.SCHEMA`.
+    """Yields the files of a listing in path order, thousands per table, with the columns
+    :data:`table.SCHEMA`.
 
     Args:
         folder: a folder of Parquet files whose rows are sorted.
-        files: how many files were listed, if known: nothing is there only if there were none.
+        files: the number of listed files, if known. The folder may only be empty if it is 0.
 
     Raises:
-        FencedError: another process took over the volume, and removed the listing.
+        FencedError: another process took over the volume and removed the listing.
     """
     filesystem, path = filesystem_of(folder)
     selector = fs.FileSelector(path, allow_not_found=True, recursive=True)
@@ -207,12 +209,12 @@ def _settled(
     settle_seconds: float,
     wait: Callable[[float], object],
 ) -> Iterator[FileInfo]:
-    """Yields the listed files that are complete; recent ones are spooled to disk and come last."""
+    """Yields the listed files that are complete. Recent files are spooled to disk and come last."""
     with tempfile.SpooledTemporaryFile(max_size=1 << 20, mode="w+", encoding="utf-8", newline="\n") as recent:
         spooled, settled_after = 0, timedelta(seconds=settle_seconds)
         for entry in listed:
             if isinstance(entry, Finding):
-                listing.note(entry)
+                listing.add_finding(entry)
             elif abs(datetime.now(UTC) - entry.last_modified_time) < settled_after:
                 recent.write(f"{entry.relative_path}\0{entry.etag}\0")
                 spooled += 1
@@ -224,16 +226,16 @@ def _settled(
         recent.seek(0)
         for path, etag in _pairs(recent.read):
             try:
-                again = store.head(path)
-            except StorageError as error:  # if all keys fail, confirming the missing ones will raise
+                current = store.head(path)
+            except StorageError as error:  # if all keys fail, the check of missing keys raises
                 listing.unsettled.append(path)
-                listing.note(Finding(path, error.message))
+                listing.add_finding(Finding(path, error.message))
                 continue
-            if again is not None and again.etag == etag:
-                yield again
-            elif again is not None:
+            if current is not None and current.etag == etag:
+                yield current
+            elif current is not None:
                 listing.unsettled.append(path)
-                listing.note(Finding(path, "It is still being written; it will be checked again later."))
+                listing.add_finding(Finding(path, "It is still being written; it will be checked again later."))
 
 
 def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
@@ -246,19 +248,19 @@ def _pairs(read: Callable[[int], str]) -> Iterator[tuple[str, str]]:
         yield from zip(fields[::2], fields[1::2], strict=True)
 
 
-# A listing of a bucket: split among threads by sub-prefix, spooled to Parquet files, resumed after an
-# interruption.
+# A listing of a bucket: split among threads by sub-prefix, spooled to Parquet files, resumed after
+# interruptions.
 #
-# ``state.json`` in the listing's folder persists between processes and is updated after each completed file
-# of rows. Listings in general, and of stores without key order, are in ``directory.listing``.
+# ``state.json`` in the listing's folder persists between processes. It is updated after each completed file
+# of rows.
 
 #: Number of concurrent requests for pages.
 _THREADS = 4
 
-#: Rows that each thread buffers, and rows per file; the listing's state is saved after each file.
+#: Rows that each thread buffers, and rows per file. The listing's state is saved after each file.
 _GROUP_ROWS, _FILE_ROWS = 10_000, 100_000
 
-#: A level with more sub-prefixes is listed as a whole, because shards are in memory and in the state.
+#: A level with more sub-prefixes is listed as a whole, because memory and the state hold all shards.
 _MAX_SHARDS = 1000
 
 #: Maximum number of levels with a single sub-prefix to descend in search of several.
@@ -292,17 +294,18 @@ class _State:
 
 
 class ShardedListing:
-    """A listing of a store into a folder; resumes an unfinished one.
+    """A listing of a store into a folder. Resumes an unfinished listing.
 
     Args:
-        folder: folder in the warehouse; its sub-folder ``listed`` receives the rows, with the columns of a directory table.
+        folder: folder in the warehouse. Its sub-folder ``listed`` receives the rows, with the columns of a
+            directory table.
         stopped: called after each group of rows.
     """
 
     def __init__(
         self, folder: str, store: ObjectStore, prefix: str, selection: Selection, stopped: Callable[[], object] = lambda: False
     ) -> None:
-        assert isinstance(store, KeyOrdered), "asked before"
+        assert isinstance(store, KeyOrdered), "the caller has checked it"
         self._ordered: KeyOrdered = store
         self._store = store
         self._prefix = prefix
@@ -317,10 +320,10 @@ class ShardedListing:
         """Runs the listing to its end.
 
         Raises:
-            StorageError: the store did not answer; the next run resumes here.
-            InterruptedByUserError: stopped; the next run resumes here.
+            StorageError: the store did not respond. The next run resumes here.
+            InterruptedByUserError: stopped. The next run resumes here.
         """
-        self._state = self._kept() or self._begun()
+        self._state = self._load_state() or self._new_state()
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="listing") as pool:
                 for _ in pool.map(self._list, [shard for shard in self._state.shards if not shard.done]):
@@ -330,9 +333,9 @@ class ShardedListing:
             raise
         return self._state.listing
 
-    def _begun(self) -> _State:
+    def _new_state(self) -> _State:
         state = _State(Listing(), self._shards())
-        self._keep(state)
+        self._save_state(state)
         return state
 
     def _shards(self) -> list[Shard]:
@@ -357,7 +360,7 @@ class ShardedListing:
                 break
             self._write(shard, first, rows)
         shard.done = True
-        self._keep(self._state)
+        self._save_state(self._state)
 
     def _rows(self, shard: Shard) -> Iterator[FileInfo | Finding]:
         return map(checked, self._ordered.list_after(shard.prefix, self._selection, shard.after, deep=shard.deep))
@@ -382,47 +385,47 @@ class ShardedListing:
                 count += len(files)
                 writer.write_table(table.rows_of_files(files, self._store.url))
                 group = list(islice(rows, _GROUP_ROWS)) if count < _FILE_ROWS else []
-        make_durable(self._filesystem, path)  # before the saved progress includes it
+        make_durable(self._filesystem, path)  # before it counts as saved progress
         faults.point("listing.file")
         with self._lock:
             shard.after, shard.files = last, shard.files + 1
             listing = self._state.listing
             listing.files, listing.bytes = listing.files + count, listing.bytes + size
             for finding in findings:
-                listing.note(finding)
-        self._keep(self._state)
+                listing.add_finding(finding)
+        self._save_state(self._state)
 
-    def _keep(self, state: _State) -> None:
+    def _save_state(self, state: _State) -> None:
         """Replaces the saved state atomically."""
         with self._lock:
             text = json.dumps({**asdict(state), "volume": self._identity()})
             replace_file(f"{self._location}/state.json", text.encode("utf-8", "surrogateescape"))
 
-    def _kept(self) -> _State | None:
-        """Returns the state of an unfinished listing of the same volume; else None, after clearing the folder of rows."""
+    def _load_state(self) -> _State | None:
+        """Returns the state of an unfinished listing of the same volume. Without one, clears the folder."""
         try:
             with self._filesystem.open_input_stream(f"{self._folder}/state.json") as file:
-                kept: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
+                loaded: dict[str, Any] = json.loads(file.read().decode("utf-8", "surrogateescape"))
         except (OSError, ValueError):
-            kept = {}
-        saved = kept.get("listing") if kept.get("volume") == self._identity() else None
+            loaded = {}
+        saved = loaded.get("listing") if loaded.get("volume") == self._identity() else None
         if saved and time.time() - saved["began"] < _STALE_SECONDS:
             findings = [Finding(**finding) for finding in saved["findings"]]
             listing = Listing(**{**saved, "findings": findings, "resumed": True})
-            state = _State(listing, [Shard(**shard) for shard in kept["shards"]])
-            self._forget_others(state)
+            state = _State(listing, [Shard(**shard) for shard in loaded["shards"]])
+            self._remove_unsaved_files(state)
             return state
         places.remove(self._location)
         make_folder(f"{self._location}/listed")
         return None
 
-    def _forget_others(self, state: _State) -> None:
-        """Removes files of rows that the state does not include."""
-        kept = {f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)}
+    def _remove_unsaved_files(self, state: _State) -> None:
+        """Removes files of rows that are not in the state."""
+        names = {f"{at:04}-{number:06}.parquet" for at, shard in enumerate(state.shards) for number in range(shard.files)}
         for file in files(self._location, "listed"):
-            if file.name not in kept:
+            if file.name not in names:
                 remove_file(self._location, file.path)
 
     def _identity(self) -> str:
-        """Identifies the listing: another location or selection makes another listing."""
+        """Identifies the listing, by location and selection."""
         return f"{self._store.url('')}\n{self._prefix}\n{self._selection!r}"

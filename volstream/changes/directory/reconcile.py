@@ -1,8 +1,9 @@
-"""A reconcile: compares a full listing of a volume, or of subtrees, or a report, with the directory; makes at most one commit.
+"""A reconcile: compares a listing of a volume or of subtrees, or a report, with the directory. Makes at most
+one commit.
 
-A listing only makes proposals. A row is removed only after a check found no object at its key; newer observations of the writer
-override findings; and differences are computed against the exact state that the refresh builds on. Removing half of a directory
-or more requires confirmation.
+A listing only makes proposals. A row is removed only after a check found no object at its key. Newer
+observations of the writer override findings. Differences are computed against the exact state that the
+refresh builds on. Removing half of a directory or more requires confirmation.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from volstream.files.storage.base import PROBE, KeyOrdered, ObjectStore
 from volstream.files.volumes.access import job_emptying, store_of
 from volstream.tables.delta import places
 
-# Confirms the findings of a listing or a report when they are compared: both only make proposals.
+# Confirms the findings of a listing or a report, because both only make proposals.
 
-#: Concurrent requests to a store, which wait for the network, not for a processor.
+#: Concurrent requests to a store: they wait for the network, not for a processor.
 HEADS_AT_ONCE = 16
 
-#: New and changed files of a report that are looked at: as many requests as it takes to list 10^8 objects.
-MOST_LOOKS = 100_000
+#: Maximum number of new and changed files of a report to check: as many requests as for listing 10^8 objects.
+MAX_CHECKS = 100_000
 
-#: Objects that were written so long before a report are in it: S3 may leave out what was written shortly before.
+#: Objects written this long before a report are in it. S3 may leave out objects written shortly before.
 _SETTLED = timedelta(days=1)
 
 
@@ -56,7 +57,8 @@ class Observations:
     Attributes:
         keys: keys checked individually.
         prefixes: prefixes listed.
-        unknown: an earlier process may have seen more, so the listing's findings are checked as well.
+        unknown: True if an earlier process may have seen more, so that the listing's findings need a check,
+            too.
     """
 
     keys: frozenset[str] = frozenset()
@@ -70,13 +72,13 @@ class Observations:
 
 @dataclass(frozen=True)
 class Confirm:
-    """Drops changes that the store, or a newer observation, contradicts.
+    """Drops changes that the store or a newer observation contradicts.
 
     Removes a row only if a check shows that its key no longer exists, or no longer belongs to the volume.
 
     Attributes:
         selection: the keys that belong to the volume.
-        failed: keys that could not be checked; their changes are dropped.
+        failed: keys that could not be checked. Their changes are dropped.
     """
 
     store: ObjectStore
@@ -85,23 +87,23 @@ class Confirm:
     failed: dict[str, StorageError] = field(default_factory=dict)
 
     def __call__(self, changes: pa.Table) -> pa.Table:
-        """Returns the confirmed changes. Raises StorageError if the store could not be reached at all."""
+        """Returns the confirmed changes. Raises StorageError if the store is unreachable."""
         columns = [changes[name].to_pylist() for name in ("relative_path", "change", "etag", "size")]
         rows = list(zip(*columns, strict=True))
         newer = [self.since.covers(path) for path, *_ in rows]
-        asked = [
+        to_check = [
             path
             for (path, change, _, _), covered in zip(rows, newer, strict=True)
             if not covered and ((change == DELETE and self.selection.accepts(path)) or self.since.unknown)
         ]
-        if not asked and not any(newer):
+        if not to_check and not any(newer):
             return changes
-        now, failed = look(self.store, asked)
+        current, failed = check_keys(self.store, to_check)
         self.failed.update(failed)
         holds = [
             not covered
             and row[0] not in failed
-            and (row[0] not in now or not self.selection.accepts(row[0]) or _agrees(now[row[0]], *row[1:]))
+            and (row[0] not in current or not self.selection.accepts(row[0]) or _agrees(current[row[0]], *row[1:]))
             for row, covered in zip(rows, newer, strict=True)
         ]
         return changes.filter(pa.array(holds, pa.bool_()))
@@ -109,18 +111,19 @@ class Confirm:
 
 @dataclass
 class ConfirmReport:
-    """Replaces the changes that a report proposes by what a look at the files finds, as far as that is necessary.
+    """Replaces the changes proposed by a report with the results of checks, where necessary.
 
-    A report says nothing of what came after it. Rows of files that are newer than the report are left alone. A row is removed
-    only if a look finds no object, as after a listing. A row that was written after the report is looked at. Of other new and
-    changed files a number is looked at; beyond it they become as the report has them: that was true, and an event, the next
-    report, or the job that finds the file missing corrects it.
+    A report lacks everything that came after it. Rows of files newer than the report are left alone. A row is
+    removed only if a check finds no object, as after a listing. A row written after the report is checked. Of
+    the other new and changed files, a limited number is checked. The rest follow the report: it was true
+    once, and an event, the next report, or the job that finds the file missing corrects it.
 
     Attributes:
-        since: what this writer observed since the report was read, and rows that were removed since it was begun.
+        since: this writer's observations since the report was read, and rows removed since the report was
+            begun.
         as_of: when the report was begun.
         covers: prefix of all paths in the report.
-        looks: new and changed files that may still be looked at.
+        checks: number of new and changed files that may still be checked.
         failed: as in :class:`Confirm`.
     """
 
@@ -129,14 +132,14 @@ class ConfirmReport:
     since: Observations
     as_of: datetime
     covers: str
-    looks: int = MOST_LOOKS
+    checks: int = MAX_CHECKS
     failed: dict[str, StorageError] = field(default_factory=dict)
 
     def __call__(self, changes: pa.Table) -> pa.Table:
         """Returns the confirmed changes.
 
         Raises:
-            StorageError: the store could not be reached at all; the report does not cover all of the volume.
+            StorageError: the store is unreachable, or the report does not cover the whole volume.
         """
         moment = pa.scalar(self.as_of, pa.timestamp("us", tz="UTC"))
         columns = (
@@ -145,24 +148,24 @@ class ConfirmReport:
             pc.fill_null(pc.greater_equal(changes["old_last_modified_time"], moment), False),
             pc.fill_null(pc.greater_equal(changes["old_refreshed_on"], moment), False),
         )
-        asked, stays = [], []
+        to_check, unchecked = [], []
         for path, change, newer, rewritten in zip(*(column.to_pylist() for column in columns), strict=True):
             accepted = self.selection.accepts(path)
-            left = accepted and (newer or self.since.covers(path))
-            ask = accepted and not left
-            if ask and change != DELETE and not rewritten:
-                ask = self.looks > 0
-                self.looks -= ask
-            asked.append(ask)
-            stays.append(not (ask or left))
-        looked_at = self._looked_at(changes.filter(pa.array(asked, pa.bool_())))
-        return pa.concat_tables([changes.filter(pa.array(stays, pa.bool_())), looked_at])
+            keeps_row = accepted and (newer or self.since.covers(path))
+            checks_row = accepted and not keeps_row
+            if checks_row and change != DELETE and not rewritten:
+                checks_row = self.checks > 0
+                self.checks -= checks_row
+            to_check.append(checks_row)
+            unchecked.append(not (checks_row or keeps_row))
+        checked = self._checked_changes(changes.filter(pa.array(to_check, pa.bool_())))
+        return pa.concat_tables([changes.filter(pa.array(unchecked, pa.bool_())), checked])
 
-    def _looked_at(self, proposed: pa.Table) -> pa.Table:
-        """Returns the differences between the rows of proposed changes and the files as they are now."""
-        now, failed = look(self.store, proposed["relative_path"].to_pylist())
+    def _checked_changes(self, proposed: pa.Table) -> pa.Table:
+        """Returns the differences between the rows of proposed changes and the current files."""
+        current, failed = check_keys(self.store, proposed["relative_path"].to_pylist())
         self.failed.update(failed)
-        files = [file for file in now.values() if file is not None]
+        files = [file for file in current.values() if file is not None]
         for file in files:
             if not file.relative_path.startswith(self.covers) and file.last_modified_time < self.as_of - _SETTLED:
                 raise StorageError(
@@ -171,17 +174,18 @@ class ConfirmReport:
                     "Give a report of an inventory whose filter includes all of the volume. Nothing was changed.",
                 )
         known = existing_rows(old_images(proposed))
-        checked = pc.is_in(known["relative_path"], value_set=pa.array(list(now), pa.string()))
-        return compare_files(table.rows_of_files(files, self.store.url), known.filter(checked))
+        is_known = pc.is_in(known["relative_path"], value_set=pa.array(list(current), pa.string()))
+        return compare_files(table.rows_of_files(files, self.store.url), known.filter(is_known))
 
 
-def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
-    """Returns the current file at each key, or None; and the keys that cannot be checked while others can.
+def check_keys(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo | None], Mapping[str, StorageError]]:
+    """Returns the current file (or None) at each key, and the keys that could not be checked although others
+    could.
 
     Raises:
         StorageError, StorageDeniedError: no key can be checked.
     """
-    listed = list(keys)
+    key_list = list(keys)
 
     def head(key: str) -> FileInfo | StorageError | None:
         try:
@@ -189,53 +193,54 @@ def look(store: ObjectStore, keys: Iterable[str]) -> tuple[Mapping[str, FileInfo
         except StorageError as error:
             return error
 
-    seen: dict[str, FileInfo | None] = {}
+    current: dict[str, FileInfo | None] = {}
     failed: dict[str, StorageError] = {}
-    for key, answer in zip(listed, map_at_once(head, listed, HEADS_AT_ONCE), strict=True):
-        if isinstance(answer, StorageError):
-            failed[key] = answer
+    for key, result in zip(key_list, map_at_once(head, key_list, HEADS_AT_ONCE), strict=True):
+        if isinstance(result, StorageError):
+            failed[key] = result
         else:
-            seen[key] = answer
-    if failed and not seen:
+            current[key] = result
+    if failed and not current:
         store.head(PROBE)  # raises if the problem is the store or the credentials, not the keys
-    return seen, failed
+    return current, failed
 
 
-def _agrees(now: FileInfo | None, change: str, etag: str, size: int) -> bool:
-    if now is None or change == DELETE:
-        return now is None and change == DELETE
-    return (now.etag, now.size) == (etag, size)
+def _agrees(current: FileInfo | None, change: str, etag: str, size: int) -> bool:
+    if current is None or change == DELETE:
+        return current is None and change == DELETE
+    return (current.etag, current.size) == (etag, size)
 
 
-# Checks single keys and compares them with their rows.
+# Checks of single keys.
 
 
 def add_keys(
     changes: RefreshChanges, snapshot: Snapshot, store: ObjectStore, keys: Sequence[str], at_once: int
 ) -> Mapping[str, StorageError]:
-    """Adds the differences between ``keys`` and the directory's rows for them to a refresh.
+    """Adds the differences between the current files at ``keys`` and the directory's rows to a refresh.
 
     Args:
         at_once: number of keys checked and compared together, which bounds memory use.
 
     Returns:
-        The keys that cannot be checked while others can; their rows stay unchanged.
+        The keys that could not be checked although others could. Their rows stay unchanged.
 
     Raises:
         StorageError, StorageDeniedError: no key can be checked.
     """
     failed: dict[str, StorageError] = {}
-    for some in groups(keys, at_once):
-        seen, odd = look(store, some)
-        failed.update(odd)
-        files = [info for info in seen.values() if info is not None]
-        changes.add(compare_files(table.rows_of_files(files, store.url), snapshot.find(list(seen))))
+    for batch in groups(keys, at_once):
+        current, batch_failed = check_keys(store, batch)
+        failed.update(batch_failed)
+        files = [info for info in current.values() if info is not None]
+        changes.add(compare_files(table.rows_of_files(files, store.url), snapshot.find(list(current))))
     return failed
 
 
 _log = get("directory")
 
-#: An event takes seconds or, according to providers, minutes under high load.
+#: An event takes seconds or, according to providers, minutes under high load. A more recent file's event may
+#: still come.
 LATE_SECONDS = 120.0
 
 
@@ -245,12 +250,12 @@ class ReconcileResult:
 
     Attributes:
         counts: rows that were missing, changed, and phantom.
-        late: missing and changed files whose events may still have been under way.
+        late: number of missing and changed files whose events may have been still under way.
         held: removals found but not applied, because they exceed the volume's limit.
         commit: None if nothing differed.
         unsettled: files still being written, to be checked again.
-        as_of: None: the volume was listed. Otherwise the directory is complete as of this time, that of a report.
-        resumed: an earlier process began the listing, which does not show what has changed since.
+        as_of: time of the report as of which the directory is complete. None if the volume was listed.
+        resumed: True if an earlier process began the listing, which then lacks changes since.
     """
 
     files: int
@@ -267,7 +272,7 @@ class ReconcileResult:
 
     @classmethod
     def of(cls, listing: Listing, counts: Counts, late: int, commit: Refresh | None, held: int = 0) -> ReconcileResult:
-        """Returns what became of a listing."""
+        """Returns the result of a listing."""
         return cls(
             listing.files,
             listing.bytes,
@@ -294,14 +299,15 @@ def list_subtrees(
     stopped: Callable[[], object] = lambda: False,
     resume: bool = False,
 ) -> Listing:
-    """Lists everything below the prefixes into a folder of the warehouse, for :func:`add_differences`. Makes no commit.
+    """Lists everything below the prefixes into a folder of the warehouse, for :func:`add_differences`. Makes
+    no commit.
 
     Args:
-        folder: what is there is removed.
+        folder: removed first if it exists.
         prefixes: no prefix is below another.
-        wait: sleeps; a daemon passes a function that its stop signal interrupts.
+        wait: sleeps. A daemon passes a function that its stop signal interrupts.
         stopped: called after each group of rows.
-        resume: continue the interrupted listing of a bucket in the folder: it does not show what has changed since.
+        resume: continue the interrupted listing of a bucket in the folder, which lacks changes since.
 
     Raises:
         StorageError: the listing is incomplete.
@@ -331,10 +337,10 @@ def add_differences(
 
     Args:
         folder: location of the listing.
-        removals: collects the removals, which are then not added to the refresh.
+        removals: collects the removals. They are then not added to the refresh.
 
     Returns:
-        The number of new and changed files so recent that their events may still have been under way.
+        The number of new and changed files so recent that their events may have been still under way.
 
     Raises:
         StorageError: a key missing from the listing could not be checked.
@@ -345,7 +351,7 @@ def add_differences(
         if difference.num_rows:
             confirmed = confirm(difference)
             changes.add(confirmed if removals is None else removals.take(confirmed))
-            late += late_in(confirmed, listing.shows)
+            late += late_in(confirmed, listing.shown_time)
     return late
 
 
@@ -355,16 +361,16 @@ def reconcile(
     """Brings the directory in line with a listing of the whole volume.
 
     Args:
-        folder: location of the listing, which is deleted.
+        folder: location of the listing. Deleted at the end.
         since: the writer's observations of the volume since the listing began.
 
     Raises:
-        StorageError: a key missing from the listing could not be checked, or the report does not cover all of the volume; nothing
-            was changed.
+        StorageError: a key missing from the listing could not be checked, or the report does not cover the
+            whole volume. Nothing was changed.
         FencedError: another writer took over.
     """
     snapshot = writer.open()
-    note_findings(catalog, writer.volume.id, listing)
+    record_findings(catalog, writer.volume.id, listing)
     late = held = 0
     if snapshot.newest == 0 and since == Observations():
         commit = writer.commit_first(snapshot, listed_in(folder, listing.files), listing.bytes)
@@ -376,39 +382,41 @@ def reconcile(
             confirm = ConfirmReport(store, writer.volume.selection, since, listing.as_of, listing.covers)
         with Removals(writer.volume.selection) as removals:
             late = add_differences(changes, snapshot, folder, [""], listing, confirm, removals)
-            held = _held(catalog, writer.volume, removals, replaced=writer.volume.is_replaced_by(listing.root))
+            held = _held_removals(catalog, writer.volume, removals, replaced=writer.volume.is_replaced_by(listing.root))
             for removed in removals if not held else ():
                 changes.add(removed)
         commit = writer.commit(snapshot, changes, cause)
-        note_failed(catalog, writer.volume.id, confirm.failed)
+        record_failed(catalog, writer.volume.id, confirm.failed)
     places.remove(folder)
     counts = Counts() if commit is None else Counts(commit.inserted, commit.updated, commit.deleted, commit.bytes)
     done = ReconcileResult.of(listing, counts, late, commit, held)
-    _note(writer, catalog, listing, done, cause if commit is None else commit.cause)
+    _record_reconcile(writer, catalog, listing, done, cause if commit is None else commit.cause)
     return done
 
 
-def note_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
+def record_findings(catalog: Catalog, volume_id: str, listing: Listing) -> None:
     """Records names that cannot become rows."""
     if listing.findings:
         rejections = [Rejection(finding.path, finding.reason) for finding in listing.findings]
         catalog.refreshes.reject(volume_id, rejections)
 
 
-def note_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageError]) -> None:
+def record_failed(catalog: Catalog, volume_id: str, failed: Mapping[str, StorageError]) -> None:
     """Records keys that could not be checked, with the reason."""
     rejections = [Rejection(printable(key), error.message) for key, error in failed.items()]
     catalog.refreshes.reject(volume_id, rejections)
 
 
-def _held(catalog: Catalog, volume: Volume, removals: Removals, *, replaced: bool) -> int:
-    """Returns the number of removals that wait for confirmation: all or none."""
+def _held_removals(catalog: Catalog, volume: Volume, removals: Removals, *, replaced: bool) -> int:
+    """Returns the number of removals that wait for confirmation: all or 0."""
     limit = RemovalLimit.parse(volume.max_removals)
     if volume.accept_removals or not limit.holds(removals.count, removals.of, replaced=replaced):
         return 0
-    if not limit.holds(removals.lost(), removals.of, replaced=replaced):  # within the limit, because the others were moved
+    # within the limit, because the rest were moves
+    if not limit.holds(removals.lost(), removals.of, replaced=replaced):
         return 0
-    if not replaced and job_emptying(catalog, volume) is not None:  # it empties the volume, and all rows stay
+    # the job empties the volume, and all rows stay
+    if not replaced and job_emptying(catalog, volume) is not None:
         return 0
     _log.warning(
         "removals_held",
@@ -420,14 +428,15 @@ def _held(catalog: Catalog, volume: Volume, removals: Removals, *, replaced: boo
     return removals.count
 
 
-def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: ReconcileResult, cause: str) -> None:
-    """Records how complete the directory was. Findings of the first listing do not count as missed events."""
+def _record_reconcile(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: ReconcileResult, cause: str) -> None:
+    """Records how complete the directory was. Files found by the first listing do not count as missed
+    events."""
     added = 0 if writer.volume.last_listing is None else done.counts.inserted
-    now, before = datetime.now(UTC), writer.volume.last_listing
+    now, previous = datetime.now(UTC), writer.volume.last_listing
     complete = now
     if listing.resumed or listing.as_of is not None:
-        shows = datetime.fromtimestamp(listing.shows, UTC)
-        complete = max(shows, min(before or shows, now))
+        shown = datetime.fromtimestamp(listing.shown_time, UTC)
+        complete = max(shown, min(previous or shown, now))
     root = {} if done.held or listing.root is None else {"root_id": listing.root}
     writer.volume = catalog.volumes.change(
         writer.volume, last_listing=complete, held_removals=done.held, accept_removals=False, **root
@@ -450,17 +459,18 @@ def _note(writer: DirectoryWriter, catalog: Catalog, listing: Listing, done: Rec
 
 
 def late_in(changes: pa.Table, began: float) -> int:
-    """Returns how many new and changed files are so recent that, when a listing began, their events may have been under way."""
+    """Returns how many new and changed files are so recent that their events may have been under way when a
+    listing began."""
     since = datetime.fromtimestamp(began, UTC) - timedelta(seconds=LATE_SECONDS)
     recent = pc.greater_equal(changes["last_modified_time"], pa.scalar(since, pa.timestamp("us", tz="UTC")))
     return pc.sum(pc.and_(recent, pc.not_equal(changes["change"], DELETE))).as_py() or 0
 
 
 class Removals(Closeable):
-    """Removals in the order found, in constant memory. A context manager.
+    """Collects removals in the order found, in constant memory. A context manager.
 
     Args:
-        selection: files that the volume's patterns now exclude were not deleted, and do not count.
+        selection: files that the volume's patterns exclude by now were not deleted and do not count.
 
     Attributes:
         count: number of removals.
@@ -476,7 +486,7 @@ class Removals(Closeable):
         self._writer = pa.ipc.new_stream(self._file, table.CHANGE)
 
     def close(self) -> None:
-        """Removes the file that keeps the removals."""
+        """Removes the temporary file."""
         self._writer.close()
         self._file.close()
 
@@ -487,24 +497,25 @@ class Removals(Closeable):
             yield rows
 
     def take(self, changes: pa.Table) -> pa.Table:
-        """Takes the removals out of changes; returns the other changes."""
+        """Takes the removals out of changes. Returns the other changes."""
         self._new.extend(_contents(changes.filter(pc.equal(changes["change"], INSERT)), "etag", "size"))
         rows = zip(changes["change"].to_pylist(), changes["relative_path"].to_pylist(), strict=True)
-        gone = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
-        removed = changes.filter(gone)
+        is_removal = pa.array([change == DELETE and self._selection.accepts(path) for change, path in rows], pa.bool_())
+        removed = changes.filter(is_removal)
         if not removed.num_rows:
             return changes
         self._writer.write_table(removed.cast(table.CHANGE))
         self.count += removed.num_rows
-        return changes.filter(pc.invert(gone))
+        return changes.filter(pc.invert(is_removal))
 
     def lost(self) -> int:
-        """Returns the number of removals whose content is in no new file; the others are moves. Call after the last take."""
+        """Returns the number of removals whose content is in no new file: the rest are moves. Call it after
+        the last take."""
         new = {*self._new}
         return sum(content not in new for removed in self for content in _contents(removed, "old_etag", "old_size"))
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Yields all removals; call after the last take."""
+        """Yields all removals. Call it after the last take."""
         self._writer.close()
         self._file.seek(0)
         for batch in pa.ipc.open_stream(self._file):
@@ -516,14 +527,15 @@ def _contents(rows: pa.Table, etag: str, size: str) -> Iterator[int]:
     return map(hash, zip(rows[etag].to_pylist(), rows[size].to_pylist(), strict=True))
 
 
-# Compares a volume's directory with the files that the volume has, and changes nothing.
+# Compares a volume's directory with its files, without changing anything.
 
 #: Files named in a report.
 _EXAMPLES = 20
 
 
 class Difference(StrEnum):
-    """``MISSING``: the directory lacks the file. ``CHANGED``: it has another version. ``GONE``: there is no such file."""
+    """``MISSING``: the directory lacks the file. ``CHANGED``: it has another version. ``GONE``: the file does
+    not exist."""
 
     MISSING = "missing"
     CHANGED = "changed"
@@ -535,14 +547,15 @@ _DIFFERENCES = {INSERT: Difference.MISSING, UPDATE: Difference.CHANGED, DELETE: 
 
 @dataclass(frozen=True)
 class ComparedDirectory:
-    """What was found.
+    """The result of comparing a directory with its volume.
 
     Attributes:
         files, bytes: of the volume.
-        wrong: number of files with each difference; only those that there are.
+        wrong: number of files by difference, without zeros.
         examples: some of these files, with their differences.
-        late: how many of these are so recent that their events may still be under way.
-        unusable: names that cannot be rows, and files still being written; they were not compared.
+        late: how many of these are so recent that their events may be still under way.
+        unusable: number of names that cannot be rows, and of files still being written. They were not
+            compared.
     """
 
     files: int
@@ -559,11 +572,11 @@ class ComparedDirectory:
 
 
 def compared(catalog: Catalog, settings: Settings, volume: Volume, stop: Stop) -> ComparedDirectory:
-    """Lists a volume and compares the directory with the listing. What a daemon commits meanwhile is no difference.
+    """Lists a volume and compares the directory with the listing. A daemon's commits meanwhile do not count.
 
     Raises:
         NotFoundError: the volume was never listed.
-        StorageError: the listing failed, or files that it lacks could not be checked.
+        StorageError: the listing failed, or files missing from it could not be checked.
         InterruptedByUserError: stopped.
     """
     store = store_of(volume, catalog, settings)

@@ -1,9 +1,9 @@
-"""A directory as seen by readers: matching versions of its two tables, and everything derived from them.
+"""A directory as readers see it: matching versions of its two tables, and everything derived from them.
 
-The directory at refresh *m* is the base without the paths that the tail changed between the base's refresh and *m*, plus
-their images as of *m*; for an *m* before the base's, the same backwards with the old images. The net change of a path in
-``(after, until]`` is the old image of its first change and the new image of its last. These rules are implemented twice:
-in Python, and as SQL for Spark.
+The directory at refresh *m* is the base without the paths that the tail changed between the base's refresh
+and *m*, plus their images as of *m*. For an *m* before the base's refresh, the same works backwards with the
+old images. The net change of a path in ``(after, until]`` is the old image of its first change and the new
+image of its last change. These rules are implemented twice: in Python, and as SQL for Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from volstream.sql.text import literal
 from volstream.tables.delta.native import DataFile, View
 
 #: Attempts to read both tables consistently, because a compaction or a trim may commit between the two reads.
-_LOOKS = 10
+_ATTEMPTS = 10
 
 #: Files read concurrently: decoding releases the GIL.
 _READERS = 2
@@ -40,7 +40,7 @@ class Snapshot:
     """A directory, pinned at a version.
 
     Attributes:
-        newest: number of the newest refresh; 0 before the first.
+        newest: number of the newest refresh, 0 before the first.
         through: number of the refresh that the base represents.
         floor: the tail has all changes of later refreshes.
     """
@@ -53,12 +53,12 @@ class Snapshot:
 
     @classmethod
     def open(cls, root: str, volume_id: str) -> Snapshot | None:
-        """Returns the directory in folder ``root`` as it is now; None if it was never written.
+        """Returns the current directory in folder ``root``, or None if it was never written.
 
         Raises:
             DependencyError: a table cannot be read.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             base, tail = table.base_spec(root, volume_id).view(), table.tail_spec(root, volume_id).view()
             if base is None or tail is None:
                 return None
@@ -69,7 +69,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, volume_id: str, base: View, tail: View) -> Snapshot:
-        """Returns the directory of two views; the base's view must be the older one."""
+        """Returns the directory of two views. The base's view must be the older one."""
         through = base.transactions.get(table.through_id(volume_id), 0)
         newest = tail.transactions.get(table.app_id(volume_id), 0)
         if through > newest:  # the first listing was committed to the base, but not yet to the tail
@@ -93,12 +93,12 @@ class Snapshot:
 
     @property
     def uncompacted(self) -> int:
-        """Upper bound of the number of tail rows not in the base yet; exact unless refreshes share files."""
+        """Upper bound of the number of tail rows not in the base yet. Exact unless refreshes share files."""
         return self.changed_rows(self.through, self.newest)
 
     @cached_property
     def base_files(self) -> Sequence[DataFile]:
-        """The base's files in path order; their ranges do not overlap."""
+        """The base's files in path order. Their ranges do not overlap."""
         return sorted(self.base.files, key=lambda file: str(file.minimum[PATH]))
 
     def check(self, refresh: int) -> None:
@@ -115,7 +115,7 @@ class Snapshot:
         """Yields the directory's rows at a refresh in path order, thousands per table.
 
         Args:
-            refresh: None: the newest.
+            refresh: defaults to the newest.
             prefixes: include only paths that begin with a prefix.
 
         Returns:
@@ -130,8 +130,9 @@ class Snapshot:
         return self._overlaid(changed, prefixes)
 
     def overlay(self, refresh: int) -> pa.Table:
-        """Returns the directory's differences from the base at a refresh, one row per path, in order; ``refresh_id`` is NULL
-        for a missing file.
+        """Returns the directory's differences from the base at a refresh, one row per path, in order.
+
+        ``refresh_id`` is NULL for a missing file.
 
         Raises:
             InvalidStateError: the refresh is older than the kept history.
@@ -144,7 +145,8 @@ class Snapshot:
         return old_images(changes)
 
     def find(self, paths: Sequence[str]) -> pa.Table:
-        """Returns the newest rows of some paths, in no particular order. Reads the row groups that may have them, and the tail.
+        """Returns the newest rows of some paths, in no particular order. Only reads row groups that may have
+        them, and the tail.
 
         Args:
             paths: without duplicates.
@@ -178,8 +180,8 @@ class Snapshot:
         removed: set[str] = set()
         since = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
         for rows in self.tail.between("refresh_id", self.floor, self.newest):
-            mine = pc.and_(pc.equal(rows["change"], DELETE), pc.greater_equal(rows["refreshed_on"], since))
-            removed.update(rows.filter(mine)[PATH].to_pylist())
+            matching = pc.and_(pc.equal(rows["change"], DELETE), pc.greater_equal(rows["refreshed_on"], since))
+            removed.update(rows.filter(matching)[PATH].to_pylist())
         return removed
 
     def changed_rows(self, after: int, until: int) -> int:
@@ -212,14 +214,15 @@ class Snapshot:
     def _find_in(self, file: DataFile, wanted: Sequence[str]) -> pa.Table:
         """Returns the rows of some paths, in order, from a file of the base."""
         with self.base.open(file) as opened:
-            groups = [group for group in range(opened.metadata.num_row_groups) if _may_hold(opened, group, wanted)]
+            groups = [group for group in range(opened.metadata.num_row_groups) if _may_contain(opened, group, wanted)]
             rows = opened.read_row_groups(groups, use_threads=False)
         return self.base.fitted(rows.filter(pc.is_in(rows[PATH], value_set=pa.array(wanted, pa.string()))))
 
     # As SQL
 
     def at_query(self, refresh: int) -> str:
-        """Returns SQL for the directory's rows at a refresh, with the columns :data:`IMAGE`. Raises as :meth:`at`."""
+        """Returns SQL for the directory's rows at a refresh, with the columns :data:`IMAGE`. Raises like
+        :meth:`at`."""
         columns = ", ".join(IMAGE)
         base = f"SELECT {columns} FROM {self.base.relation}"
         if refresh == 0:
@@ -230,22 +233,23 @@ class Snapshot:
         if refresh > self.through:
             newest = f"max_by(struct({columns}), refresh_id) AS image, max_by(change, refresh_id) AS change"
             touched = f"SELECT {PATH}, {newest} FROM ({self._tail_query(self.through, refresh)}) GROUP BY {PATH}"
-            kept = f"change <> '{DELETE}'"
+            condition = f"change <> '{DELETE}'"
         else:
             image = f"min_by({_old_struct()}, refresh_id) AS image"
             touched = f"SELECT {PATH}, {image} FROM ({self._tail_query(refresh, self.through)}) GROUP BY {PATH}"
-            kept = "image.refresh_id IS NOT NULL"
+            condition = "image.refresh_id IS NOT NULL"
         return (
             f"SELECT {columns} FROM ({base}) b WHERE NOT EXISTS (SELECT 1 FROM ({touched}) t WHERE t.{PATH} = b.{PATH}) "
-            f"UNION ALL SELECT {', '.join(f'image.{name}' for name in IMAGE)} FROM ({touched}) WHERE {kept}"
+            f"UNION ALL SELECT {', '.join(f'image.{name}' for name in IMAGE)} FROM ({touched}) WHERE {condition}"
         )
 
     def changes_query(self, after: int, until: int) -> str:
         """Returns SQL for the images that the refreshes ``(after, until]`` added or removed.
 
-        Columns: the directory's, ``_change_type`` (``insert``, ``delete``, ``update_preimage``, ``update_postimage``),
-        ``_commit_version`` and ``_commit_timestamp`` of the refresh, and ``wrote`` and ``wrote_on`` of the refresh that wrote
-        the image. With ``after`` 0, rows older than the tail count as inserted when they were written.
+        Columns: the directory's, ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+        ``update_postimage``), ``_commit_version`` and ``_commit_timestamp`` of the refresh, and ``wrote`` and
+        ``wrote_on`` of the refresh that wrote the image. With ``after`` 0, rows older than the tail count as
+        inserted when they were written.
 
         Raises:
             InvalidStateError: the range begins before the kept history.
@@ -279,7 +283,8 @@ class Snapshot:
 
 
 def old_images(changes: pa.Table) -> pa.Table:
-    """Returns the images before the changes, with the columns :data:`IMAGE`; ``refresh_id`` NULL: there was none."""
+    """Returns the images before the changes, with the columns :data:`IMAGE`. ``refresh_id`` is NULL without
+    an image."""
     columns = [changes[name if name in (PATH, "url") else f"old_{name}"] for name in IMAGE]
     return pa.table(columns, schema=table.FILES)
 
@@ -291,27 +296,27 @@ def existing_rows(changed: pa.Table) -> pa.Table:
 
 def combined(rows: pa.Table, changed: pa.Table) -> pa.Table:
     """Merges rows of the base with an overlay of their range, in order."""
-    kept = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=_array(changed[PATH]))))
+    untouched = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=_array(changed[PATH]))))
     new = existing_rows(changed)
     if not new.num_rows:
-        return kept
-    return pa.concat_tables([kept, new]).sort_by(PATH)
+        return untouched
+    return pa.concat_tables([untouched, new]).sort_by(PATH)
 
 
-def _without(images: pa.Table, gone: pa.ChunkedArray) -> pa.Table:
-    """Sets ``refresh_id`` to NULL in images that are ``gone``."""
+def _without(images: pa.Table, deleted: pa.ChunkedArray) -> pa.Table:
+    """Sets ``refresh_id`` to NULL in deleted images."""
     at = images.column_names.index("refresh_id")
-    number = pc.if_else(gone, pa.scalar(None, pa.int64()), images["refresh_id"])
+    number = pc.if_else(deleted, pa.scalar(None, pa.int64()), images["refresh_id"])
     return images.set_column(at, pa.field("refresh_id", pa.int64()), number)
 
 
 def first_of_each(changes: pa.Table) -> pa.Table:
-    """Returns the first change of each path; the changes must be sorted by path and refresh."""
+    """Returns the first change of each path. The changes must be sorted by path and refresh."""
     return changes.filter(_ends(changes[PATH], first=True)) if changes.num_rows else changes
 
 
 def last_of_each(changes: pa.Table) -> pa.Table:
-    """Returns the last change of each path; the changes must be sorted by path and refresh."""
+    """Returns the last change of each path. The changes must be sorted by path and refresh."""
     return changes.filter(_ends(changes[PATH], first=False)) if changes.num_rows else changes
 
 
@@ -327,8 +332,9 @@ def _array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _may_hold(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str]) -> bool:
-    """True if a row group may have one of the sorted paths, by its statistics, which very long paths do not have."""
+def _may_contain(opened: pa.parquet.ParquetFile, group: int, wanted: Sequence[str]) -> bool:
+    """True if, by its statistics, a row group may have one of the sorted paths. Very long paths have no
+    statistics."""
     statistics = opened.metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return True

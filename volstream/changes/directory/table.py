@@ -1,8 +1,8 @@
-"""A directory's format on disk: a base and a tail, two Delta tables in one folder, and the rows of a file in them.
+"""A directory's format on disk: a base and a tail, two Delta tables in one folder, and their rows.
 
-The *base* (``files``) has a row for each file as of the refresh ``through``. The *tail* (``changes``) has a row for each
-file that a refresh changed, including its previous state, starting after the refresh ``floor``. The directory at any
-refresh since the floor, and the changes between two of them, can be computed from these tables.
+The *base* (``files``) has a row for each file as of the refresh ``through``. The *tail* (``changes``) has a
+row for each file that a refresh changed, with its previous state, for all refreshes after ``floor``. These
+tables give the directory at any refresh since the floor, and the changes between any two.
 
 Writing is in ``directory.writer``, reading in ``directory.snapshot``.
 """
@@ -23,10 +23,10 @@ from volstream.tables.delta.native import TableSpec
 #: The columns of a directory table as shown to users, in this order.
 COLUMNS = ("relative_path", "url", "size", "last_modified_time", "etag", "version_id", "content_type")
 
-#: Columns that distinguish versions of a file; the other columns are derived or guessed.
+#: Columns that distinguish versions of a file. The other columns are derived or guessed.
 CONTENT = ("size", "last_modified_time", "etag", "version_id")
 
-#: The refresh that wrote a row, and its time; in every row of both tables.
+#: The refresh that wrote a row, and its time. In every row of both tables.
 WROTE = ("refresh_id", "refreshed_on")
 
 #: Columns of the previous row that the tail stores. The URL follows from the path.
@@ -37,7 +37,7 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: A file in a listing. In memory every column may be NULL; on disk only those that :func:`_stored` allows.
+#: A file in a listing. In memory every column may be NULL, on disk only those in :func:`_stored`.
 SCHEMA = pa.schema(
     [
         pa.field("relative_path", pa.string()),
@@ -68,17 +68,18 @@ def directory_location(warehouse: str, volume_id: str) -> str:
 
 
 def app_id(volume_id: str) -> str:
-    """Returns the application id of a volume's refreshes; its transaction version in the tail is the newest refresh."""
+    """Returns the application id of a volume's refreshes. In the tail, its version is the newest refresh."""
     return f"volstream:dir:{volume_id}"
 
 
 def through_id(volume_id: str) -> str:
-    """Returns the application id whose transaction version in the base is the refresh that the base represents."""
+    """Returns the application id whose version in the base is the refresh that the base represents."""
     return f"{app_id(volume_id)}:through"
 
 
 def floor_id(volume_id: str) -> str:
-    """Returns the application id whose transaction version in the tail is the refresh after which the tail is complete."""
+    """Returns the application id whose version in the tail is the refresh after which the tail is
+    complete."""
     return f"{app_id(volume_id)}:floor"
 
 
@@ -113,7 +114,7 @@ def written_columns(number: int, made_on: datetime, count: int) -> list[pa.Array
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:
-    """Returns the stored schema: version ids, content types and old images may be NULL."""
+    """Returns the schema on disk: only version ids, content types and old images may be NULL."""
     optional = {"version_id", "content_type", *(f"old_{name}" for name in OLD)}
     return pa.schema([field.with_nullable(field.name in optional) for field in schema])
 
@@ -137,7 +138,7 @@ class RowCursor:
 
     @property
     def last(self) -> str | None:
-        """The last path in memory; None at the end."""
+        """The last path in memory, or None at the end."""
         return self._paths[-1] if self._rows is not None else None
 
     def until(self, path: str) -> list[pa.Table]:
@@ -162,38 +163,39 @@ def merge_sorted(runs: Iterable[tuple[str, Iterable[pa.Table]]]) -> Iterator[pa.
     """Merges several sorted streams into one, with each path once.
 
     Args:
-        runs: first path and tables of each stream; a stream is read only when its first path is reached.
+        runs: first path and tables of each stream. A stream is only read once its first path is reached.
     """
-    waiting = sorted(runs, key=lambda run: run[0], reverse=True)
+    pending = sorted(runs, key=lambda run: run[0], reverse=True)
     open_runs: list[RowCursor] = []
-    while waiting or open_runs:
+    while pending or open_runs:
         if not open_runs:
-            open_runs.append(RowCursor(waiting.pop()[1]))
+            open_runs.append(RowCursor(pending.pop()[1]))
         cut = min((run.last for run in open_runs if run.last is not None), default=None)
-        while waiting and (cut is None or waiting[-1][0] <= cut):
-            open_runs.append(RowCursor(waiting.pop()[1]))
+        while pending and (cut is None or pending[-1][0] <= cut):
+            open_runs.append(RowCursor(pending.pop()[1]))
             cut = min((run.last for run in open_runs if run.last is not None), default=None)
         if cut is not None:
             tables = [rows for run in open_runs for rows in run.until(cut)]
-            yield _each_once(tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by(PATH))
+            yield _deduplicated(tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by(PATH))
         open_runs = [run for run in open_runs if run.last is not None]
 
 
 def align_sorted(left: Iterable[pa.Table], right: Iterable[pa.Table]) -> Iterator[tuple[Sequence[pa.Table], Sequence[pa.Table]]]:
-    """Yields two sorted streams, cut at the same paths: tables of either side, empty if a side has no such paths."""
-    one, other = RowCursor(left), RowCursor(right)
-    while one.last is not None or other.last is not None:
-        cut = min(last for last in (one.last, other.last) if last is not None)
-        yield one.until(cut), other.until(cut)
+    """Yields two sorted streams, cut at the same paths: the tables of both sides, empty if a side has
+    none."""
+    first, second = RowCursor(left), RowCursor(right)
+    while first.last is not None or second.last is not None:
+        cut = min(last for last in (first.last, second.last) if last is not None)
+        yield first.until(cut), second.until(cut)
 
 
 def concatenate(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Concatenates tables of a schema; without tables, returns an empty one."""
+    """Concatenates tables of a schema. Without tables, returns an empty one."""
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _each_once(rows: pa.Table) -> pa.Table:
-    """Keeps only the last of consecutive rows with the same path: the file was listed twice."""
+def _deduplicated(rows: pa.Table) -> pa.Table:
+    """Keeps only the last of consecutive rows with the same path, because a file was listed twice."""
     paths = rows[PATH]
     if len(paths) < 2:
         return rows
@@ -203,7 +205,7 @@ def _each_once(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.chunked_array([*following.chunks, [True]]))
 
 
-# Differences between current files and their rows in the directory. Pure, except for checks of a store.
+# Differences between current files and their rows in the directory. Pure.
 
 
 def differences(listed: Iterable[pa.Table], known: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -221,15 +223,16 @@ def differences(listed: Iterable[pa.Table], known: Iterable[pa.Table]) -> Iterat
 
 
 def compare_files(files: pa.Table, rows: pa.Table) -> pa.Table:
-    """Returns the changes that turn the known ``rows`` into ``files``, which must include every file with the rows' paths."""
+    """Returns the changes that turn the known ``rows`` into ``files``, which must be complete for these
+    paths."""
     at = pc.index_in(files[PATH], value_set=rows[PATH])
     old = rows.take(at)
     changed = pc.invert(same_content(files, old))
     new = files.filter(changed)
-    what = pc.if_else(pc.is_null(at.filter(changed)), INSERT, UPDATE)
+    kinds = pc.if_else(pc.is_null(at.filter(changed)), INSERT, UPDATE)
     missing = rows.filter(pc.invert(pc.is_in(rows[PATH], value_set=files[PATH])))
-    gone = pa.array([DELETE] * missing.num_rows, pa.string())
-    return pa.concat_tables([_changes(what, new, old.filter(changed)), _changes(gone, missing, missing)])
+    deleted = pa.array([DELETE] * missing.num_rows, pa.string())
+    return pa.concat_tables([_changes(kinds, new, old.filter(changed)), _changes(deleted, missing, missing)])
 
 
 def _changes(what: pa.Array | pa.ChunkedArray, new: pa.Table, old: pa.Table) -> pa.Table:
@@ -238,10 +241,10 @@ def _changes(what: pa.Array | pa.ChunkedArray, new: pa.Table, old: pa.Table) -> 
 
 
 def same_content(one: pa.Table, other: pa.Table) -> pa.ChunkedArray:
-    """Returns which rows of two aligned tables describe the same version of a file."""
+    """Returns for each row of two aligned tables whether both describe the same version of a file."""
     return functools.reduce(pc.and_, (_same(one[name], other[name]) for name in CONTENT))
 
 
 def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns which values are equal, or both NULL."""
+    """Returns for each row whether the values are equal or both NULL."""
     return pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other)))

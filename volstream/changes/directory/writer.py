@@ -1,10 +1,11 @@
-"""The only writer of a volume's directory. Commits numbered refreshes to the tail; compacts and trims the two tables.
+"""The only writer of a volume's directory. Commits numbered refreshes to the tail, and compacts and trims the
+two tables.
 
-Refresh *n* carries the transaction version *n* of the volume's application id, so the tail itself identifies the newest
-refresh; the catalog's record follows it, even after a crash between the two. Delta refuses the next commit of a writer that
-lost its lease, because the version that it read lacks the other writer's commit.
+Refresh *n* carries the transaction version *n* of the volume's application id, so the tail itself identifies
+the newest refresh. The catalog's record follows it, even after a crash between the two. Delta refuses the
+next commit of a writer that lost its lease, because the version that it read lacks the other writer's commit.
 
-What is compared, and why, is in ``directory.keeper`` (single keys) and ``directory.reconcile`` (listings).
+Comparisons are in ``directory.keeper`` (single keys) and ``directory.reconcile`` (listings).
 """
 
 from __future__ import annotations
@@ -33,19 +34,21 @@ from volstream.errors import FencedError, NotFoundError
 from volstream.tables.delta.datafile import AddedFile, NewFile
 from volstream.tables.delta.native import DataFile, NativeTable
 
-# Writes the base of a directory: the first listing as a whole, then compactions, which fold the tail into it.
+# Writes the base of a directory: first the first listing, then compactions, which fold the tail into it.
 #
 # A compaction rewrites only files whose path range the tail touches, so its cost depends on the changes.
 
 
 @dataclass(frozen=True)
 class FileSizes:
-    """How a directory is divided into files.
+    """Sizes of a directory's files.
 
     Attributes:
-        rows: per file of the base: a look-up opens the files of its paths, and a compaction rewrites whole files.
-        few_rows: a rewritten file of the base with fewer rows is merged with the next.
-        small_files: once the tail has this many small files, they are merged: a look-up reads everything not yet in the base.
+        rows: per file of the base. A look-up opens the files of its paths, and a compaction rewrites whole
+            files.
+        few_rows: a rewritten file of the base with fewer rows is merged with the next file.
+        small_files: with this many small files in the tail, they are merged: a look-up reads everything not
+            yet in the base.
     """
 
     rows: int = 10_000
@@ -67,7 +70,7 @@ class BaseFiles:
         self.rows = 0  #: rows not written yet
         self._target = target
         self._file_rows = file_rows
-        self._waiting: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
         self._added: list[Future[AddedFile]] = []
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="base")
 
@@ -78,8 +81,8 @@ class BaseFiles:
         self._pool.shutdown(cancel_futures=True)
 
     def write(self, rows: pa.Table) -> None:
-        """Appends rows, which must sort after all earlier ones."""
-        self._waiting.append(rows)
+        """Appends rows. They must sort after all earlier rows."""
+        self._pending.append(rows)
         self.rows += rows.num_rows
         if self.rows >= 2 * self._file_rows:
             self._cut(self.rows // self._file_rows - 1, self._file_rows)
@@ -91,18 +94,18 @@ class BaseFiles:
             self._cut(count, math.ceil(self.rows / count))
 
     def close(self) -> Sequence[AddedFile]:
-        """Writes the pending rows; returns all files."""
+        """Writes the pending rows. Returns all files."""
         self.flush()
         return [file.result() for file in self._added]
 
     def _cut(self, files: int, size: int) -> None:
-        rows = pa.concat_tables(self._waiting)
+        rows = pa.concat_tables(self._pending)
         for number in range(files):
             if len(self._added) > _WRITERS:  # limits the files in memory
                 self._added[-_WRITERS - 1].result()
             self._added.append(self._pool.submit(self._write, rows.slice(number * size, size)))
         remainder = rows.slice(files * size)
-        self._waiting, self.rows = [remainder], remainder.num_rows
+        self._pending, self.rows = [remainder], remainder.num_rows
 
     def _write(self, rows: pa.Table) -> AddedFile:
         file = self._target.new_file()
@@ -119,9 +122,10 @@ def write_base(target: NativeTable, tables: Iterable[pa.Table], sizes: FileSizes
 
 
 def compact(target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES) -> tuple[Sequence[AddedFile], Sequence[DataFile]]:
-    """Returns the files that a commit must add to the base and remove from it, to bring it to the newest refresh.
+    """Returns the files that a commit must add to the base and remove from it, to bring it to the newest
+    refresh.
 
-    Memory: the part of the tail being compacted, and some files of the base.
+    Memory holds the part of the tail being compacted, and some files of the base.
     """
     changed = snapshot.overlay(snapshot.newest)
     with BaseFiles(target, sizes.rows) as files:
@@ -130,7 +134,7 @@ def compact(target: NativeTable, snapshot: Snapshot, sizes: FileSizes = SIZES) -
 
 
 def _compact_into(files: BaseFiles, snapshot: Snapshot, changed: pa.Table, few_rows: int) -> Sequence[DataFile]:
-    """Rewrites the files that the changes touch; returns the replaced files."""
+    """Rewrites the files that the changes touch. Returns the replaced files."""
     removed: list[DataFile] = []
     begin, paths = 0, changed[PATH].to_pylist()
     listed = snapshot.base_files
@@ -155,7 +159,7 @@ _log = get("directory")
 #: A file of the tail with fewer rows is small.
 _SMALL_ROWS = 5_000
 
-#: The base is rewritten once the uncompacted tail has this share of its rows, and at least this many.
+#: The base is rewritten once the uncompacted tail has this share of the base's rows, and at least this many.
 _COMPACT_SHARE, _COMPACT_ROWS = 0.05, 10_000
 
 #: Rewriting a base with at most this many rows takes about as long as a refresh.
@@ -203,7 +207,7 @@ class RefreshChanges:
     _file: NewFile | None = None
 
     def add(self, changes: pa.Table) -> None:
-        """Adds changes with the columns :data:`table.CHANGE`; each path at most once in total."""
+        """Adds changes with the columns :data:`table.CHANGE`. Each path may be added once."""
         if not changes.num_rows:
             return
         if self._file is None:
@@ -213,7 +217,7 @@ class RefreshChanges:
         self.counts += Counts.of(changes)
 
     def close(self) -> list[AddedFile]:
-        """Returns the actions to commit."""
+        """Returns the files to commit."""
         return [] if self._file is None else [self._file.close()]
 
     def drop(self) -> None:
@@ -226,7 +230,7 @@ class DirectoryWriter:
     """Commits refreshes of one volume. For the holder of the volume's lease, in one thread.
 
     Args:
-        kept: number of refreshes whose changes are kept besides those that streams need.
+        kept: number of newest refreshes whose changes are kept, even if no stream needs them.
     """
 
     def __init__(self, volume: Volume, catalog: Catalog, warehouse: str, kept: int, sizes: FileSizes = SIZES) -> None:
@@ -240,7 +244,8 @@ class DirectoryWriter:
         self._last = datetime.min.replace(tzinfo=UTC)  # time of the newest refresh
 
     def open(self) -> Snapshot:
-        """Returns the current directory, to compute changes against; records refreshes missing from the catalog after a crash.
+        """Returns the current directory, as the base for changes. Records refreshes missing from the catalog
+        after a crash.
 
         Raises:
             NotFoundError: the volume was dropped.
@@ -264,14 +269,16 @@ class DirectoryWriter:
         """Returns an empty set of changes against the directory."""
         last = self._catalog.refreshes.last(self.volume.id)
         self._last = max(self._last, last.committed_on) if last is not None else self._last
-        number = max(snapshot.newest, self.volume.refresh_count) + 1  # the catalog's number if the tables were removed
+        # the catalog's number counts if the tables were removed
+        number = max(snapshot.newest, self.volume.refresh_count) + 1
         return RefreshChanges(number, max(datetime.now(UTC), self._last), self._tail)
 
     def commit(self, snapshot: Snapshot, changes: RefreshChanges, cause: str) -> Refresh | None:
-        """Commits a refresh on top of the directory against which its changes were computed; returns None without changes.
+        """Commits a refresh on top of the directory against which its changes were computed. Returns None
+        without changes.
 
         Raises:
-            FencedError: another writer has taken over since; nothing was kept.
+            FencedError: another writer took over meanwhile. Nothing was committed.
         """
         if not changes.counts:
             changes.drop()
@@ -303,7 +310,8 @@ class DirectoryWriter:
             return None
         faults.point("refresh.intent")
         refresh = self._refresh(changes.number, "first-listing", Counts(inserted=count, bytes=size), changes.made_on)
-        # From here on a writer that read the empty directory is refused. Then the tail is set to begin at the base.
+        # From here on, Delta refuses a writer that read the empty directory. Then the tail is set to begin at
+        # the base.
         self._commit_tail(snapshot, snapshot.newest)
         through = {table.through_id(self.volume.id): changes.number}
         self._base.commit(snapshot.base, through, added=added, metadata=self._metadata(refresh))
@@ -312,7 +320,8 @@ class DirectoryWriter:
         return self._committed(refresh)
 
     def maintain(self) -> bool:
-        """Folds the tail into the base if worthwhile, and drops unneeded history; returns True if it made a commit."""
+        """Folds the tail into the base if worthwhile, and drops unneeded history. Returns True if it made a
+        commit."""
         snapshot = self.open()
         done = False
         if self._is_worth_folding(snapshot):
@@ -342,18 +351,18 @@ class DirectoryWriter:
         return self._reopened()
 
     def _trim(self, snapshot: Snapshot) -> bool:
-        """Removes unneeded files of the tail and merges small ones; returns True if there were any."""
+        """Removes unneeded files of the tail and merges small ones. Returns True if there were any."""
         needed = self._catalog.refreshes.needed_after(self.volume.id)
         history = snapshot.newest - self._kept
         floor = max(snapshot.floor, min(snapshot.through, history, history if needed is None else needed))
-        gone = [file for file in snapshot.tail.files if file.maximum["refresh_id"] <= floor]
+        unneeded = [file for file in snapshot.tail.files if file.maximum["refresh_id"] <= floor]
         small = [file for file in snapshot.tail.files if file.rows < _SMALL_ROWS and file.maximum["refresh_id"] > floor]
         if len(small) < self._sizes.small_files:
             small = []
-        if not (gone or small):
+        if not (unneeded or small):
             return False
         added = [self._tail.merged(snapshot.tail, small, ("refresh_id", "relative_path"))] if small else []
-        self._commit_tail(snapshot, snapshot.newest, floor=floor, added=added, removed=[*gone, *small], rewrite=True)
+        self._commit_tail(snapshot, snapshot.newest, floor=floor, added=added, removed=[*unneeded, *small], rewrite=True)
         return True
 
     def _commit_tail(
@@ -367,16 +376,18 @@ class DirectoryWriter:
         rewrite: bool = False,
         metadata: dict[str, object] | None = None,
     ) -> None:
-        # Every commit sets it: after a crash in the first listing the floor is known, but not yet in the tail.
-        kept = snapshot.floor if floor is None else floor
-        transactions = {table.app_id(self.volume.id): number, table.floor_id(self.volume.id): kept}
+        # Every commit sets the floor: after a crash in the first listing it is known, but not yet in the
+        # tail.
+        new_floor = snapshot.floor if floor is None else floor
+        transactions = {table.app_id(self.volume.id): number, table.floor_id(self.volume.id): new_floor}
         self._tail.commit(snapshot.tail, transactions, added=added, removed=removed, changes_data=not rewrite, metadata=metadata)
 
     def _catch_up(self, current: Volume, snapshot: Snapshot) -> Snapshot:
-        """Advances tables that are older than the catalog, as after a restore or a power cut, to the catalog's refresh number.
+        """Advances tables that are older than the catalog, as after a restore or a power cut, to the
+        catalog's refresh number.
 
-        So used numbers are never reused. A full listing restores the tables' lost rows, including for jobs whose tables already
-        have results for them.
+        This way, numbers are never reused. A full listing restores the tables' lost rows, even for jobs whose
+        tables already have results for them.
         """
         _log.warning(
             "directory_older_than_catalog",
@@ -412,8 +423,8 @@ class DirectoryWriter:
             yield self._refresh(snapshot.through, "first-listing", counts, made_on)
         changed = snapshot.changed(max(count, snapshot.floor), snapshot.newest)
         for number in sorted(set(changed["refresh_id"].to_pylist())):
-            mine = changed.filter(pc.equal(changed["refresh_id"], number))
-            yield self._refresh(number, "recovered", Counts.of(mine), mine["refreshed_on"][0].as_py())
+            of_refresh = changed.filter(pc.equal(changed["refresh_id"], number))
+            yield self._refresh(number, "recovered", Counts.of(of_refresh), of_refresh["refreshed_on"][0].as_py())
 
     def _reopened(self) -> Snapshot:
         return Snapshot.of(self.volume.id, self._base.open(), self._tail.open())

@@ -1,4 +1,4 @@
-"""Consuming a stream exactly once: INTENT, marked commit, verification, COMMITTED, and recovery
+"""Consumes a stream exactly once: INTENT, marked commit, verification, COMMITTED, recovery
 (docs/exactly-once.md).
 
 The marker in the target's log decides the outcome, never an exception or a lease.
@@ -70,7 +70,7 @@ class Consumer:
         self._delta = delta
 
     def begin(self, *batches: Batch, owner: str, location: str, streams: Sequence[str] = (), job: Job | None = None) -> Intent:
-        """Writes the INTENT for an attempt at batches whose first statement writes to the table at
+        """Writes the INTENT for an attempt at batches. Its first statement writes to the table at
         ``location``.
 
         Args:
@@ -98,7 +98,8 @@ class Consumer:
         return intent
 
     def add_statement(self, intent: Intent, location: str, streams: Sequence[str]) -> Intent:
-        """Records another statement of an attempt in the catalog before it runs. Raises as :meth:`begin`."""
+        """Records another statement of an attempt in the catalog before it runs. Raises like
+        :meth:`begin`."""
         return self._catalog.consumptions.add_target(intent, self._target(location, streams))
 
     def write(
@@ -112,19 +113,19 @@ class Consumer:
         like: Any = None,
         directly: Callable[[Marker], bool] = lambda _: False,
     ) -> Commit:
-        """Makes one commit of an attempt, by a DML statement or without Spark, and verifies it in the
+        """Makes one commit of an attempt, with a DML statement or without Spark, and verifies it in the
         target's log.
 
         Args:
             metadata: added to the commit's user metadata.
             number: number of the attempt's statement, from 0.
             separate: the statement is a user's and gets a separate session from :meth:`DeltaWriter.marked`.
-            like: the statement writes a frame of this session and gets a copy of it from
+            like: the statement writes a frame of this session and runs in a copy of it from
                 :meth:`DeltaWriter.marked`.
-            directly: does the statement's work without Spark, if possible; returns True if it did.
+            directly: does the statement's work without Spark if possible. Returns True if it did.
 
         Raises:
-            FencedError: another attempt took over; the table has no rows of this one.
+            FencedError: another attempt took over. The table has no rows of this one.
         """
         marker = Marker(
             intent.app_id(number),
@@ -143,7 +144,7 @@ class Consumer:
             with self._delta.marked(marker, intent.targets[number].location, separate=separate, like=like) as session:
                 statement(session)
         faults.point("batch.written")
-        outcome = self.look(intent, number)
+        outcome = self.find_commit(intent, number)
         if outcome.what is FoundCommit.NOTHING:
             place = intent.targets[number].location
             if is_direct:
@@ -151,11 +152,11 @@ class Consumer:
                     f"Another writer replaced the commit of batch {intent.batch_id} to {place}; the next run repeats it.",
                     "Have other writers use a log store that replaces nothing: docs/operations/cluster.md, Spark elsewhere.",
                 )
-            self._delta.fence(place, marker)  # a statement without effect makes no commit
-            outcome = self.look(intent, number)
+            self._delta.fence(place, marker)  # a statement without changes makes no commit
+            outcome = self.find_commit(intent, number)
         if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
             raise FencedError(f"Batch {intent.batch_id}, attempt {intent.attempt}: another process took it over.")
-        _keep(intent.targets[number], outcome.commit)
+        _sync_commit(intent.targets[number], outcome.commit)
         return outcome.commit
 
     def settle(
@@ -164,15 +165,15 @@ class Consumer:
         """Recovers a stream's INTENT whose owner died: rolls it forward if it was committed, else fences it
         off.
 
-        Of several statements, those that were committed to their targets' logs move the offsets of the
-        streams that they read.
+        Of several statements, each that committed to its target's log moves the offsets of the streams that
+        it read.
 
         Args:
-            superseded: returns the paths whose earlier failures end with a batch, if that was committed.
+            superseded: returns the paths whose earlier failures a committed batch ends.
             why: recorded as the reason if the attempt was not committed.
 
         Returns:
-            True if it was committed, False if not; None if there was no INTENT.
+            True if it was committed, False if not, None if there was no INTENT.
 
         Raises:
             TargetLostError: a target was dropped or replaced, so that the outcome cannot be determined.
@@ -203,27 +204,27 @@ class Consumer:
         return bool(commits)
 
     def _commits(self, intent: Intent) -> Mapping[int, Commit]:
-        """Returns the commits of an attempt's statements in their targets' logs, by their numbers; its other
-        statements can no longer commit."""
+        """Returns the commits of an attempt's statements in their targets' logs, by number. Fences off its
+        other statements."""
         commits: dict[int, Commit] = {}
         for number, target in enumerate(intent.targets):
-            finding = self.look(intent, number)
+            finding = self.find_commit(intent, number)
             if finding.what is FoundCommit.NOTHING:
                 metadata = {"fence": intent.marker_sequence, "stream": intent.marker_stream_id, "statement": number}
                 faults.point("recover.fence")
                 self._delta.fence(target.location, Marker(intent.app_id(number), intent.marker_sequence, metadata))
-                finding = self.look(intent, number)
+                finding = self.find_commit(intent, number)
             if finding.what is FoundCommit.COMMIT and finding.commit is not None:
-                _keep(target, finding.commit)
+                _sync_commit(target, finding.commit)
                 commits[number] = finding.commit
         return commits
 
-    def look(self, intent: Intent, number: int = 0) -> CommitFinding:
+    def find_commit(self, intent: Intent, number: int = 0) -> CommitFinding:
         """Searches a target's log for the marker of an attempt's statement.
 
         Raises:
-            TargetLostError: the target was dropped or replaced; or the number is used, and no log entry shows
-                by whom.
+            TargetLostError: the target was dropped or replaced, or the number is used and no log entry shows
+                its writer.
         """
         target = intent.targets[number]
         for commit in DeltaLog(target.location).commits_after(target.version):
@@ -237,19 +238,19 @@ class Consumer:
         if table is None or table.id != target.table_id:
             raise TargetLostError(
                 f"The table at {target.location} was dropped or re-created while a consumption was writing it.",
-                self._decide(intent),
+                self._remedy(intent),
             )
         used = table.transaction(intent.app_id(number))
         if used is not None and used >= intent.marker_sequence:
             raise TargetLostError(
                 f"Consumption {intent.marker_sequence} of stream {intent.marker_stream_id} is already committed in "
                 f"{target.location}, but its log does not identify the writer.",
-                self._decide(intent),
+                self._remedy(intent),
             )
         return CommitFinding(FoundCommit.NOTHING)
 
-    def _decide(self, intent: Intent) -> str:
-        """Returns what to do if the outcome of an attempt cannot be determined."""
+    def _remedy(self, intent: Intent) -> str:
+        """Returns the remedy if the outcome of an attempt cannot be determined."""
         stream = self._catalog.streams.by_id(intent.stream_id)
         name = intent.stream_id if stream is None else stream.name
         return (
@@ -265,18 +266,18 @@ class Consumer:
         return Target(location, table.id, table.version, streams)
 
 
-def _keep(target: Target, commit: Commit) -> None:
-    """Makes a commit durable, which Spark's commits are not, before the catalog records it."""
+def _sync_commit(target: Target, commit: Commit) -> None:
+    """Syncs a commit to disk before the catalog records it, because Spark does not."""
     durable.sync(target.location, target.table_id, commit.version)
 
 
 def is_unused(catalog: Catalog, location: str, streams: Iterable[str]) -> bool:
-    """True if a table created for a failed consumption is empty, and nothing can write to it any more.
+    """True if a table created for a failed consumption is empty and no statement can write to it any more.
 
-    After an interruption the commit may exist, and then counts; the statement may even still be running.
+    After an interruption the commit may exist, and then it counts. The statement may even be still running.
 
     Args:
-        streams: ids of the streams that were to be consumed.
+        streams: ids of the streams to be consumed.
     """
     if any(catalog.consumptions.open_intent(stream_id) is not None for stream_id in streams):
         return False
@@ -286,8 +287,7 @@ def is_unused(catalog: Catalog, location: str, streams: Iterable[str]) -> bool:
 # Consumes streams by statements or by a block of Python: pins each stream's range once, writes each result
 # once, and moves the offsets at the end (docs/streams.md).
 #
-# A job's batches use the same protocol differently (``jobs.run``); the protocol itself is in
-# ``streams.consume``.
+# A job's batches use the same protocol differently (``runs.run``).
 
 #: How often to check a busy stream while waiting for it.
 _ASK_SECONDS = 0.2
@@ -306,14 +306,14 @@ class ConsumedBatch:
 class Consumption:
     """One consumption of one or several streams. A context manager: it completes, or consumes nothing.
 
-    If one of its statements was committed and a later one fails, the offsets of the streams that the first
-    one read still move, because the tables have the rows. Threads may write: they take turns, and the end
-    waits for a write in progress.
+    If a statement was committed and a later one fails, the offsets of the streams read by the first still
+    move, because the tables have the rows. Threads may write: they take turns, and the end waits for a write
+    in progress.
 
     Args:
         again: resume a range that an earlier consumption left unfinished, as the same batch.
         timeout: seconds to wait for a stream that another process consumes.
-        job: which runs the statement; the batches then belong to it.
+        job: the job that runs the statement, if any. The batches belong to it.
     """
 
     def __init__(
@@ -336,61 +336,62 @@ class Consumption:
         self._deadline = time.monotonic() + timeout
         self._owner = new_owner()
         self._turn = threading.Lock()
-        self._held = ExitStack()
+        self._leases = ExitStack()
         self._pinned: dict[str, Range | None] = {}
-        self._taken: dict[str, ConsumedBatch] = {}
+        self._batches: dict[str, ConsumedBatch] = {}
         self._intent: Intent | None = None
-        self._begun = 0  # statements
-        self._written = 0  # how many of them were committed
+        self._begun_statements = 0
+        self._committed_statements = 0
         self._rows = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
-        with self._turn, self._held:
+        with self._turn, self._leases:
             if kind is None:
                 self._commit()
             else:
                 self._undo("" if error is None else reason_of(error))
 
     def pin(self, stream: Stream) -> Range | None:
-        """Returns the range of the stream's reads in this consumption. Raises as :meth:`StreamReader.pin`."""
+        """Returns the range of the stream's reads in this consumption. Raises like
+        :meth:`StreamReader.pin`."""
         if stream.id not in self._pinned:
             self._pinned[stream.id] = self._reader.pin(stream)
         return self._pinned[stream.id]
 
     def take(self, *streams: Stream) -> Mapping[str, ConsumedBatch]:
-        """Adds streams, whose offsets move at the end. Returns them by id, without those on volumes that were
-        never listed.
+        """Adds streams. Their offsets move at the end. Returns their batches by id, without streams on
+        volumes never listed.
 
         Raises:
-            StreamBusyError: another consumption of one of the streams is open.
-            StreamStaleError, StreamSchemaChangedError: one of the streams cannot be read.
+            StreamBusyError: another consumption of a stream is open.
+            StreamStaleError, StreamSchemaChangedError: a stream cannot be read.
             JobChangedError: the job was dropped.
         """
-        new = sorted((stream for stream in streams if stream.id not in self._taken), key=lambda stream: stream.id)
+        new = sorted((stream for stream in streams if stream.id not in self._batches), key=lambda stream: stream.id)
         for stream in new:
-            self._hold(stream)
-        taken = [entry for entry in map(self._plan, new) if entry is not None]
-        fresh = [entry for entry in taken if entry.batch.attempts == 0 and self._catalog.reports.plan(entry.plan.id) is None]
+            self._take_lease(stream)
+        added = [entry for entry in map(self._plan, new) if entry is not None]
+        fresh = [entry for entry in added if entry.batch.attempts == 0 and self._catalog.reports.plan(entry.plan.id) is None]
         if fresh:
             self._catalog.consumptions.open(*((entry.plan, [entry.batch], entry.stream) for entry in fresh), job=self._job)
         faults.point("plan.opened")
-        self._taken |= {entry.stream.id: entry for entry in taken}
-        if self._intent is not None and taken:
-            self._catalog.consumptions.join(self._intent, *(entry.batch for entry in taken))
-        return {stream.id: self._taken[stream.id] for stream in streams if stream.id in self._taken}
+        self._batches |= {entry.stream.id: entry for entry in added}
+        if self._intent is not None and added:
+            self._catalog.consumptions.join(self._intent, *(entry.batch for entry in added))
+        return {stream.id: self._batches[stream.id] for stream in streams if stream.id in self._batches}
 
     def free(self, stream: Stream) -> None:
-        """Ends what an earlier consumer of the stream left open: recovers it, and drops its plan if nothing
-        was committed.
+        """Recovers a consumption of the stream that was left open, and drops its plan if nothing was
+        committed.
 
         Raises:
             StreamBusyError: the consumer is active, or a job has an unfinished run.
         """
-        self._hold(stream)
-        self._drop_left(stream)
+        self._take_lease(stream)
+        self._drop_open_plan(stream)
 
     def write(
         self,
@@ -400,55 +401,55 @@ class Consumption:
         streams: Iterable[Stream] | None = None,
         like: Any = None,
     ) -> int | None:
-        """Runs a DML statement on the table at ``location`` at most once; returns the number of rows written,
+        """Runs a DML statement on the table at ``location`` at most once. Returns the number of rows written,
         if known.
 
         Args:
-            streams: what it reads; None: all that were taken.
-            like: session of the frame that the statement writes; it runs in a copy.
+            streams: the streams that it reads. Defaults to all streams of this consumption.
+            like: session of the frame that the statement writes. It runs in a copy.
 
         Raises:
-            FencedError: another process took over the streams; the table has no rows of this statement.
+            FencedError: another process took over the streams. The table has no rows of this statement.
         """
         with self._turn:
-            self._begun += 1
-            batches = [entry.batch for entry in self._taken.values()]
-            read = [*self._taken] if streams is None else [stream.id for stream in streams if stream.id in self._taken]
+            self._begun_statements += 1
+            batches = [entry.batch for entry in self._batches.values()]
+            read = [*self._batches] if streams is None else [stream.id for stream in streams if stream.id in self._batches]
             if self._intent is None:
                 self._intent = self._consumer.begin(*batches, owner=self._owner, location=location, streams=read)
             else:
                 self._intent = self._consumer.add_statement(self._intent, location, read)
             number = len(self._intent.targets) - 1
-            metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._taken.values()}}
+            metadata = {"streams": {str(entry.stream.name): entry.covered.to_version for entry in self._batches.values()}}
             try:
                 commit = self._consumer.write(self._intent, metadata, statement, number, separate=True, like=like)
             except Exception:
                 # The log decides the outcome, whatever the command reported.
-                outcome = self._consumer.look(self._intent, number)
+                outcome = self._consumer.find_commit(self._intent, number)
                 if outcome.what is not FoundCommit.COMMIT or outcome.commit is None:
                     raise
                 commit = outcome.commit
-            self._written += 1
+            self._committed_statements += 1
             self._rows += commit.rows or 0
             return commit.rows
 
-    def _hold(self, stream: Stream) -> None:
+    def _take_lease(self, stream: Stream) -> None:
         name, purpose = of_stream(stream.id), f"consumption of stream {stream.name}"
         while True:
-            held = lease(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
+            lease_context = lease(self._catalog.leases, name, self._owner, purpose, self._lease_seconds)
             with ExitStack() as attempt:
-                other = attempt.enter_context(held)
+                other = attempt.enter_context(lease_context)
                 busy = self._busy(stream) if other is None else f"it is being consumed, on {host_of(other.owner)}"
                 if busy is None:
-                    self._held.push(attempt.pop_all())
+                    self._leases.push(attempt.pop_all())
                     return
             if time.monotonic() >= self._deadline:
                 raise StreamBusyError(f"The stream {stream.name} is busy: {busy}.", "Wait for it to end.")
             time.sleep(_ASK_SECONDS)
 
     def _busy(self, stream: Stream) -> str | None:
-        """Returns why the stream is busy although its lease is free: a job's plan is open. Settles an attempt
-        left open."""
+        """Returns why the stream is busy although its lease is free: a job's plan is open. Recovers an open
+        attempt."""
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is None:
             return None
@@ -458,33 +459,35 @@ class Consumption:
         self._consumer.settle(stream.id)
         return None
 
-    def _left(self, stream: Stream) -> Plan | None:
-        """Returns the plan that an earlier consumer left open. Raises StreamBusyError if it is a job's plan:
-        jobs do not hold the stream's lease."""
+    def _open_plan(self, stream: Stream) -> Plan | None:
+        """Returns the plan that an earlier consumer left open.
+
+        Raises StreamBusyError for a job's plan: jobs do not hold the stream's lease.
+        """
         plan = self._catalog.consumptions.open_plan(stream.id)
         if plan is not None and plan.kind is not PlanKind.STATEMENT:
             raise StreamBusyError(f"The stream {stream.name} is busy: its job has started a run.", "Wait for it to end.")
         return plan
 
-    def _drop_left(self, stream: Stream) -> None:
-        unfinished = self._left(stream)
+    def _drop_open_plan(self, stream: Stream) -> None:
+        unfinished = self._open_plan(stream)
         if unfinished is not None:
             self._catalog.consumptions.drop_plan(unfinished)
 
     def _plan(self, stream: Stream) -> ConsumedBatch | None:
-        """Returns the stream's range as a plan of one batch: an earlier consumption's range, or the current
-        one."""
+        """Returns a plan of one batch: the range of an unfinished consumption, or the stream's current
+        range."""
         current = self._catalog.streams.by_id(stream.id)
         if current is None:
             raise NotFoundError(f"The stream {stream.name} was dropped.")
-        unfinished = self._left(stream)
+        unfinished = self._open_plan(stream)
         covered = self._reader.range_of(unfinished, current) if unfinished is not None and self._again else None
         if unfinished is not None and covered is not None and not covered.outdated:
             batch = self._catalog.consumptions.next_batch(unfinished)
             assert batch is not None, "an open plan has a batch that is not committed"
             self._pinned[stream.id] = covered
             return ConsumedBatch(current, covered, unfinished, batch)
-        self._drop_left(stream)
+        self._drop_open_plan(stream)
         pinned = self.pin(current)
         if pinned is None:
             return None
@@ -507,24 +510,24 @@ class Consumption:
         return ConsumedBatch(current, pinned, plan, batch)
 
     def _commit(self) -> None:
-        if not self._begun:
-            for entry in self._taken.values():
+        if not self._begun_statements:
+            for entry in self._batches.values():
                 self._catalog.consumptions.finish(entry.batch)
-        elif self._intent is not None and self._written == self._begun:
+        elif self._intent is not None and self._committed_statements == self._begun_statements:
             self._catalog.consumptions.commit(self._intent, BatchOutcome(0, 0, self._rows))
-        else:  # the block has caught the error of a statement, which may still come
+        else:  # the block has caught an error of a statement that may still commit
             self._undo("A statement failed.")
         faults.point("batch.committed")
 
     def _undo(self, why: str) -> None:
-        """Cleans up after an exception: rolls committed statements forward; what they did not read is not
-        consumed."""
-        with suppress(VolstreamError):  # the next consumer does what fails now
+        """Cleans up after an exception: rolls committed statements forward. Streams that they did not read
+        stay unconsumed."""
+        with suppress(VolstreamError):  # the next consumer repeats what fails now
             if self._intent is not None:
                 self._consumer.settle(self._intent.stream_id, why=why)
             if self._again:
                 return  # the next consumption takes the same range as the same batch
-            for entry in self._taken.values():
+            for entry in self._batches.values():
                 plan = self._catalog.consumptions.open_plan(entry.stream.id)
                 if plan is not None and plan.id == entry.plan.id:
                     self._catalog.consumptions.drop_plan(plan)

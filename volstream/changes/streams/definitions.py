@@ -1,4 +1,4 @@
-"""Creates, replaces, moves and drops streams. Without Spark: offsets come from the log."""
+"""Creates, replaces, moves and drops streams. Needs no Spark: offsets come from the log."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def create_stream(
         NotFoundError: the volume or table does not exist.
         InvalidStateError: the table's changes are not tracked.
         AlreadyExistsError: a stream or table has this name.
-        ObjectInUseError: the stream to replace serves a job; or a job takes the volume's files away.
-        StreamBusyError: a statement consumes it, or its process died while it did.
+        ObjectInUseError: a job consumes the stream to replace, or a job removes the volume's files.
+        StreamBusyError: a statement consumes the stream, or its process died doing so.
         InvalidValueError: the point in time is outside the directory's history.
     """
     existing = catalog.streams.resolve_existing(spec.name, or_replace=or_replace, if_not_exists=if_not_exists)
@@ -40,11 +40,11 @@ def create_stream(
         raise AlreadyExistsError(f"There is already a table {spec.name}.", "Choose another name.")
     stream = new_stream(catalog, warehouse, spec)
     volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
-    if volume is not None and (taking := job_emptying_shared(catalog, volume)) is not None:
+    if volume is not None and (emptying := job_emptying_shared(catalog, volume)) is not None:
         raise ObjectInUseError(
-            f"The job {taking.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has "
+            f"The job {emptying.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has "
             "loaded them: a stream would miss some, or see them as deleted.",
-            f"Let it keep them: volstream alter-job {taking.name} --after-load keep.",
+            f"Let it keep them: volstream alter-job {emptying.name} --after-load keep.",
         )
     if existing is not None:
         _check_unused(catalog, existing)
@@ -57,7 +57,7 @@ def create_stream(
 
 
 def new_stream(catalog: Catalog, warehouse: str, spec: StreamSpec) -> Stream:
-    """Returns a stream for a spec, without storing it. Raises as :func:`create_stream`."""
+    """Returns a stream for a spec, without storing it. Raises like :func:`create_stream`."""
     if (spec.volume is None) == (spec.table is None):
         raise InvalidValueError("A stream is on a volume or on a table.")
     if spec.at_version is not None and spec.at_timestamp is not None:
@@ -140,7 +140,8 @@ def _stream(
 
 
 def identifying(name: Name, schema: Schema, identity: Sequence[str]) -> Sequence[str]:
-    """Returns the columns that identify rows, as the table spells them. Raises InvalidValueError if the table lacks one."""
+    """Returns the identifying columns as the table spells them. Raises InvalidValueError if one is
+    missing."""
     columns = {column.lower(): column for column in schema.columns}
     for column in identity:
         if column.lower() not in columns:
@@ -150,7 +151,7 @@ def identifying(name: Name, schema: Schema, identity: Sequence[str]) -> Sequence
 
 
 def check_tracked(name: Name, schema: Schema) -> None:
-    """Raises InvalidStateError, with the statement to run, if a table's changes cannot be read."""
+    """Raises InvalidStateError, with the statement to run, if a table's changes are not tracked."""
     if not tracked(schema):
         raise InvalidStateError(
             f"The changes of table {name} are not tracked.",
@@ -159,7 +160,7 @@ def check_tracked(name: Name, schema: Schema) -> None:
 
 
 def move_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None, timestamp: datetime | None) -> Stream:
-    """Sets a stream's offset to a point in time. Raises as :func:`create_stream`, and StreamBusyError."""
+    """Sets a stream's offset to a point in time. Raises like :func:`create_stream`, and StreamBusyError."""
     stream = catalog.streams.get(name)
     source = _source(catalog, warehouse, stream)
     offset = source.resolve(f"{stream.source_kind} {stream.source_name}", version, _utc(timestamp))
@@ -169,7 +170,7 @@ def move_stream(catalog: Catalog, warehouse: str, name: Name, version: int | Non
 
 
 def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | None) -> Stream:
-    """Discards a stream's changes up to a version, or all of them. Raises as :func:`move_stream`."""
+    """Discards a stream's changes up to a version, or all of them. Raises like :func:`move_stream`."""
     stream = catalog.streams.get(name)
     head = _source(catalog, warehouse, stream).head()
     if head is None:
@@ -183,11 +184,11 @@ def advance_stream(catalog: Catalog, warehouse: str, name: Name, version: int | 
 
 
 def drop_stream(catalog: Catalog, name: Name, *, if_exists: bool = False) -> bool:
-    """Drops a stream; returns False if it does not exist and ``if_exists`` is set.
+    """Drops a stream. Returns False if it does not exist and ``if_exists`` is set.
 
     Raises:
         ObjectInUseError: a job consumes the stream.
-        StreamBusyError: a statement does, or its process died while it did.
+        StreamBusyError: a statement consumes it, or its process died doing so.
     """
     stream = catalog.streams.find(name) if if_exists else catalog.streams.get(name)
     if stream is None:

@@ -45,13 +45,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Range:
-    """The pinned range of a stream's read: the versions ``(from_version, to_version]``. A volume's versions are its refreshes.
+    """The pinned range of a stream's read: versions ``(from_version, to_version]``. A volume's versions are
+    its refreshes.
 
     Attributes:
         table_id: Delta's id of the source's table.
-        from_version: excluded; None: EMPTY, i.e. from the beginning.
+        from_version: excluded. None means from the beginning.
         to_version: included.
-        initial: not changes, but the rows at ``to_version``; in a replay, those that also existed at ``from_version``.
+        initial: the range has the rows at ``to_version`` instead of changes; in a replay, only rows that also
+            existed at ``from_version``.
     """
 
     source: ChangeSource
@@ -68,7 +70,7 @@ class Range:
 
     @property
     def is_snapshot(self) -> bool:
-        """True if the range amounts to the rows present at its end, none of which were known before."""
+        """True if the range consists of the rows present at its end, all of them new."""
         return self.initial or (self.from_version is None and not self.append_only)
 
     @property
@@ -78,7 +80,8 @@ class Range:
 
     @property
     def reshaped(self) -> bool:
-        """True if the source's columns differ between the ends of the range, or a name means another column."""
+        """True if the source's columns differ between the ends of the range, or a name refers to another
+        column."""
         if self.from_version is None:
             return False
         columns = self.source.columns
@@ -88,29 +91,33 @@ class Range:
 
     @property
     def outdated(self) -> bool:
-        """True if columns were renamed or got another type after the range: its names may mean other columns by now."""
+        """True if columns were renamed or changed type after the range: its names may refer to other columns
+        by now."""
         head = self.source.head()
         later = head is not None and head[1] == self.table_id and head[0] > self.to_version
         return later and head is not None and self.source.redefined(self.to_version, head[0])
 
     def images(self, *, new: bool) -> str:
-        """Returns SQL for the rows that were added in the range or, if not ``new``, for those removed; a row as often as that
-        happened. Added minus removed rows are the change of the source's content, whatever identifies its rows.
+        """Returns SQL for the rows added in the range or, unless ``new``, the rows removed, as often as that
+        happened.
+
+        Added minus removed rows give the change of the source's content, whatever identifies its rows.
 
         Raises:
             StreamSchemaChangedError: the source's columns changed in the range.
         """
         columns = ", ".join(map(quoted, self.source.columns(self.to_version)))
         if self.empty or self.is_snapshot:
-            some = new and not self.empty
-            return f"SELECT {columns} FROM {self.source.rows(self.to_version)}{'' if some else ' LIMIT 0'}"
+            has_rows = new and not self.empty
+            return f"SELECT {columns} FROM {self.source.rows(self.to_version)}{'' if has_rows else ' LIMIT 0'}"
         changelog = images(self.source, self.first, self.to_version)
         changes = changes_query(changelog, self.first, self.to_version, Deduplication.NONE, compute_updates=False)
         old = ", ".join(map(literal, OLD_KINDS))
         return f"SELECT {columns} FROM ({changes}) WHERE {CHANGE_TYPE} {'NOT ' if new else ''}IN ({old})"
 
     def changes(self) -> str:
-        """Returns SQL with the columns ``old``, ``new``, ``version``, ``time`` (see ``changelog.process.net``).
+        """Returns SQL with the columns ``old``, ``new``, ``version``, ``time`` (see
+        :func:`~volstream.changes.changelog.net_changes_query`).
 
         Raises:
             StreamSchemaChangedError: the source's columns changed in the range.
@@ -119,7 +126,7 @@ class Range:
             columns = self.source.columns(self.to_version)
             return present(self.source.rows(self.to_version), columns, self.source.row_version, self.source.row_time)
         changelog = self.source.changelog(self.first, self.to_version, append_only=self.append_only)
-        # Unless something identifies rows, a changelog reports only inserted rows.
+        # Without row identity, a changelog only reports inserted rows.
         shape = net_changes_query if changelog.row_id and not self.append_only else appended_rows_query
         return shape(changelog, self.first, self.to_version)
 
@@ -132,7 +139,7 @@ class StreamReader:
         self._warehouse = warehouse
 
     def pin(self, stream: Stream) -> Range | None:
-        """Returns the range of a read that begins now; None if the volume was never listed.
+        """Returns the range of a read that begins now, or None if the volume was never listed.
 
         Raises:
             StreamStaleError: the source was dropped or replaced, or part of the range's history was deleted.
@@ -140,22 +147,24 @@ class StreamReader:
         return _pinned(stream, self._source(stream))
 
     def pin_news(self, stream: Stream) -> Range | None:
-        """Returns the range of a read that begins now; None if :meth:`has_data` is False. Raises as :meth:`pin`."""
+        """Returns the range of a read that begins now, or None if :meth:`has_data` is False. Raises like
+        :meth:`pin`."""
         source = self._source(stream)
         return _pinned(stream, source) if _has_data(stream, source) else None
 
     def pin_newest(self, stream: Stream) -> Range | None:
-        """Returns the range of :meth:`pin`, but up to the source's newest version even if initial rows are read."""
+        """Returns the range of :meth:`pin`, but up to the source's newest version even for initial rows."""
         covered = self.pin(stream)
         return covered and dataclasses.replace(covered, to_version=_head(stream, covered.source)[0])
 
     def delivered(self, stream: Stream) -> Range | None:
-        """Returns the consumed files that still exist; None if nothing was consumed. Raises as :meth:`pin`."""
+        """Returns the range of consumed files that still exist, or None if nothing was consumed. Raises like
+        :meth:`pin`."""
         covered = None if stream.offset is None or stream.initial else self.pin(stream)
         return None if covered is None or covered.from_version is None else dataclasses.replace(covered, initial=True)
 
     def present(self, stream: Stream) -> Range:
-        """Returns the files that are there now, as if all of them were delivered, whatever history is kept.
+        """Returns the range of the current files, as if all were delivered, regardless of the kept history.
 
         Raises:
             StreamStaleError: the source was dropped.
@@ -165,7 +174,7 @@ class StreamReader:
         return Range(source, table_id, version, version, True, stream.mode is StreamMode.APPEND_ONLY)
 
     def has_data(self, stream: Stream) -> bool:
-        """True if a read may return rows. Checks the log, not Spark; also true for commits without data.
+        """True if a read may return rows. Checks the log without Spark. Also True for commits without data.
 
         Raises:
             StreamStaleError: the source was dropped or replaced.
@@ -173,18 +182,19 @@ class StreamReader:
         return _has_data(stream, self._source(stream))
 
     def stale_after(self, stream: Stream) -> datetime | None:
-        """Returns when the first unconsumed changes may be deleted; None if there are none, or none will be deleted."""
+        """Returns when the first unconsumed changes may be deleted, or None without changes or without
+        deletion."""
         return None if stream.offset is None else self._source(stream).stale_after(stream.offset)
 
     def lag(self, stream: Stream) -> tuple[int, int] | None:
-        """Returns unconsumed rows and the bytes of their new files, according to the catalog; None for a table."""
+        """Returns unconsumed rows and the bytes of their new files from the catalog, or None for a table."""
         if stream.source_kind is SourceKind.TABLE:
             return None
         since = None if stream.initial else stream.offset  # the initial rows precede the changes
         return self._catalog.refreshes.changed_after(stream.source_id, since)
 
     def only_upkeep(self, covered: Range) -> bool:
-        """True if a range has only commits without data, according to the log; its offset may then move past it."""
+        """True if a range has only commits without data, by the log. The offset may then move past it."""
         if covered.initial or covered.from_version is None:
             return False
         return covered.source.only_upkeep(covered.from_version, covered.to_version)
@@ -192,7 +202,7 @@ class StreamReader:
     def frame(self, session: SparkSession, covered: Range) -> DataFrame:
         """Returns the stream's rows over a range, lazily: the change columns, then the source's columns.
 
-        Do not make the frame a temporary view, in which Spark 4.2 loses the range of changes: see :meth:`query`.
+        Do not make the frame a temporary view: Spark 4.2 loses its range of changes. See :meth:`query`.
 
         Raises:
             StreamSchemaChangedError: the source's columns changed in the range.
@@ -201,7 +211,7 @@ class StreamReader:
         return views.release_with(session.sql(self.query(views, covered)))
 
     def query(self, views: Views, covered: Range) -> str:
-        """Returns the SQL of :meth:`frame`, which reads one of ``views``, in their session."""
+        """Returns the SQL of :meth:`frame`. It reads one of ``views``, in their session."""
         source = covered.source
         columns = source.columns(covered.to_version)
         if covered.empty:
@@ -218,11 +228,11 @@ class StreamReader:
         return stream_rows(changes, columns, view, both_images=both)
 
     def unlisted(self, session: SparkSession) -> DataFrame:
-        """Returns the frame of a stream on a volume that was never listed: no rows, but the right columns."""
+        """Returns the frame of a stream on a volume that was never listed: the right columns without rows."""
         return relation(session, _UNLISTED.empty_table())
 
     def range_of(self, plan: Plan, stream: Stream) -> Range:
-        """Returns the range from which a plan of the stream was made."""
+        """Returns the range of a plan of the stream."""
         append_only = stream.mode is StreamMode.APPEND_ONLY
         source = self._source(stream)
         return Range(source, plan.table_id, plan.from_version, plan.to_version, plan.initial, append_only)
@@ -250,7 +260,8 @@ def _has_data(stream: Stream, source: ChangeSource) -> bool:
 
 
 def _head(stream: Stream, source: ChangeSource) -> tuple[int, str]:
-    """Returns the newest version of a stream's source, and the table's id. Raises StreamStaleError if the source was dropped."""
+    """Returns the newest version of a stream's source and the table's id. Raises StreamStaleError if it was
+    dropped."""
     head = source.head()
     if head is None:
         raise _stale(stream, f"{source.noun} no longer exists")
@@ -293,11 +304,12 @@ _NO_VERSION = "CAST(NULL AS BIGINT)"
 
 
 def present(rows: str, columns: Sequence[str], row_version: str, row_time: str = NO_TIME) -> str:
-    """Returns SQL for existing rows, each as ``new``, in the format of :func:`volstream.changes.changelog.net_changes_query`.
+    """Returns SQL for existing rows, each as ``new``, in the format of
+    :func:`volstream.changes.changelog.net_changes_query`.
 
     Args:
         rows: a relation.
-        row_version, row_time: SQL for the version that wrote a row and the time of that version.
+        row_version, row_time: SQL for the version that wrote a row, and for that version's time.
     """
     image = f"struct({struct_of(columns)} AS data, {row_version} AS wrote, {row_time} AS wrote_on)"
     return (
@@ -306,11 +318,11 @@ def present(rows: str, columns: Sequence[str], row_version: str, row_time: str =
 
 
 def nothing(rows: str, columns: Sequence[str]) -> str:
-    """Returns SQL for no rows, with the columns of a stream on a relation. Reads no data."""
-    shown = ", ".join(map(quoted, columns))
+    """Returns SQL for the columns of a stream on a relation, without rows. Reads no data."""
+    selected = ", ".join(map(quoted, columns))
     return (
         f"SELECT CAST(NULL AS STRING) AS __change_type, {_NO_VERSION} AS __commit_version, "
-        f"{NO_TIME} AS __commit_timestamp, {shown} FROM {rows} LIMIT 0"
+        f"{NO_TIME} AS __commit_timestamp, {selected} FROM {rows} LIMIT 0"
     )
 
 
@@ -319,9 +331,9 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
 
     Args:
         changes: SQL with the columns ``old``, ``new``, ``version``, ``time``.
-        times: name of a view (``version``, ``time``) with the times of versions, NULL for a version that wrote no row; None:
-            each image has its time.
-        both_images: include ``old`` images; else every row is an INSERT.
+        times: name of a view (``version``, ``time``) with the times of versions, NULL for a version that
+            wrote no row. None if each image has its time.
+        both_images: include ``old`` images. Otherwise every row is an INSERT.
     """
     inserted = _entry("INSERT", "new", "version", "time")
     if both_images:
@@ -334,15 +346,17 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
         )
     else:
         entries = f"array({inserted})"
-    shown = ", ".join(f"c.image.data.{quoted(name)} AS {quoted(name)}" for name in columns)
-    own = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
-    time, joined = (own, "") if times is None else (f"r.time, {own}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
+    selected = ", ".join(f"c.image.data.{quoted(name)} AS {quoted(name)}" for name in columns)
+    image_time = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
+    time, joined = (
+        (image_time, "") if times is None else (f"r.time, {image_time}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
+    )
     wrote = "c.image.wrote"
     if times is not None:
         wrote = f"CASE WHEN r.version IS NULL OR r.time IS NOT NULL THEN {wrote} END"
     return (
         f"SELECT c.change_type AS __change_type, {wrote} AS __commit_version, coalesce({time}) AS __commit_timestamp, "
-        f"{shown} FROM (SELECT inline({entries}) FROM ({changes})) c{joined}"
+        f"{selected} FROM (SELECT inline({entries}) FROM ({changes})) c{joined}"
     )
 
 
@@ -366,11 +380,12 @@ def query(
     identity: Sequence[str] = (),
     directory: bool = False,
 ) -> str:
-    """Returns SQL for the changes between two versions or times, both included. Raises as :meth:`volstream.Session.changes`.
+    """Returns SQL for the changes between two versions or times, both included. Raises like
+    :meth:`volstream.Session.changes`.
 
     Args:
-        identity: columns that identify a row; empty: Delta's row ids identify rows.
-        directory: ``of`` is the name of a volume, whose directory table is used.
+        identity: columns that identify a row. By default, Delta's row ids do.
+        directory: True if ``of`` is the name of a volume, to use its directory table.
     """
     deduplication = next((option for option in Deduplication if option.lower() == mode.lower()), None)
     if deduplication is None:
@@ -415,7 +430,7 @@ def _tracked(source: TableSource, first: int, last: int) -> Schema:
 
     Raises:
         InvalidStateError: the table's changes are not tracked.
-        InvalidValueError: changes are tracked now, but were not at one of the versions.
+        InvalidValueError: changes are tracked now, but were not at the first or last version.
     """
     after, now = schema_at(source.location, last), schema_at(source.location)
     assert after is not None, "the version is in the log"
@@ -430,7 +445,8 @@ def _tracked(source: TableSource, first: int, last: int) -> Schema:
 
 
 def _from(source: VolumeSource | TableSource, what: str, moment: datetime) -> int:
-    """Returns the first version at or after a time. Raises InvalidValueError if that is in the future or before the history."""
+    """Returns the first version at or after a time. Raises InvalidValueError if that is in the future or
+    before the history."""
     at = source.resolve(what, None, moment)
     try:
         return source.resolve(what, None, moment - timedelta(microseconds=1)) + 1

@@ -1,4 +1,4 @@
-"""What a stream reads: the versions of a table, or the refreshes of a volume's directory."""
+"""Sources of streams: the versions of a table, or the refreshes of a volume's directory."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from volstream.tables.delta.places import is_table
 from volstream.tables.delta.schema import PRIMARY_KEY, Schema
 from volstream.tables.delta.writer import is_large
 
-# The source of a stream on a volume: the volume's directory, whose versions are the numbers of its refreshes.
+# The source of a stream on a volume: the volume's directory. Its versions are the numbers of its refreshes.
 
 
 @dataclass(frozen=True)
 class VolumeSource:
     """A volume's directory: paths identify rows, and rows carry the refresh that wrote them and its time.
 
-    See :class:`~volstream.changes.streams.sources.TableSource`, whose methods it has.
+    Has the methods of :class:`~volstream.changes.streams.sources.TableSource`.
     """
 
     catalog: Catalog
     warehouse: str
     id: str
-    #: The volume as it was just read; None: it is read where it is needed.
+    #: The volume, if it was just read. Otherwise it is read on demand.
     volume: Volume | None = None
 
     noun = "its directory table"
@@ -68,7 +68,8 @@ class VolumeSource:
         return None if snapshot is None else (snapshot.newest, snapshot.table_id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """See :class:`~volstream.changes.streams.sources.TableSource`. Refreshes in the catalog are durable."""
+        """See :class:`~volstream.changes.streams.sources.TableSource`. Refreshes in the catalog are
+        durable."""
         if self.has_newer(version - 1, table_id):
             return
         snapshot = self.snapshot()
@@ -78,17 +79,17 @@ class VolumeSource:
     def content(self, version: int) -> None:  # a new row is another version of a file
         """See :class:`~volstream.changes.streams.sources.TableSource`."""
 
-    def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail has all from its floor on
+    def missing(self, after: int, until: int) -> str | None:  # noqa: ARG002  # the tail is complete from its floor on
         """See :class:`~volstream.changes.streams.sources.TableSource`."""
         floor = self.snapshot().floor
         return f"the changes after refresh {after} are no longer kept" if after < floor else None
 
-    def has_newer(self, version: int | None, table_id: str | None) -> bool:  # noqa: ARG002  # a directory lives as its volume
+    def has_newer(self, version: int | None, table_id: str | None) -> bool:  # noqa: ARG002  # a directory lives as long as its volume
         """True if the catalog has a later refresh."""
         volume = self.volume or self.catalog.volumes.by_id(self.id)
         return volume is not None and volume.refresh_count > (version or 0)
 
-    def stale_after(self, offset: int) -> datetime | None:  # noqa: ARG002  # what streams need is kept
+    def stale_after(self, offset: int) -> datetime | None:  # noqa: ARG002  # streams' changes are kept
         """Returns None: unconsumed changes are kept for streams."""
         return None
 
@@ -100,7 +101,7 @@ class VolumeSource:
         """True if there is no refresh in ``(after, until]``: every refresh changes rows."""
         return after >= until
 
-    def columns(self, version: int) -> Sequence[str]:  # noqa: ARG002  # they are the same at all refreshes
+    def columns(self, version: int) -> Sequence[str]:  # noqa: ARG002  # the same at all refreshes
         """Returns the directory's columns."""
         return table.COLUMNS
 
@@ -108,7 +109,7 @@ class VolumeSource:
         """Returns SQL for the directory at a refresh."""
         return f"({self.snapshot().at_query(version)})"
 
-    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:  # noqa: ARG002  # nor is this
+    def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:  # noqa: ARG002
         """Returns the tail, by path."""
         return TailChanges(self.snapshot())
 
@@ -127,7 +128,7 @@ class VolumeSource:
         snapshot = self.find()
         if snapshot is None:
             raise InvalidValueError(f"The {what} has no history yet.", "Refresh the volume first.")
-        first = 0 if snapshot.floor <= 1 else snapshot.floor  # everything since the first refresh is known
+        first = 0 if snapshot.floor <= 1 else snapshot.floor  # with a floor up to 1, the history is complete
         if version is not None:
             if not first <= version <= snapshot.newest:
                 raise InvalidValueError(
@@ -148,7 +149,8 @@ class VolumeSource:
 
 @dataclass(frozen=True)
 class TailChanges:
-    """A directory's changes as a changelog. The tail has every change with both images, and the refresh that wrote each."""
+    """A directory's changes as a changelog. The tail has every change with both images and their
+    refreshes."""
 
     snapshot: Snapshot
 
@@ -167,9 +169,8 @@ class TailChanges:
         return self.snapshot.changes_query(first - 1, last)
 
 
-# Sources of streams: tables.
-#
-# A stream stores none of this: each read gets it from the catalog and the table's log.
+# Sources of streams: tables. Streams do not store any of this: each read gets it from the catalog and the
+# table's log.
 
 #: The properties that a stream on a table requires.
 NEEDED = ("delta.enableRowTracking", "delta.enableChangeDataFeed")
@@ -183,7 +184,8 @@ _TIMES = pa.schema([("version", pa.int64()), ("time", pa.timestamp("us", tz="UTC
 
 
 def tracking(value: str) -> dict[str, str]:
-    """Returns Delta's properties for a value of ``change_tracking``. Raises InvalidValueError unless it is true or false."""
+    """Returns Delta's properties for a value of ``change_tracking``. Raises InvalidValueError unless it is
+    true or false."""
     match value.lower():
         case "true":
             return dict(TRACKING)
@@ -194,7 +196,8 @@ def tracking(value: str) -> dict[str, str]:
 
 
 def kept_days(value: str) -> dict[str, str]:
-    """Returns Delta's properties for a value of ``data_retention_days``: how long old versions, and hence changes, can be read.
+    """Returns Delta's properties for a value of ``data_retention_days``: how long old versions and changes
+    stay readable.
 
     Raises:
         InvalidValueError: the value is not a number of days.
@@ -204,13 +207,13 @@ def kept_days(value: str) -> dict[str, str]:
     return {key: f"interval {int(value)} days" for key in RETENTION}
 
 
-#: Properties of volstream that stand for several of Delta's, in lower case.
+#: volstream's properties that expand to several of Delta's, in lower case.
 SHORTHANDS: Mapping[str, Callable[[str], dict[str, str]]] = {"change_tracking": tracking, "data_retention_days": kept_days}
 
 
 def check_property(name: str, value: str | None = None) -> None:
-    """Raises InvalidValueError if a table's property is a misspelt one of volstream, one that it does not
-    have, or has a wrong value; Delta accepts any."""
+    """Raises InvalidValueError for a misspelt or missing property of volstream or a wrong value. Delta
+    accepts anything."""
     if name.lower() == "data_lifecycle":
         raise InvalidValueError(
             "volstream deletes no rows of tables by their age, so they have no property 'data_lifecycle'.",
@@ -226,12 +229,14 @@ def check_property(name: str, value: str | None = None) -> None:
 
 @dataclass(frozen=True)
 class TableSource:
-    """A Delta table: Delta's row id, or a key, identifies rows. Both sources of streams have its methods, unless these say so.
+    """A Delta table. Delta's row id or a key identifies rows. :class:`VolumeSource` has the same methods.
 
     Attributes:
-        key: ids of the columns that identify rows (:meth:`Schema.ids_of`); empty: Delta's row ids do.
+        key: ids of the columns that identify rows (:meth:`Schema.ids_of`). By default, Delta's row ids
+            identify rows.
         noun: name for messages.
-        row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows have them.
+        row_version, row_time: SQL for the version that wrote a row and the time of that version, if the rows
+            have them.
     """
 
     name: Name
@@ -245,7 +250,7 @@ class TableSource:
 
     @property
     def id(self) -> str:
-        """The table's name, or the volume's id. A re-created table has another Delta id."""
+        """The table's name, or the volume's id. A recreated table has another Delta id."""
         return str(self.name)
 
     @property
@@ -254,16 +259,18 @@ class TableSource:
         return is_large(self.location)
 
     def head(self) -> tuple[int, str] | None:
-        """Returns the newest version and an id that changes when the source is re-created; None if it does not exist."""
+        """Returns the newest version and an id that changes when the source is recreated, or None if it does
+        not exist."""
         table = OpenTable.newest(self.location)
         return None if table is None else (table.version, table.id)
 
     def make_durable(self, table_id: str, version: int) -> None:
-        """Makes the versions up to one survive a power cut, before the catalog records that they were consumed."""
+        """Syncs the versions up to one to disk, before the catalog records that they were consumed."""
         durable.sync(self.location, table_id, version)
 
     def missing(self, after: int, until: int) -> str | None:
-        """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read; None if they can."""
+        """Returns why the changes of versions ``after`` (excluded) to ``until`` cannot be read, or None if
+        they can."""
         log = DeltaLog(self.location)
         # Old images need the columns before the range.
         if not log.readable_from(after) or schema_at(self.location, after) is None:
@@ -275,35 +282,39 @@ class TableSource:
         return f"files needed for its changes were removed (VACUUM) or damaged, such as {lost}" if lost else None
 
     def has_newer(self, version: int | None, table_id: str | None) -> bool:
-        """True if something may have changed after a version of the table with this id (None: ever). Does not use Spark."""
+        """True if anything may have changed after a version of the table with this id (None: ever). Needs no
+        Spark."""
         return is_table(self.location) if version is None else has_newer(self.location, version, table_id)
 
     def redefined(self, after: int, until: int) -> bool:
-        """True if a query may yield another value for a row that is the same at both versions: see :meth:`Schema.redefines`."""
+        """True if a query may yield another value for an unchanged row: see :meth:`Schema.redefines`."""
         old, new = self._schema(after), self._schema(until)
-        if new.is_mapped and not old.is_mapped:  # else the ends tell: no commit between them has to be read
+        if new.is_mapped and not old.is_mapped:  # else the ends suffice, without the commits in between
             old = self._schemas(after, until)[after]
         return new.redefines(old)
 
     def only_upkeep(self, after: int, until: int) -> bool:
-        """True if no version in ``(after, until]`` changes a row, as far as can be determined without Spark."""
+        """True if no version in ``(after, until]`` changes a row, as far as can be determined without
+        Spark."""
         commits = DeltaLog(self.location).commits_after(after)
         within = [commit for commit in commits if commit.version <= until]
         return len(within) == until - after and all(commit.without_data for commit in within)
 
     def stale_after(self, offset: int) -> datetime | None:
-        """Returns when changes after a version may be deleted; None if there are none, or none will be deleted."""
+        """Returns when changes after a version may be deleted, or None without changes or without
+        deletion."""
         schema, first = schema_at(self.location), DeltaLog(self.location).first_change_after(offset)
         return None if first is None or schema is None else first.timestamp + retention(schema.properties)
 
     def resolve(self, what: str, version: int | None, timestamp: datetime | None) -> int:
-        """Returns the newest version with known changes at or before a version or a time; give exactly one of the two.
+        """Returns the newest version with known changes at or before a version or a time. Pass exactly one of
+        the two.
 
         Args:
             what: name of the source for messages: "table t".
 
         Raises:
-            InvalidValueError: no such version exists: it is in the future, or older than the history.
+            InvalidValueError: the version is in the future, or older than the history.
         """
         commits = DeltaLog(self.location).commits_after(-1)
         if not commits:
@@ -329,39 +340,44 @@ class TableSource:
         return f"{table_at(self.location)} VERSION AS OF {version}"
 
     def columns(self, version: int) -> Sequence[str]:
-        """Returns the source's columns as the stream shows them, in order."""
+        """Returns the source's columns, in the stream's order."""
         return self._schema(version).columns
 
     def content(self, version: int) -> Sequence[str] | None:
-        """Returns the columns by which a stream recognizes a row that was rewritten unchanged; None: the stream shows every row
-        written. For a file job's result these are its columns, including the file's path, if their values can be compared."""
+        """Returns the columns by which a stream recognizes rows that were rewritten unchanged, or None if it
+        shows all rows written.
+
+        For a file job's result these are its columns, including the file's path, if their values can be
+        compared.
+        """
         schema = self._schema(version)
         content = [name for name in schema.columns if name not in INCIDENTAL]
-        kept = OWNER in schema.properties and set(schema.columns) >= INCIDENTAL
-        return content if kept and set(content) <= set(schema.comparable) else None
+        is_result = OWNER in schema.properties and set(schema.columns) >= INCIDENTAL
+        return content if is_result and set(content) <= set(schema.comparable) else None
 
     def changelog(self, first: int, last: int, *, append_only: bool = False) -> Changelog:
-        """Returns the best changelog for versions ``first`` to ``last``, both included: the change feed if it suffices, because
-        its cost depends only on the changes; else row tracking.
+        """Returns the best changelog for versions ``first`` to ``last``, both included.
+
+        Prefers the change feed, because its cost only depends on the changes, to row tracking.
 
         Raises:
-            StreamSchemaChangedError: columns were dropped, or got another type, in the range.
+            StreamSchemaChangedError: columns were dropped or changed type in the range.
         """
         parts, before = self._parts(first, last)
         moved = not parts[0].schema.has_layout_of(before)
         commits = self._commits(first, last)
         restored = [commit.version for commit in commits if commit.operation == "RESTORE"]
         added = all(commit.adds_only or commit.without_data for commit in commits)
-        fed, key = _feeds(parts), self._key(parts)
-        if fed and not restored and added and (append_only or not key):  # added rows may share a key
+        has_feed, key = _has_feed(parts), self._key(parts)
+        if has_feed and not restored and added and (append_only or not key):  # added rows may share a key
             return _feed(parts, before, self, ())
-        if fed and not restored and (append_only or (key and not moved)):
+        if has_feed and not restored and (append_only or (key and not moved)):
             return _feed(parts, before, self, key)
-        if append_only and fed and (moved or len(parts) > 1):  # as above; restored rows are not new
+        if append_only and has_feed and (moved or len(parts) > 1):  # as above; restored rows are not new
             return _feed(parts, before, self, key, restored)
         if append_only and len(parts) > 1:  # two snapshots miss a row that was added and removed in between
             raise StreamSchemaChangedError(
-                f"Columns of the table {self.name} got another type, were removed by RESTORE, or became partitions, in version "
+                f"Columns of the table {self.name} changed type, were removed by RESTORE, or became partitions, in version "
                 f"{parts[1].first}.",
                 f"Consume an append-only stream up to version {parts[1].first - 1} first.",
             )
@@ -371,18 +387,18 @@ class TableSource:
         """Returns the changelog of all changes, including those that a stream would skip.
 
         Args:
-            net: only the difference of both ends counts.
+            net: only the difference between both ends counts.
 
         Raises:
-            InvalidValueError: unless ``net``: Delta has changes of the range, but not one by one.
-            StreamSchemaChangedError: as :meth:`changelog`.
+            InvalidValueError: only net changes are available for the range.
+            StreamSchemaChangedError: see :meth:`changelog`.
         """
         parts, before = self._parts(first, last)
         moved = not parts[0].schema.has_layout_of(before)
         if (len(parts) == 1 and not moved) or (net and not self.key):
             return self._tracked(parts, before)
         why = f"its columns changed in version {parts[-1].first}"
-        if _feeds(parts) and not moved:
+        if _has_feed(parts) and not moved:
             commits = self._commits(first, last)
             restored = next((commit.version for commit in commits if commit.operation == "RESTORE"), None)
             if restored is None:
@@ -405,7 +421,8 @@ class TableSource:
         return SnapshotDifference(self.location, after.columns, after.comparable, after.values_of(before), key)
 
     def _key(self, parts: Sequence[_Part]) -> Sequence[str]:
-        """Returns the names of the columns that identify rows. Raises StreamSchemaChangedError if one was dropped."""
+        """Returns the names of the identifying columns. Raises StreamSchemaChangedError if one was
+        dropped."""
         schema = parts[-1].schema
         key = schema.named(self.key)
         if not set(key) <= set(schema.columns):
@@ -415,10 +432,11 @@ class TableSource:
         return key
 
     def times(self) -> pa.Table | None:
-        """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows; None: the rows have the times.
+        """Returns the time of each version (``version``, ``time``), NULL if it wrote no rows, or None if the
+        rows have the times.
 
-        They are from the table's own history. A commit that only numbered older rows did not write them, although Delta gives
-        the rows its version.
+        The times come from the table's history. A commit that only numbered older rows did not write them,
+        although Delta gives the rows its version.
         """
         commits = DeltaLog(self.location).commits_after(-1)
         rows = [
@@ -427,7 +445,8 @@ class TableSource:
         return pa.Table.from_pylist(rows, schema=_TIMES)
 
     def tracked_since(self, version: int) -> int:
-        """Returns the first version after a given one from which the table's changes have been tracked without interruption."""
+        """Returns the first version after a given one since which the table's changes are tracked without
+        interruption."""
         newest = [*self._schemas(version, newest_version(self.location) or version).items()][::-1]
         return min(at for at, _ in itertools.takewhile(lambda pair: tracked(pair[1]), newest))
 
@@ -438,9 +457,10 @@ class TableSource:
         return schema
 
     def _schemas(self, after: int, until: int) -> Mapping[int, Schema]:
-        """Returns the columns and properties at both versions, and at each version in between that set some, in order.
+        """Returns the columns and properties at both versions and at each version in between that set any, in
+        order.
 
-        Columns have the numbers that they get if their mapping is switched on in the range.
+        If column mapping is enabled in the range, the columns already have their numbers before.
         """
         between = DeltaLog(self.location).redefinitions(after, until)
         schemas = {version: self._schema(version) for version in sorted({after, *between, until})}
@@ -450,10 +470,11 @@ class TableSource:
         return schemas
 
     def _parts(self, first: int, last: int) -> tuple[Sequence[_Part], Schema]:
-        """Splits a range of versions where Delta cannot read earlier rows with a later schema; also returns the schema before it.
+        """Splits a range of versions where Delta cannot read earlier rows with a later schema. Also returns
+        the schema before it.
 
-        A part is read with its last schema. The first part cannot read the files that its first commit removed if the schema
-        before the range has another layout.
+        Each part is read with its last schema. If the schema before the range has another layout, the first
+        part cannot read the files that its first commit removed.
 
         Raises:
             StreamSchemaChangedError: earlier rows do not fit the last schema.
@@ -477,7 +498,7 @@ class TableSource:
             (version for (_, old), (version, new) in itertools.pairwise(schemas.items()) if not new.accepts_rows_of(old)), last
         )
         return StreamSchemaChangedError(
-            f"Columns of the table {self.name} were dropped, or got another type, in version {version}.",
+            f"Columns of the table {self.name} were dropped or changed type in version {version}.",
             f"Consume the changes up to version {version - 1}, or replace the stream.",
         )
 
@@ -488,7 +509,7 @@ ChangeSource: TypeAlias = TableSource | VolumeSource
 
 @dataclass(frozen=True)
 class _Part:
-    """Versions whose rows Delta reads by one schema."""
+    """Versions whose rows Delta can read with one schema."""
 
     first: int
     last: int
@@ -496,10 +517,10 @@ class _Part:
 
 
 def images(source: ChangeSource, first: int, last: int) -> Changelog:
-    """Returns a changelog of every image in versions ``first`` to ``last``; works without row identity.
+    """Returns a changelog of every image in versions ``first`` to ``last``. Works without row identity.
 
     Raises:
-        StreamSchemaChangedError: columns were dropped, or got another type, in the range.
+        StreamSchemaChangedError: columns were dropped or changed type in the range.
     """
     if isinstance(source, TableSource):
         source = replace(source, key=())
@@ -510,33 +531,33 @@ def images(source: ChangeSource, first: int, last: int) -> Changelog:
 def _feed(
     parts: Sequence[_Part], before: Schema, source: TableSource, key: Sequence[str], left_out: Sequence[int] = ()
 ) -> ChangeFeed:
-    """Returns the change feed of all parts; ``before`` is the schema before the first one."""
+    """Returns the change feed of all parts. ``before`` is the schema before the first part."""
     *former, newest = parts
     after = newest.schema
     earlier = []
     for part in former:
-        its = part.schema
-        names = after.names_of(key, its)
-        feed = ChangeFeed(source.location, its.columns, its.comparable, names, its.values_of(before), left_out)
-        earlier.append(Former(feed, part.last, after.values_of(its)))
-        before = its
+        schema = part.schema
+        names = after.names_of(key, schema)
+        feed = ChangeFeed(source.location, schema.columns, schema.comparable, names, schema.values_of(before), left_out)
+        earlier.append(Former(feed, part.last, after.values_of(schema)))
+        before = schema
     return ChangeFeed(source.location, after.columns, after.comparable, key, after.values_of(before), left_out, earlier)
 
 
-def _feeds(parts: Sequence[_Part]) -> bool:
-    """True if Delta's change feed can be read. Without mapped columns, all of it is read by the table's newest schema."""
+def _has_feed(parts: Sequence[_Part]) -> bool:
+    """True if Delta's change feed can be read. Without column mapping, the newest schema reads all of it."""
     schemas = [part.schema for part in parts]
     on = all(is_on(schema.properties, "delta.enableChangeDataFeed") for schema in schemas)
     return on and (len(parts) == 1 or all(schema.is_mapped and schemas[-1].has_values_of(schema) for schema in schemas))
 
 
 def tracked(schema: Schema) -> bool:
-    """True if a table's changes can be read."""
+    """True if a table's changes are tracked."""
     return all(is_on(schema.properties, key) for key in NEEDED)
 
 
 def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume | None = None) -> ChangeSource:
-    """Returns the source of a stream; ``volume``, if it has just been read."""
+    """Returns the source of a stream. Pass ``volume`` if it was just read."""
     if stream.source_kind is SourceKind.VOLUME:
         return VolumeSource(catalog, warehouse, stream.source_id, volume)
     location = places.table_location(warehouse, stream.source_name)
@@ -544,11 +565,12 @@ def source_of(catalog: Catalog, warehouse: str, stream: Stream, volume: Volume |
 
 
 def behind(streams: Iterable[Stream], location: str, horizon: datetime) -> tuple[Stream, datetime] | None:
-    """Returns a stream on a table with unconsumed changes from before ``horizon``, and the time of the first; or None."""
+    """Returns a stream on a table with unconsumed changes from before ``horizon``, and the time of the first,
+    or None."""
     log = DeltaLog(location)
     for stream in streams:
         if stream.source_kind is SourceKind.TABLE and stream.offset is not None:
-            # Also upkeep: reading from the offset needs the files that it replaced.
+            # Upkeep counts, too: reading from the offset needs the files that it replaced.
             first = next(iter(log.commits_after(stream.offset)), None)
             if first is not None and first.timestamp <= horizon:
                 return stream, first.timestamp

@@ -1,4 +1,5 @@
-"""What a directory takes from a report of its bucket. The bucket is in memory, where times of modification can be chosen."""
+"""What a directory takes from a report of its bucket. The bucket is in memory, where times of modification
+can be chosen."""
 
 from __future__ import annotations
 
@@ -174,7 +175,7 @@ def test_beyond_a_number_of_looks_new_files_are_as_the_report_has_them_but_none_
     new = [replace(one, key=f"in/new-{number}") for number, one in enumerate([brief] * 5)]
     files = [FileInfo(one.key.removeprefix("in/"), 1, LONG_AGO, str(one.etag)) for one in (brief, *new)]
     proposed = compare_files(table.rows_of_files(files, bucket.store.url), pa.concat_tables(snapshot.at()))
-    checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", looks=2)(proposed)
+    checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", checks=2)(proposed)
     assert checked["relative_path"].to_pylist() == [f"new-{number}" for number in range(1, 5)]
     assert sorted(bucket.store.looks) == ["brief", "new-0", "there"]
 
@@ -186,7 +187,7 @@ def test_a_row_that_was_written_after_the_report_is_looked_at_however_many_there
     reported = table.rows_of_files([FileInfo("restored", 1, LONG_AGO, "of the report")], bucket.store.url)
     proposed = compare_files(reported, pa.concat_tables(snapshot.at()))
     assert proposed["change"].to_pylist() == ["update"]
-    checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", looks=0)(proposed)
+    checked = ConfirmReport(bucket.store, Selection(), Observations(), SECOND, "", checks=0)(proposed)
     assert (checked.num_rows, bucket.store.looks) == (0, ["restored"])
 
 

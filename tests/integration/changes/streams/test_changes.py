@@ -87,7 +87,7 @@ def test_unreadable_ranges_are_rejected_before_spark_is_asked(changed: Home) -> 
     ):
         with pytest.raises(error, match=match):
             ours(changed, first, last, mode, False)
-    with pytest.raises(InvalidValueError, match="only rewritten"):
+    with pytest.raises(InvalidValueError, match="a rewritten row would look like an update"):
         ours(changed, zero + 1, None, "none", True)
     assert ours(changed, zero, None, "none", False)
     with pytest.raises(NotFoundError):

@@ -1,4 +1,5 @@
-"""Consuming streams by statements and by blocks of Python: once, all or nothing (docs/streams.md, R-17 to R-21, and docs/exactly-once.md)."""
+"""Consuming streams by statements and by blocks of Python: once, all or nothing (docs/streams.md, R-17 to
+R-21, and docs/exactly-once.md)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def open_attempt(home: Home) -> tuple[Consumption, Any]:
     taken = consumption.take(session.streams.get(home.name("s")))
     batches = [one.batch for one in taken.values()]
     intent = consumption._consumer.begin(*batches, owner="gone", location=home.location("u"))
-    consumption._held.close()
+    consumption._leases.close()
     return consumption, intent
 
 
