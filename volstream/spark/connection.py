@@ -1,6 +1,6 @@
 """A remote Spark session and its channel: opened, copied, released, dropped.
 
-Assigning sessions is in ``session``; this module is the one that imports PySpark.
+Sessions are assigned in ``session``. This module is the one that imports PySpark.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from volstream.base.privacy import make_directory
 from volstream.errors import InvalidValueError
 from volstream.spark.jvm.address import Address, EngineAddress
 
-# A connection to Spark Connect: address, retries, and whether the server answers.
-#
-# Sessions (``session``) and monitoring (``watch``) do not belong here.
+# A connection to Spark Connect: address, retries, and whether the server responds. Not here: sessions
+# (``session``) and monitoring (``watch``).
 
-#: A session belongs to a user id and a session id. This user id is fixed so that heartbeats can use it as well.
+#: A session belongs to a user id and a session id. This user id is fixed so that heartbeats can use it as
+#: well.
 _USER = "volstream"
 
 #: Statuses that do not come from a working Spark.
-_SILENCE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_NO_RESPONSE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class ClientChannelBuilder(DefaultChannelBuilder):
-    """PySpark's builder, with access to its channel, so that it can be closed while another thread is in a blocked call."""
+    """PySpark's builder with access to its channel, so that it can be closed while another thread is blocked
+    in a call."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -54,50 +55,51 @@ class ClientChannelBuilder(DefaultChannelBuilder):
         self._channel: Any = None
 
     def toChannel(self) -> Any:  # noqa: N802  # PySpark's name
-        """Returns the channel, which is created once."""
+        """Returns the channel. Creates it on the first call."""
         if self._channel is None:
-            self._channel = self._made()
+            self._channel = self._new_channel()
         return self._channel
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Called by PySpark to connect the copy of a session, with its own channel."""
+        """Called by PySpark to connect the copy of a session through a separate channel."""
         copied = copy.copy(self)
         copied._params = copy.deepcopy(self._params, memo)
         copied._channel = None
         return copied
 
     def close(self) -> None:
-        """Closes the channel; calls that wait on it return immediately. Idempotent."""
+        """Closes the channel. Calls that wait on it return immediately. Idempotent."""
         if self._channel is not None:
             self._channel.close()
 
-    def _made(self) -> Any:
+    def _new_channel(self) -> Any:
         return super().toChannel()
 
 
 class LocalChannelBuilder(ClientChannelBuilder):
-    """Connects to a JVM on this host by IP address, so that no process can pose as ``localhost``, and without a proxy."""
+    """Connects to a JVM on this host without a proxy, by IP address, so that no process can pose as
+    ``localhost``."""
 
     def __init__(self, port: int, token: str) -> None:
         super().__init__(f"sc://localhost:{port}")
         self._target = f"127.0.0.1:{port}"
         self.setChannelOption("grpc.enable_http_proxy", 0)
-        # As a header of each call. gRPC's own call credentials run Python code on a gRPC thread, and closing a channel at
-        # the same time, while holding the GIL, deadlocks.
+        # A header of each call. gRPC's own call credentials run Python code on a gRPC thread, and
+        # concurrently closing a channel while holding the GIL deadlocks.
         self.set("authorization", f"Bearer {token}")
 
-    def _made(self) -> Any:
+    def _new_channel(self) -> Any:
         return self._insecure_channel(self._target)
 
 
 class LocalPolicy(DefaultPolicy):
-    """Retries for the home's engine: only calls that it asks to repeat. A dead engine does not return."""
+    """Retries for the home's engine: only calls that it asks to repeat. A dead engine does not come back."""
 
     def __init__(self) -> None:
         super().__init__(max_retries=5, max_backoff=1000, max_server_retry_delay=1000)
 
     def can_retry(self, e: BaseException) -> bool:
-        """Returns whether the call that raised ``e`` may be retried."""
+        """True if the call that raised ``e`` may be retried."""
         unavailable = isinstance(e, grpc.RpcError) and e.code() == grpc.StatusCode.UNAVAILABLE
         return not unavailable and super().can_retry(e)
 
@@ -122,7 +124,7 @@ def policy_for(address: Address) -> DefaultPolicy:
 
 
 class Heartbeat:
-    """Requests Spark's version over its own connection."""
+    """Requests Spark's version over a separate connection."""
 
     def __init__(self, builder: ClientChannelBuilder) -> None:
         self._builder = builder
@@ -131,11 +133,12 @@ class Heartbeat:
         self._own_session = str(uuid.uuid4())
 
     def send(self, seconds: float, session_id: str | None = None, server_side: str | None = None) -> HeartbeatRequest:
-        """Sends a request that expires after ``seconds``, without waiting for the answer.
+        """Sends a request that expires after ``seconds``, without waiting for the response.
 
         Args:
             session_id: send it as this session, so that the server does not end the session as idle.
-            server_side: the session's id on the server; without that session the server refuses, instead of creating one.
+            server_side: the session's id on the server. If it is missing, the server refuses instead of
+                creating a session.
         """
         request = base_pb2.AnalyzePlanRequest(
             session_id=session_id or self._own_session,
@@ -158,26 +161,27 @@ class HeartbeatRequest:
         self._call = call
 
     def over(self) -> bool:
-        """Returns whether it was answered or has expired. Does not wait."""
+        """True if there was a response or the request has expired. Does not wait."""
         return bool(self._call.done())
 
     def answered(self) -> bool:
-        """Returns whether anything answered, including a refusal. Waits for the answer or the expiry."""
-        return self._call.code() not in _SILENCE
+        """True if anything responded, including a refusal. Waits for the response or the expiry."""
+        return self._call.code() not in _NO_RESPONSE
 
     def refusal(self) -> str:
-        """Returns the message of an error; empty if Spark answered. Waits for the answer or the expiry."""
+        """Returns the message of an error, or an empty string if Spark responded. Waits for the response or
+        the expiry."""
         return self._call.details() or ""
 
     def served(self) -> bool:
-        """Returns whether a Spark that accepts our token answered. Waits for the answer or the expiry."""
+        """True if a Spark that accepts our token responded. Waits for the response or the expiry."""
         return bool(self._call.code() == grpc.StatusCode.OK)
 
 
 #: Errors that a call may raise when the engine disappears. gRPC raises ValueError for a closed channel.
 BROKEN = (PySparkException, grpc.RpcError, ValueError)
 
-#: Usually milliseconds.
+#: Timeout of releases, which usually take milliseconds.
 _RELEASE_SECONDS = 2.0
 
 
@@ -186,7 +190,7 @@ class SparkConnection:
     """A session with its channel.
 
     Attributes:
-        left: of a session that the next process takes over; None: none does.
+        left: the file through which the next process takes over the session, if any.
     """
 
     session: SparkSession
@@ -194,12 +198,14 @@ class SparkConnection:
     left: ReusableSession | None = None
 
     def release(self) -> None:
-        """Ends the session on the server, or only its statements if another process takes it over, and closes the channel.
-        Does not fail if the engine died, and the session with it.
+        """Ends the session on the server, or only its statements if another process takes it over. Closes the
+        channel.
+
+        Does not fail if the engine died.
         """
         client = self.session.client
-        # PySpark releases finished statements in the background. A release after the session's end is an error with a long
-        # stack trace in the engine's log.
+        # PySpark releases finished statements in the background. A release after the session's end would put
+        # an error with a long stack trace into the engine's log.
         concurrent.futures.wait(list(client._release_futures), timeout=_RELEASE_SECONDS)
         with suppress(*BROKEN):
             if self.left is None:
@@ -211,22 +217,23 @@ class SparkConnection:
         self.drop()
 
     def drop(self) -> None:
-        """Closes the channel without notifying the server; safe while another thread waits on it."""
+        """Closes the channel without notifying the server. Safe while another thread waits on it."""
         self.builder.close()
-        self.session.client._closed = True  # as `close` does, which would wait for calls that are never answered
+        self.session.client._closed = True  # like `close`, which would wait for calls without response
         if self.left is not None:
             self.left.close()
 
 
 def opened(address: Address, session_id: str | None = None) -> SparkConnection:
-    """Returns a remote session, a new one unless an id is given. No I/O: the first statement shows whether the server answers.
+    """Returns a remote session, a new one unless an id is given. No I/O: the first statement shows whether
+    the server responds.
 
     Args:
-        session_id: id of a session, which the server creates if it has none of this id.
+        session_id: id of a session. The server creates a missing session.
     """
-    # Without it, the functions of pyspark.sql look for a JVM in this process.
+    # Otherwise the functions of pyspark.sql look for a JVM in this process.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    # PySpark would repeat on standard error what its exception says.
+    # PySpark would repeat its exceptions on standard error.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
@@ -245,13 +252,14 @@ def copied(session: Any, address: Address) -> SparkConnection:
 
 def _connected(session: SparkSession, builder: ClientChannelBuilder, address: Address) -> SparkConnection:
     session.client.set_retry_policies([policy_for(address)])
-    # The hook would keep every client until exit, and then contact each of their engines, even those that are gone.
+    # The hook would keep every client until exit, and then contact each of their engines, even dead ones.
     atexit.unregister(session.client._on_exit)
     return SparkConnection(session, builder)
 
 
 def _forget_stopped() -> None:
-    """Removes a stopped session as PySpark's default and as this thread's active one, to make room for the next."""
+    """Removes a stopped session as PySpark's default and as this thread's active session, to make room for
+    the next."""
     with SparkSession._lock:
         default = SparkSession._default_session
         if default is not None and default.is_stopped:
@@ -261,32 +269,31 @@ def _forget_stopped() -> None:
             SparkSession._active_session.session = None
 
 
-# A session that one process leaves to the next, so that a command that runs again finds Spark and Python
-# started.
+# A session that one process leaves to the next, so that a repeated command finds Spark and Python started.
 #
-# A file in the engine's scratch folder, which each start of the engine empties, has the session's id. The
-# process that uses the session holds a lock on the file; another one that comes meanwhile gets a new session.
-# What a run imported must not reach the next one, whose code may have changed: the workers end when the
-# session is taken over, and Spark forks new ones. The session of a process that was killed is ended, with its
-# statements.
+# A file with the session's id is in the engine's scratch folder, which each start of the engine empties. The
+# process that uses the session locks the file; other processes get new sessions meanwhile. Modules imported
+# by a run must not reach the next run, whose code may have changed: the workers end when the session is taken
+# over, and Spark forks new ones. The session of a killed process is ended, with its statements.
 
-#: The variable by which Spark tells a session's Python processes apart.
+#: The environment variable with which Spark marks a session's Python processes.
 _SESSION_VARIABLE = "SPARK_JOB_ARTIFACT_UUID"
 
 #: How long killed workers may take to end.
-_ENDED_SECONDS = 2.0
+_WORKER_END_SECONDS = 2.0
 
 
 class ReusableSession:
-    """The file of a session, locked by the process that uses it; its content is complete while no process does."""
+    """The file of a session, locked by the process that uses it. Its content is complete while no process
+    does."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._code = _code()  # as the session's processes find it, also if it changes until they end
+        self._code = _code()  # as of the start of the session's processes, even if it changes later
         self.session_id = str(uuid.uuid4())
 
     def read(self) -> tuple[str | None, bool]:
-        """Returns the id of the session that was used last, if any, and whether it can be used again."""
+        """Returns the id of the last session, if any, and whether it can be used again."""
         self._file.seek(0)
         try:
             session_id, *code = json.load(self._file)
@@ -295,17 +302,18 @@ class ReusableSession:
         return session_id, code == self._code
 
     def use(self) -> None:
-        """Notes which session this process uses."""
+        """Records that this process uses the session."""
         self._write(self.session_id)
 
     def leave(self) -> None:
-        """Notes that the next process may use it. Does nothing on a disk that is full: the next one then uses a new session."""
+        """Records that the next process may use it. Does nothing on a full disk: the next process then uses a
+        new session."""
         with suppress(OSError):
             self._write(self.session_id, *self._code)
 
     def close(self) -> None:
-        """Lets go of the file. Idempotent."""
-        with suppress(OSError):  # what a full disk did not take
+        """Closes the file, which releases its lock. Idempotent."""
+        with suppress(OSError):  # a full disk
             self._file.close()
 
     def _write(self, *content: object) -> None:
@@ -315,15 +323,15 @@ class ReusableSession:
 
 
 def reattach(address: EngineAddress, path: Path) -> SparkConnection:
-    """Returns the session that an earlier process left at ``path``, or a new one, which is left there.
+    """Returns the session that an earlier process left at ``path``, or a new session, to be left there.
 
     Raises:
-        PySparkException, grpc.RpcError: the engine does not answer.
+        PySparkException, grpc.RpcError: the engine does not respond.
     """
     try:
         make_directory(path.parent)
         file = path.open("a+", encoding="utf-8")
-    except (OSError, InvalidValueError):  # a session that cannot be left is as good
+    except (OSError, InvalidValueError):  # a session that cannot be left will do
         return opened(address)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -341,23 +349,24 @@ def _reattach(address: EngineAddress, left: ReusableSession) -> SparkConnection:
     if session_id is not None and not is_usable:
         opened(address, session_id).release()
     elif session_id is not None:
-        present = opened(address, session_id)
+        existing = opened(address, session_id)
         try:
-            present.session.version  # noqa: B018  # asks the server, which has ended a session that was unused for an hour
-            is_usable = _end_workers(address.jvm_pid, present.session.client._server_session_id)
+            existing.session.version  # noqa: B018  # asks the server, which ends sessions after an hour without use
+            is_usable = _end_workers(address.jvm_pid, existing.session.client._server_session_id)
         except (PySparkException, psutil.Error):
             is_usable = False
         if is_usable:
             left.session_id = session_id
             left.use()
-            return replace(present, left=left)
-        present.release()
+            return replace(existing, left=left)
+        existing.release()
     left.use()
     return replace(opened(address, left.session_id), left=left)
 
 
 def _code() -> list[object]:
-    """Returns what changes when volstream or an installed package does: a started Python keeps what it has imported."""
+    """Returns a value that changes with volstream and installed packages: a running Python keeps its imported
+    modules."""
     modules = Path(__file__).parents[1].rglob("*.py")
     folders = [folder for folder in (*site.getsitepackages(), site.getusersitepackages()) if os.path.isdir(folder)]
     packages = max((os.stat(folder).st_mtime_ns for folder in folders), default=0)
@@ -365,8 +374,8 @@ def _code() -> list[object]:
 
 
 def _end_workers(jvm_pid: int, server_session: str | None) -> bool:
-    """Ends the workers of a session. False: the process that they are forked from has ended, perhaps with workers that Spark
-    would still ask.
+    """Ends the workers of a session. Returns False if the process that forks them has ended, so that Spark
+    may still use workers.
 
     That process is in their group, and ignores this signal.
     """
@@ -375,6 +384,6 @@ def _end_workers(jvm_pid: int, server_session: str | None) -> bool:
             if process.environ().get(_SESSION_VARIABLE) == server_session and os.getpgid(process.pid) == process.pid:
                 workers = process.children()
                 os.killpg(process.pid, signal.SIGHUP)
-                psutil.wait_procs(workers, _ENDED_SECONDS)
+                psutil.wait_procs(workers, _WORKER_END_SECONDS)
                 return True
     return False

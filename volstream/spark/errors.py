@@ -1,4 +1,5 @@
-"""Maps PySpark and gRPC errors to ours. pyspark is imported late: if it raised an error, it is imported already."""
+"""Maps PySpark and gRPC errors to volstream's. Imports pyspark late: if it raised an error, it is already
+imported."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from volstream.errors import DiskError, EngineEndedError, EngineError, EngineLos
 from volstream.spark.jvm.log_file import ENDED, remedy_of
 from volstream.spark.loading import load
 
-#: Delta's errors for conflicting writers, after which the same statement can be retried. Conditions have suffixes such as
-#: ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is excluded: it means that the statement was executed before.
+#: Delta's errors for conflicting writers, after which the same statement can be retried. Conditions have
+#: suffixes such as ``.WITHOUT_HINT``. ``DELTA_CONCURRENT_TRANSACTION`` is not among them: it means that the
+#: statement was executed before.
 _CONFLICTS = (
     "DELTA_CONCURRENT_APPEND",
     "DELTA_CONCURRENT_DELETE_DELETE",
@@ -23,27 +25,28 @@ _CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
 )
 
-#: Why an engine is lost that was started anew, or ended a session.
+#: The reason for the loss of an engine that was restarted, or that ended a session.
 FORGOTTEN = "it no longer knows this session"
 
-#: How the conditions begin with which a server refuses calls of a session that it ended, or lost when it was restarted.
+#: Prefixes of the conditions with which a server refuses calls of a session that it ended or lost in a
+#: restart.
 SESSION_ENDED = "INVALID_HANDLE.SESSION_"
 _SESSION_LOST = (SESSION_ENDED, "NO_ACTIVE_SESSION")
 
 #: gRPC raises a bare ValueError for a call on a closed channel.
 _CLOSED_CHANNEL = re.compile(r"Cannot invoke RPC.*closed", re.IGNORECASE)
-#: What Spark says of statements that run while its JVM ends.
+#: Spark's messages for statements that run while its JVM ends.
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|SparkContext has been shutdown", re.IGNORECASE)
 #: Beginning of Java's part of a message.
 _STACK = re.compile(r"\n\nJVM stacktrace:|\n+Driver stacktrace:|\n\tat ")
-#: Before the message of an error without a condition: its class and, from Delta's Kernel, the location of the table.
+#: Prefix of an error's message without a condition: its class and, from Delta's Kernel, the table's location.
 _CLASS = re.compile(r"^(?:\((?:[a-z]\w*\.)+\w+\) (?:file:\S+: )?|(?:[a-z]\w*\.)+(?=[A-Z]\w*: ))")
-#: A message that says nothing without the name of its class, such as a path.
+#: A message that is meaningless without the name of its class, such as a path.
 _ONE_WORD = re.compile(r"^\((?:[a-z]\w*\.)+(\w+)\) (\S+)$")
 #: A time in a message of Delta's Kernel.
 _MILLISECONDS = re.compile(r"\b\d+ ms \((\d{4,}-[^)]*)\)")
-#: Messages, as patterns, and what we say instead: of versions and times that a table does not have, as elsewhere.
-_REWORDED = (
+#: Patterns of messages, and volstream's messages and remedies in their place.
+_REPLACEMENTS = (
     (
         r"\[DELTA_VERSION_NOT_FOUND\].* version (\d+)\. Available versions: \[(\d+), (\d+)\]",
         (r"The table has no version \1.", r"Its history goes from \2 to \3."),
@@ -91,7 +94,7 @@ _REWORDED = (
             r'In a job, --expect "\1 IS NOT NULL" makes only the files of such rows fail.',
         ),
     ),
-    # Of volstream's own code on a worker, which says it for users.
+    # From volstream's own code on a worker. The message is already meant for users.
     (r"^.*\[PYTHON_EXCEPTION\].*\nvolstream\.errors\.InvalidValueError: (.*?)\s*(?:SQLSTATE: \d+)?$", (r"\1", "")),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),
     (
@@ -107,19 +110,19 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
 def engine_lost(reason: str) -> EngineLostError:
-    """Returns the error for a lost engine, with the reason."""
+    """Returns the error for an engine lost for this reason."""
     kind = EngineEndedError if reason == ENDED else EngineLostError
     return kind(f"The Spark engine was lost: {reason}.", remedy_of(reason))
 
 
 def means_engine_lost(error: BaseException) -> bool:
-    """True if an error means that the engine does not answer."""
+    """True if an error means that the engine does not respond."""
     return isinstance(error if isinstance(error, VolstreamError) else _translated(error), EngineLostError)
 
 
 @contextmanager
 def map_spark_errors() -> Iterator[None]:
-    """Maps errors that mean that the engine or its disk failed; all others pass unchanged.
+    """Maps errors that mean that the engine or its disk failed. Other errors pass unchanged.
 
     Raises:
         EngineLostError: the connection broke or was closed, or the server lost the session.
@@ -129,13 +132,13 @@ def map_spark_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        ours = _translated(error) if _may_be_sparks(error) else None
+        ours = _translated(error) if _may_be_spark_error(error) else None
         if ours is None:
             raise
         raise ours from error
 
 
-def _may_be_sparks(error: Exception) -> bool:
+def _may_be_spark_error(error: Exception) -> bool:
     """True if PySpark or gRPC may have raised the error, without importing them."""
     if isinstance(error, VolstreamError) or "pyspark" not in sys.modules:
         return False
@@ -149,7 +152,7 @@ def _may_be_sparks(error: Exception) -> bool:
 def condition_of(error: BaseException | None) -> str | None:
     """Returns Spark's or Delta's error condition, such as ``DELTA_CONCURRENT_APPEND.WITHOUT_HINT``, or None.
 
-    For one of our errors, the condition of its cause.
+    For a volstream error, returns the condition of its cause.
     """
     from pyspark.errors import PySparkException
 
@@ -165,19 +168,19 @@ def condition_of(error: BaseException | None) -> str | None:
 
 
 def is_conflict(condition: str | None) -> bool:
-    """True if the condition means that another writer was faster, and the statement can be retried."""
+    """True if the condition means that another writer was faster and the statement can be retried."""
     return condition is not None and condition.startswith(_CONFLICTS)
 
 
 def sql_error(error: BaseException) -> SqlError:
-    """Returns Spark's message about a user's statement, without plan and JVM stack."""
+    """Returns Spark's error for a user's statement, without plan and JVM stack."""
     text = _STACK.split(str(error), maxsplit=1)[0]
-    if condition_of(error) == "TASK_WRITE_FAILED":  # the cause of which is in the stack alone
+    if condition_of(error) == "TASK_WRITE_FAILED":  # its cause is only in the stack
         text = [text, *_CAUSE.findall(_text(error))][-1]
     text = text.split(";\n'", 1)[0]  # the unresolved plan, which begins with a quote
     text = _ONE_WORD.sub(r"\1: \2", text)
     text = _CLASS.sub("", text)
-    for pattern, (message, remedy) in _REWORDED:
+    for pattern, (message, remedy) in _REPLACEMENTS:
         if match := re.search(pattern, text, re.DOTALL):
             return SqlError(match.expand(message), match.expand(remedy))
     return SqlError(_MILLISECONDS.sub(r"\1", text).strip())
@@ -185,14 +188,14 @@ def sql_error(error: BaseException) -> SqlError:
 
 @contextmanager
 def as_sql_errors() -> Iterator[None]:
-    """Maps errors like :func:`map_spark_errors`, and Spark's errors about a statement to SqlError."""
+    """Maps errors like :func:`map_spark_errors`, and Spark's errors for a statement to SqlError."""
     try:
         with map_spark_errors():
             yield
     except VolstreamError:
         raise
     except Exception as error:
-        if not _may_be_sparks(error):
+        if not _may_be_spark_error(error):
             raise
         from pyspark.errors import PySparkException
 
@@ -222,13 +225,13 @@ def _translated(error: BaseException) -> VolstreamError | None:
 
 
 def _grpc_status(error: BaseException) -> object:
-    """Returns the transport's status; None if Spark itself answered with an error."""
+    """Returns the transport's status, or None if Spark itself replied with an error."""
     import grpc
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     if isinstance(error, grpc.RpcError):
         return error.code()
-    # Exactly this class: its subclasses carry a Spark error, and a meaningless status.
+    # Exactly this class: its subclasses carry a Spark error and a meaningless status.
     if type(error) is SparkConnectGrpcException:
         return error.getGrpcStatusCode()
     return None

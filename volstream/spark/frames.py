@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def bound_to(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """Returns a frame of another session in one that was copied from it."""
+    """Returns another session's frame in a copy of that session."""
     from pyspark.sql.connect.dataframe import DataFrame as Connected
 
     return Connected(cast(Any, frame)._plan, session)
 
 
 def warning(frame: DataFrame, message: str) -> DataFrame:
-    """Returns the frame, which warns with ``message`` when it is written directly; frames derived from it do not."""
+    """Makes a frame warn with ``message`` when it is written directly. Derived frames do not warn."""
     from pyspark.sql.connect.dataframe import DataFrame as Connected
 
     class Unconsumed(Connected):
@@ -53,39 +53,44 @@ def show_in_notebooks(session: SparkSession) -> None:
     if shell is not None:
         from pyspark.sql.connect.dataframe import DataFrame as Connected
 
-        # IPython takes a frame of Spark Connect, which has a column of any name, for one without methods of its own.
+        # Spark Connect's frames have a column of any name, so IPython does not see their methods.
         shell.display_formatter.formatters["text/html"].for_type(Connected, Connected._repr_html_)
 
 
 def batches(frame: DataFrame) -> Iterator[pa.Table]:
-    """Yields the rows of a frame as they come from Spark, some thousands at a time."""
-    inside = cast(Any, frame)
-    client = inside._session.client
-    for part in client.to_table_as_iterator(inside._plan.to_proto(client), inside._plan.observations):
+    """Yields a frame's rows as they come from Spark, thousands at a time."""
+    connected = cast(Any, frame)
+    client = connected._session.client
+    for part in client.to_table_as_iterator(connected._plan.to_proto(client), connected._plan.observations):
         if isinstance(part, pa.Table):  # the first part is the schema
             yield part
 
 
 def relation(session: SparkSession, table: pa.Table) -> DataFrame:
-    """Returns the rows of ``table`` with its column types, even if it is empty; a timestamp without a zone stays one."""
+    """Returns the rows of ``table`` with its column types, even if empty. Timestamps without a zone stay
+    so."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     types = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
     frame = session.createDataFrame(table if table.num_rows else [], types)
-    cast(Any, frame)._cached_schema = types  # what Spark would answer, in 10 ms
+    cast(Any, frame)._cached_schema = types  # as Spark would return it, in 10 ms
     return frame
 
 
 def mapped(frame: DataFrame, function: Any, schema: pa.Schema, profile: Any = None) -> DataFrame:
-    """Returns ``frame.mapInArrow`` with a result of Arrow's types: as DDL, Spark would have to be asked what they mean."""
+    """Returns ``frame.mapInArrow`` with a result of Arrow's types. As DDL, the types would take a request to
+    Spark."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return frame.mapInArrow(function, from_arrow_schema(schema), profile=profile)
 
 
 def without_collations(schema: pa.Schema) -> StructType:
-    """Returns Spark's types without collations. Spark Connect sends a collation for each text in a result's type; Delta writes it
-    into the schema of a table of such results, where other readers do not support it."""
+    """Returns Spark's types without collations.
+
+    Spark Connect sends a collation for each text in a result's type. Delta would write it into the schema of
+    a table of such results, which other readers do not support.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
@@ -107,33 +112,34 @@ def without_collations(schema: pa.Schema) -> StructType:
     return parsed
 
 
-# Temporary views of a session, which live as long as the frames that read them.
+# Temporary views of a session. They live as long as the frames that read them.
 #
-# Spark resolves a view only when a frame's rows are requested, so a view cannot be dropped after its
-# statement was parsed; but a session that reads streams for days must not accumulate views.
+# Spark resolves a view only when a frame's rows are requested, so a view cannot be dropped once its statement
+# was parsed. But a session that reads streams for days must not accumulate views.
 
-#: What is to be done about unused views, by session. It is collected here because frames end in any thread, where no call can
-#: be made.
+#: Calls that clean up unused views, by session. Collected here because frames end in any thread, where no
+#: call to Spark is possible.
 _unused: weakref.WeakKeyDictionary[Any, deque[Callable[[], object]]] = weakref.WeakKeyDictionary()
 
 
 def unique_name() -> str:
-    """Returns a name for a view that no other one has."""
+    """Returns a unique name for a view."""
     return f"volstream_{uuid.uuid4().hex}"
 
 
 def without_views(frame: DataFrame) -> DataFrame:
-    """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without volstream's own views: Spark lists them in each schema."""
+    """Returns the rows of ``SHOW TABLES`` or ``SHOW VIEWS`` without volstream's own views, which Spark lists
+    in each schema."""
     (name,) = {"tableName", "viewName"} & set(frame.columns)
     return frame.where(f"NOT (isTemporary AND {name} RLIKE {literal('^volstream_')})")
 
 
 class Views:
-    """The views that one statement creates. Unused views of the session are dropped first."""
+    """The views created by one statement. First drops the session's unused views."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._mine: list[str] = []
+        self._names: list[str] = []
         self._releases: list[Callable[[], object]] = []
         unused = _unused.setdefault(spark, deque())
         while unused:
@@ -141,16 +147,17 @@ class Views:
 
     def new(self) -> str:
         """Returns a unique name for a view, because a frame keeps the range that it was created with."""
-        self._mine.append(unique_name())
-        self._releases.append(partial(_drop, weakref.ref(self.spark), self._mine[-1]))
-        return self._mine[-1]
+        self._names.append(unique_name())
+        self._releases.append(partial(_drop, weakref.ref(self.spark), self._names[-1]))
+        return self._names[-1]
 
     def on_release(self, call: Callable[[], object]) -> None:
-        """Adds a call to be made once the views are released, for example to remove the files that they read."""
+        """Adds a call for the release of the views, for example to remove the files that they read."""
         self._releases.append(call)
 
     def of(self, query: str) -> str:
-        """Creates a view of a query and returns its name. Uses SQL, because a view of a frame of changes would lose the range."""
+        """Creates a view of a query and returns its name. Uses SQL: a view of a frame of changes would lose
+        its range."""
         name = self.new()
         self.spark.sql(f"CREATE TEMPORARY VIEW {name} AS {query}")
         return name
@@ -164,17 +171,18 @@ class Views:
     @property
     def names(self) -> Sequence[str]:
         """The names of the views created so far."""
-        return tuple(self._mine)
+        return tuple(self._names)
 
     def forget(self) -> None:
         """Releases the views created so far: the session's next statement drops them."""
         _unused[self.spark].extend(self._releases)
-        self._mine.clear()
+        self._names.clear()
         self._releases.clear()
 
     def release_with(self, frame: DataFrame) -> DataFrame:
-        """Releases the views once the frame, and everything derived from it, is gone. Returns the frame."""
-        if self._mine:  # derived frames hold the frame's plan
+        """Releases the views once the frame, and everything derived from it, is deleted. Returns the
+        frame."""
+        if self._names:  # derived frames hold the frame's plan
             weakref.finalize(frame._plan, _unused[self.spark].extend, list(self._releases)).atexit = False
         return frame
 
@@ -184,12 +192,12 @@ def _drop(session: weakref.ref[Any], name: str) -> None:
         spark.catalog.dropTempView(name)
 
 
-# Statements and expressions that may read certain relations only.
+# Statements and expressions that may only read certain relations.
 #
-# To find a relation's columns Spark opens its files, so a look at the plan comes too late. The guard is text
-# that the engine's parser (``jvm/extension/GuardedParser.java``) removes and checks before Spark analyses the
-# rest: the last line of its words, if only names follow. A server without that parser takes it for a syntax
-# error, so nothing runs unguarded.
+# Spark opens a relation's files to find its columns, so checking the plan would be too late. The guard is
+# text that the engine's parser (``jvm/extension/GuardedParser.java``) removes and checks before Spark
+# analyses the rest: the last line with its words, if only names follow. On a server without that parser the
+# guard is a syntax error, so nothing runs unguarded.
 
 #: Sessions, and whether their servers have the parser.
 _guarding: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -199,8 +207,8 @@ def guarded(text: str, tables: Iterable[Name] = (), views: Iterable[str] = ()) -
     """Returns a query, SHOW, DESCRIBE or expression that Spark refuses unless it reads only these relations.
 
     Args:
-        tables: in Spark's catalog; those of the default schema may be named without it.
-        views: temporary views. Whatever they read passes.
+        tables: in Spark's catalog. The default schema may be omitted in the text.
+        views: temporary views. They may read anything.
     """
     names = [table.qualified for table in tables]
     short = [name.removeprefix(f"`{DEFAULT_SCHEMA}`.") for name in names]
@@ -210,7 +218,7 @@ def guarded(text: str, tables: Iterable[Name] = (), views: Iterable[str] = ()) -
 def computing(session: SparkSession, text: str) -> str:
     """Returns an expression that Spark refuses if it does anything besides computing with columns.
 
-    On a server that others started, without volstream's extension, the text is returned as it is.
+    On a foreign server without volstream's extension, returns the text unchanged.
     """
     return guarded(text) if is_guarding(session) else text
 

@@ -1,5 +1,7 @@
-"""Imports PySpark in one thread at a time: its modules import each other in cycles, and a second thread could get one that
-is incomplete."""
+"""Imports PySpark in one thread at a time.
+
+Its modules import each other in cycles, so a second thread could get an incomplete module.
+"""
 
 from __future__ import annotations
 

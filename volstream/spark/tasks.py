@@ -1,4 +1,5 @@
-"""What a statement's tasks do, as Spark reports it: none runs, or the last ones leave slots idle; and their end."""
+"""The tasks of statements, from Spark's progress reports: detects stalls and idle slots, and ends
+statements."""
 
 from __future__ import annotations
 
@@ -15,42 +16,45 @@ from volstream.errors import NoExecutorError
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: How often statements that are not to go on are interrupted until they have ended.
+#: Interval at which unwanted statements are interrupted until they have ended.
 _INTERRUPT_SECONDS = 0.2
 
 
 @contextmanager
 def given_up(session: SparkSession, seconds: float) -> Iterator[None]:
-    """Interrupts a session's statements in the block once none of their tasks has run for ``seconds``: Spark would wait for an
-    executor for ever.
+    """Interrupts a session's statements in the block once none of their tasks has run for ``seconds``.
+
+    Otherwise Spark would wait for an executor forever.
 
     Raises:
-        NoExecutorError: it was interrupted.
+        NoExecutorError: the statements were interrupted.
     """
     stall: Any = _Stall(seconds)
     session.registerProgressHandler(stall)
     try:
-        with watched(session, stall.look, min(1.0, seconds / 4)):
+        with watched(session, stall.check, min(1.0, seconds / 4)):
             yield
     finally:
         session.removeProgressHandler(stall)
 
 
 @contextmanager
-def watched(session: SparkSession, look: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Calls ``look`` every so many seconds while the block runs a session's statements. Once it raises, they are interrupted, and
-    the block raises its error, unless they had ended."""
-    over, raised = Stop(), list[Exception]()
+def watched(session: SparkSession, check: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Calls ``check`` every ``seconds`` while the block runs a session's statements.
+
+    If it raises, interrupts the statements, and the block raises the error unless they had already ended.
+    """
+    ended, raised = Stop(), list[Exception]()
 
     def watch() -> None:
-        while not over.wait(seconds):
+        while not ended.wait(seconds):
             try:
-                look()
+                check()
             except Exception as error:  # noqa: BLE001  # the block raises it
                 raised.append(error)
                 break
-        while not over.wait(_INTERRUPT_SECONDS):  # the next statement may not have begun yet
-            with suppress(Exception):  # the engine died, which ends it, too
+        while not ended.wait(_INTERRUPT_SECONDS):  # the next statement may not have started yet
+            with suppress(Exception):  # the engine died, which also ends the statement
                 session.interruptAll()
 
     thread = threading.Thread(target=watch, name="statements", daemon=True)
@@ -62,15 +66,16 @@ def watched(session: SparkSession, look: Callable[[], object], seconds: float) -
             raise
         raise raised[0] from error
     finally:
-        over.set()
+        ended.set()
         if raised:
-            thread.join()  # or it could interrupt the next statements of the session
+            thread.join()  # else it could interrupt the session's next statements
 
 
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Runs this thread's statements in another thread's session, with a tag by which ``session.interruptTag`` ends them."""
-    active: Any = session  # PySpark uses this thread's active session where it is given none, such as for resource profiles
+    """Runs this thread's statements in another thread's session, with a tag for ``session.interruptTag``."""
+    # PySpark uses this thread's active session where it gets none, such as for resource profiles
+    active: Any = session
     active._active_session.session = session
     session.addTag(tag)
     try:
@@ -81,7 +86,8 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
 
 @contextmanager
 def idle_slots(session: SparkSession, slots: int, found: Callable[[], None]) -> Iterator[None]:
-    """Calls ``found``, in this thread, while the last tasks of this thread's statement leave some of ``slots`` idle."""
+    """Calls ``found``, in this thread, while the last tasks of this thread's statement leave some of
+    ``slots`` idle."""
     idle: Any = _Idle(slots, found)
     session.registerProgressHandler(idle)
     try:
@@ -91,24 +97,26 @@ def idle_slots(session: SparkSession, slots: int, found: Callable[[], None]) -> 
 
 
 class _Idle:
-    """Calls ``found`` when the statements of the thread that made this leave slots idle. Called with Spark's progress reports."""
+    """Calls ``found`` when statements of the creating thread leave slots idle. Called with Spark's progress
+    reports."""
 
     def __init__(self, slots: int, found: Callable[[], None]) -> None:
         self._slots = slots
         self._found = found
-        self._thread = threading.get_ident()  # a statement's reports come to the thread that waits for its result
+        # a statement's reports arrive in the thread that waits for its result
+        self._thread = threading.get_ident()
 
     def __call__(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         del operation_id
         if done or threading.get_ident() != self._thread:
             return
-        left = sum(stage.num_tasks - stage.num_completed_tasks for stage in stages or ())
-        if 0 < inflight_tasks < self._slots and left <= inflight_tasks:
+        remaining = sum(stage.num_tasks - stage.num_completed_tasks for stage in stages or ())
+        if 0 < inflight_tasks < self._slots and remaining <= inflight_tasks:
             self._found()
 
 
 class _Stall:
-    """Notes whether tasks run. Called with Spark's progress reports."""
+    """Tracks whether tasks run. Called with Spark's progress reports."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -123,8 +131,8 @@ class _Stall:
         self._running[operation_id] = 0 if done else inflight_tasks
         self._completed[operation_id] = completed
 
-    def look(self) -> None:
-        """Raises NoExecutorError if none has run for too long."""
+    def check(self) -> None:
+        """Raises NoExecutorError if no task has run for too long."""
         if not any(list(self._running.values())) and time.monotonic() > self._since + self._seconds:
             raise NoExecutorError(
                 f"Spark has not run a task of this work for {format_duration(self._seconds)} (executor_wait_seconds).",

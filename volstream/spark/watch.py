@@ -1,4 +1,4 @@
-"""Watches an engine from the client's side, and reports once when it is lost. The reaction is up to the gateway."""
+"""Watches an engine from the client side, and reports once when it is lost. The gateway reacts."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from volstream.spark.errors import FORGOTTEN, SESSION_ENDED
 from volstream.spark.jvm.address import Address
 
 #: Interval of process checks.
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 #: Interval of heartbeats.
 _BEAT_SECONDS = 5.0
 
 
 class Watch:
-    """A thread that checks whether the engine's processes are alive, and sends Spark a heartbeat every few seconds.
+    """A thread that checks whether the engine's processes are alive, and sends Spark a heartbeat every few
+    seconds.
 
-    Heartbeats use the open sessions in turn, because Spark ends a session that was unused for an hour. An engine that no longer
-    has one of them is lost: a server that was started anew has none.
+    Heartbeats use the open sessions in turn, because Spark ends a session after an hour without use. An
+    engine that no longer has one of them is lost: a restarted server has none of the sessions.
 
     Args:
-        stall_seconds: an engine that has not answered for this long is lost, not counting time in which this process itself
-            was suspended.
-        sessions: maps each open session's id to its server-side id; None: the server has not answered it yet.
+        stall_seconds: an engine that has not responded for this long is lost. Does not count time in which
+            this process itself was suspended.
+        sessions: returns each open session's server-side id by session id. None before the server's first
+            response.
         lost: called at most once, in this thread, with the reason.
     """
 
@@ -42,8 +44,8 @@ class Watch:
         self._stall = stall_seconds
         self._sessions = sessions
         self._lost = lost
-        self._look = min(_LOOK_SECONDS, stall_seconds / 4)
-        self._gap = min(_BEAT_SECONDS, stall_seconds / 4)
+        self._interval = min(_CHECK_SECONDS, stall_seconds / 4)
+        self._beat_interval = min(_BEAT_SECONDS, stall_seconds / 4)
         self._stop = Stop()
         self._turn = 0
 
@@ -72,19 +74,19 @@ class Watch:
         before = time.monotonic()
         while True:
             missing = None
-            with suppress(OSError):  # such as of a process without descriptors: it is asked again
+            with suppress(OSError):  # for example in a process without free descriptors; checked again
                 missing = self._address.missing()
             if missing is not None:
                 return missing
             if silence > self._stall:
                 return f"it has not answered for {self._stall:g} s"
-            if beat is None and since_beat >= self._gap:
+            if beat is None and since_beat >= self._beat_interval:
                 session, server_side = self._next_session()
                 beat, since_beat = heartbeat.send(self._stall, session, server_side), 0.0
-            if self._stop.wait(self._look):
+            if self._stop.wait(self._interval):
                 return None
             now = time.monotonic()
-            passed, before = min(now - before, 2 * self._look), now
+            passed, before = min(now - before, 2 * self._interval), now
             since_beat += passed
             silence += passed
             if beat is not None and beat.over():

@@ -142,7 +142,7 @@ def test_a_gateway_attaches_once_at_its_first_session(server: Server) -> None:
     first = gateway.session()
     assert gateway.session() is first
     assert (gateway.attached, engines.asked) == (True, 1)
-    gateway._lose("the test is over")
+    gateway._on_lost("the test is over")
 
 
 def test_a_failed_attach_is_retried_at_the_next_session(server: Server) -> None:
@@ -152,7 +152,7 @@ def test_a_failed_attach_is_retried_at_the_next_session(server: Server) -> None:
         pass
     assert gateway.lost is None
     gateway.session()
-    gateway._lose("the test is over")
+    gateway._on_lost("the test is over")
 
 
 def test_a_closed_gateway_attaches_to_nothing() -> None:

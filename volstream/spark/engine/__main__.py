@@ -1,7 +1,7 @@
 """The background engine: ``python -m volstream.spark.engine --home H``, settings as JSON on standard input.
 
-Ends after ``engine_idle_seconds`` without connections; on SIGTERM, after its clients have finished, or
-``shutdown_seconds``; on a second SIGTERM, immediately; and with exit code 4 if the JVM dies.
+Ends after ``engine_idle_seconds`` without connections. On SIGTERM, ends once its clients have finished, or
+after ``shutdown_seconds``. On a second SIGTERM, ends immediately. If the JVM dies, ends with exit code 4.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from volstream.spark.jvm import log_file
 from volstream.spark.jvm.address import EngineAddress
 from volstream.spark.jvm.log_file import ENDED, note
 
-#: Delay between announcing the end and ending: a client that read the record before it has connected by then.
-_LAST_CALL_SECONDS = 1.0
-_LOOK_SECONDS = 1.0
+#: Delay between announcing the end and ending, in which a client that read the record earlier connects.
+_ENDING_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the engine; returns the process's exit status."""
+    """Runs the engine. Returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m volstream.spark.engine", description="The background engine of a home.")
     parser.add_argument("--home", required=True)
     home = parser.parse_args(arguments).home
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         keep_private(settings)
         _serve(settings)
     except EngineBusyError:
-        return 0  # another one was started at the same time, and serves
+        return 0  # another engine was started concurrently and serves
     except InterruptedByUserError:
         return 0
     except VolstreamError as error:
@@ -66,31 +66,32 @@ def _serve(settings: Settings) -> None:
 
 
 def _until_idle(engine: Engine, address: EngineAddress, stop: Stop, settings: Settings) -> str:
-    """Waits until the engine should end; returns the reason.
+    """Waits until the engine should end. Returns the reason.
 
     Raises:
         EngineLostError: the JVM died.
     """
     idle_seconds = settings.engine_idle_seconds
     used = time.monotonic()
-    look = min(_LOOK_SECONDS, idle_seconds / 4)
-    while not stop.wait(look):
+    interval = min(_CHECK_SECONDS, idle_seconds / 4)
+    while not stop.wait(interval):
         _check(engine)
         log_file.roll(settings.log_directory)
         if is_connected(address.jvm_pid, address.port):
             used = time.monotonic()
         elif time.monotonic() - used >= idle_seconds:
             engine.announce(ending=True)
-            stop.wait(_LAST_CALL_SECONDS)
+            stop.wait(_ENDING_SECONDS)
             if not is_connected(address.jvm_pid, address.port):
                 return "idle"
             engine.announce(ending=False)
     engine.announce(ending=True)
     finish = time.monotonic() + settings.shutdown_seconds
-    # The stop signal is already set and cannot be waited for; a second signal ends the process during this sleep.
+    # The stop signal is already set and cannot be waited for; a second signal ends the process during this
+    # sleep.
     while is_connected(address.jvm_pid, address.port) and time.monotonic() < finish:
         _check(engine)
-        time.sleep(look)
+        time.sleep(interval)
     return "asked to"
 
 

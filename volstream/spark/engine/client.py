@@ -1,4 +1,4 @@
-"""A home's engine from its clients' side: found, started in the background, reported on and stopped."""
+"""The client side of a home's engine: finds it, starts it in the background, reports on it, and stops it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ from volstream.spark.jvm import install, log_file
 from volstream.spark.jvm.address import Address, EngineAddress, Kind, RemoteAddress
 from volstream.spark.jvm.log_file import not_started
 
-# Finds the engine of a home for a client, and starts one in the background if none is running.
+# Finds a home's engine for a client, and starts one in the background if necessary.
 
 _POLL_SECONDS = 0.05
 
-#: Engines started by this process, which are meant to outlive it. Referenced here so that Python does not warn about
-#: abandoned children.
+#: Engines started by this process. They are meant to outlive it, and referenced here so that Python does not
+#: warn about abandoned children.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def attach(settings: Settings) -> Address:
-    """Returns the address to connect to: ``spark_remote``, or the home's engine, which is started if none is running.
+    """Returns the address to connect to: ``spark_remote``, or the home's engine. Starts the engine if
+    necessary.
 
-    Any number of processes may attach at the same time; they start one engine. If a daemon owns the engine, it is waited for,
-    even while the daemon restarts it. If an idle engine ends at that moment, its address is lost immediately: the
+    Any number of processes may attach concurrently; they start one engine. Waits for a daemon's engine, even
+    while the daemon restarts it. If an idle engine ends at this moment, its address is already lost: the
     first use then raises EngineLostError, and attaching again helps.
 
     Raises:
-        JavaError: an engine has to be started, but there is no Java, or the jars are missing and cannot be fetched.
-        EngineError: it did not start within ``engine_start_seconds``; the message has its last lines.
+        JavaError: the engine cannot be started without Java, or because jars are missing and cannot be
+            fetched.
+        EngineError: the engine did not start within ``engine_start_seconds``. The message has its last lines.
     """
     if settings.spark_remote:
         return remote_address(settings)
@@ -55,13 +57,13 @@ def attach(settings: Settings) -> Address:
             return address
         if child is not None and child.poll():
             raise not_started(f"it ended with status {child.returncode}", log_file.last_lines(log, since=since), log.parent)
-        # A child that ended with 0 found another owner, which may be gone by now.
+        # A child that ended with 0 found another owner, which may have ended by now.
         if (child is None or child.poll() is not None) and present_owner(settings) is None:
             install.find_java()
             began = time.monotonic()
             install.fetch_missing(settings, _say)
-            deadline += time.monotonic() - began  # a slow line does not make the engine late
-            log_file.roll(log.parent)  # one that does not start cannot do so itself
+            deadline += time.monotonic() - began  # a slow download does not count
+            log_file.roll(log.parent)  # an engine that does not start cannot do so itself
             since = log_file.size(log)
             child = start(settings, log)
             if sys.stderr.isatty() or "ipykernel" in sys.modules:
@@ -75,7 +77,7 @@ def attach(settings: Settings) -> Address:
                 )
             lines = log_file.last_lines(log, since=since)
             raise not_started("it did not start in time (engine_start_seconds)", lines, log.parent)
-        # There is nothing to stop here: a signal ends the client, while the engine continues.
+        # Nothing to stop here: a signal ends the client, while the engine continues.
         time.sleep(_POLL_SECONDS)
 
 
@@ -83,14 +85,15 @@ def remote_address(settings: Settings) -> RemoteAddress:
     """Returns the address in ``spark_remote``.
 
     Raises:
-        InvalidValueError: the address is malformed; or the warehouse is a folder of this host, and Spark is on another one.
+        InvalidValueError: the address is malformed, or Spark is on another host and the warehouse a folder of
+            this one.
     """
     host = _host(settings.spark_remote)
     if host is None:
-        # The address is not repeated, because it may contain a token.
+        # The message does not repeat the address: it may contain a token.
         raise InvalidValueError("spark_remote is not the address of a Spark Connect server.", "Write sc://host:15002.")
-    here = host in LOOPBACK
-    if not here and not settings.warehouse:
+    is_local = host in LOOPBACK
+    if not is_local and not settings.warehouse:
         raise InvalidValueError(
             f"Spark runs on {host}, but the warehouse is a folder in this host's home.",
             "Set warehouse to a location that both can reach: a mount at the same path, or a URI of a shared file system.",
@@ -99,7 +102,7 @@ def remote_address(settings: Settings) -> RemoteAddress:
 
 
 def _host(url: str) -> str | None:
-    """Returns the host in the URL of a Spark Connect server; None if it is not such a URL."""
+    """Returns the host in the URL of a Spark Connect server, or None for any other text."""
     try:
         parts = urlsplit(url)
         return parts.hostname if parts.scheme == "sc" and parts.port != 0 else None
@@ -108,12 +111,14 @@ def _host(url: str) -> str | None:
 
 
 def _serves(address: EngineAddress) -> bool:
-    """True if the engine accepts clients. Checks that its JVM has the port, because clients send it the token and trust it."""
+    """True if the engine accepts clients. Checks that its JVM has the port: clients send it the token and
+    trust it."""
     return not address.ending and address.missing() is None and processes.listens(address.jvm_pid, address.port)
 
 
 def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
-    """Starts a background engine; the settings may contain secrets and go through its standard input."""
+    """Starts a background engine. Passes the settings through its standard input: they may contain
+    secrets."""
     make_directory(log.parent)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -126,22 +131,22 @@ def start(settings: Settings, log: Path) -> subprocess.Popen[bytes]:
             start_new_session=True,
         )
     _started[:] = [earlier for earlier in _started if earlier.poll() is None] + [child]
-    assert child.stdin is not None  # a pipe was asked for
+    assert child.stdin is not None  # it is a pipe
     with child.stdin as pipe:
         pipe.write(settings.model_dump_json(exclude={"home", "credentials"}, exclude_unset=True).encode())
     return child
 
 
 def _say(line: str) -> None:
-    """Tells the user, who waits for it, what takes long."""
+    """Tells the waiting user what takes long."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-# Reports on a home's engine, and ends it: for ``volstream engine status`` and ``stop``.
+# Reports on a home's engine and ends it, for ``volstream engine status`` and ``stop``.
 
 _STOP_POLL_SECONDS = 0.1
-#: How long an engine takes to end, besides ``shutdown_seconds`` for its clients: its JVM gets ten.
+#: How long an engine may take to end, besides ``shutdown_seconds`` for its clients. Its JVM gets ten.
 _END_SECONDS = 15.0
 
 
@@ -150,10 +155,11 @@ class EngineStatus:
     """The engine of a home.
 
     Attributes:
-        state: "starting" until it can be used, "restarting" after it was lost, "ending" when it no longer accepts clients.
+        state: "starting" until it can be used, "restarting" after a loss, "ending" once it accepts no new
+            clients.
         jvm_pid, port, http_port: 0 if unknown.
         up_seconds: time since its process started.
-        reason: why the daemon has no engine at present; None: it has, or starts its first.
+        reason: why the daemon currently has no engine. None if it has one, or is starting its first.
     """
 
     state: str
@@ -167,7 +173,8 @@ class EngineStatus:
 
 
 def engine_status(settings: Settings) -> EngineStatus | None:
-    """Returns the status of the home's engine, or None if none is running. Asks only the operating system, not Spark."""
+    """Returns the status of the home's engine, or None without one. Asks only the operating system, not
+    Spark."""
     owner = present_owner(settings)
     if owner is None:
         return None
@@ -175,7 +182,7 @@ def engine_status(settings: Settings) -> EngineStatus | None:
     address = read_record(settings)
     if address is None or address.engine_pid != owner.pid:
         return EngineStatus("starting", owner.kind, owner.pid, 0, 0, 0, up_seconds)
-    if address.missing() is not None:  # a daemon starts its JVM after itself, and restarts a lost one
+    if address.missing() is not None:  # a daemon starts its JVM late, and restarts a lost one
         state = "restarting" if address.reason else "starting"
         return EngineStatus(state, owner.kind, owner.pid, 0, 0, address.http_port, up_seconds, address.reason or None)
     state = "ending" if address.ending else "running"
@@ -183,10 +190,10 @@ def engine_status(settings: Settings) -> EngineStatus | None:
 
 
 def stop_engine(settings: Settings, *, at_once: bool = False) -> bool:
-    """Ends the background engine and waits until it has exited; returns True if there was one.
+    """Ends the background engine and waits until it has exited. Returns True if there was one.
 
     Args:
-        at_once: do not let its clients finish.
+        at_once: end it without letting its clients finish.
 
     Raises:
         InvalidStateError: the engine belongs to a daemon.

@@ -1,4 +1,5 @@
-"""A home's engine from its owner's side: the lock of the home, ``engine.json``, and the process around the JVM."""
+"""The owner side of a home's engine: the lock of the home, ``engine.json``, and the process around the
+JVM."""
 
 from __future__ import annotations
 
@@ -21,11 +22,8 @@ from volstream.spark.jvm.address import EngineAddress, Kind
 from volstream.spark.jvm.log_file import cause_of, note
 from volstream.spark.jvm.server import JvmServer, start_jvm
 
-# Ownership of a home: an exclusive lock that the operating system releases when the process ends, with its
-# owner's name.
-#
-# ``flock`` is used directly because ``filelock`` empties the file, which has the owner's name, on every
-# attempt.
+# Ownership of a home: an exclusive lock that the operating system releases when the process ends. The file
+# has its owner's name. ``flock`` is used directly, because ``filelock`` empties the file on every attempt.
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Owner:
     """A process that owns, or owned, a home.
 
     Attributes:
-        started: the name of its start.
+        started: identifies the process's start.
     """
 
     pid: int
@@ -58,7 +56,7 @@ class HomeLock:
         self._descriptor: int | None = None
 
     def try_acquire(self, owner: Owner) -> bool:
-        """Takes the lock for ``owner`` if it is free. Does not wait."""
+        """Takes the lock for ``owner`` if it is free, without waiting. Returns True if it did."""
         make_directory(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -72,7 +70,8 @@ class HomeLock:
         return True
 
     def release(self) -> None:
-        """Releases the lock. Idempotent. The file stays, because removing it would let two processes lock two files."""
+        """Releases the lock. Idempotent. The file stays, because removing it would let two processes lock two
+        files."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -80,7 +79,7 @@ class HomeLock:
 
 
 def present_owner(settings: Settings) -> Owner | None:
-    """Returns the current owner of the home; None if it has none (or one that has not written its name yet)."""
+    """Returns the current owner of the home, or None without one, or before it has written its name."""
     return _living(settings.run_directory / "engine.lock")
 
 
@@ -92,7 +91,7 @@ def _living(path: Path) -> Owner | None:
     return owner if owner.is_alive() else None
 
 
-# ``engine.json``: the engine's description of itself, readable by its owner only. It does not prove that the
+# ``engine.json``: the engine's record of itself, readable by its owner only. It does not prove that the
 # engine is alive.
 
 
@@ -102,7 +101,7 @@ def record_path(settings: Settings) -> Path:
 
 
 def read_record(settings: Settings) -> EngineAddress | None:
-    """Returns the record; None if there is none, or another release wrote it."""
+    """Returns the record, or None if it is missing or another release wrote it."""
     try:
         return EngineAddress(**json.loads(record_path(settings).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -110,7 +109,7 @@ def read_record(settings: Settings) -> EngineAddress | None:
 
 
 def write_record(settings: Settings, address: EngineAddress) -> None:
-    """Replaces the record atomically; readable by its owner only."""
+    """Replaces the record atomically. Only its owner can read it."""
     write_private(record_path(settings), json.dumps(asdict(address)))
 
 
@@ -119,8 +118,8 @@ def remove_record(settings: Settings) -> None:
     record_path(settings).unlink(missing_ok=True)
 
 
-# The engine from its owner's side: takes the home, ends what an earlier owner left running, and starts,
-# restarts and ends the JVM.
+# The owner side of the engine: takes the home, ends a JVM left by an earlier owner, and starts, restarts and
+# ends the JVM.
 
 _POLL_SECONDS = 0.1
 #: The kernel ends a killed process immediately, unless the disk below it hangs.
@@ -132,7 +131,7 @@ class Engine:
 
     Args:
         kind: "daemon", or "background" for an engine that yields to a daemon.
-        stop: waiting and starting end when it is set.
+        stop: ends waiting and starting when it is set.
         wait_seconds: maximum time to wait for the home's current owner.
         waiting: called once with the current owner, before waiting for it.
     """
@@ -163,13 +162,14 @@ class Engine:
         return self.poll() is not None
 
     def poll(self) -> int | None:
-        """Returns the JVM's exit status; None while it is running, and before it is started."""
+        """Returns the JVM's exit status, or None while it is running and before it is started."""
         return None if self._server is None else self._server.poll()
 
     def cause(self) -> str:
-        """Returns why the JVM ended, and records it for its clients. Call only when :meth:`poll` has a status."""
+        """Returns why the JVM ended, and records it for its clients. Only call it when :meth:`poll` returns a
+        status."""
         status = self.poll()
-        assert status is not None, "asked after the end"
+        assert status is not None, "the JVM has ended"
         assert self._server is not None, "it has a status"
         logs = self._settings.log_directory
         cause = cause_of(status, logs)
@@ -177,11 +177,11 @@ class Engine:
         return cause
 
     def take(self) -> None:
-        """Takes the home, and ends what an earlier owner left running. Idempotent.
+        """Takes the home, and ends a JVM left running by an earlier owner. Idempotent.
 
         Raises:
             EngineBusyError: another process still owned the home after ``wait_seconds``.
-            EngineError: what was left running could not be ended.
+            EngineError: the earlier JVM could not be ended.
             InterruptedByUserError: the stop signal was set.
         """
         if self._owns:
@@ -195,7 +195,7 @@ class Engine:
         self._owns = True
 
     def start(self) -> EngineAddress:
-        """Takes the home, starts the JVM, replacing an earlier one, and publishes its address.
+        """Takes the home, starts the JVM (in place of an earlier one), and publishes its address.
 
         The home stays taken even if the JVM does not start: clients wait, and the start can be retried.
 
@@ -203,11 +203,11 @@ class Engine:
             JavaError: there is no Java, or the jars are missing.
             EngineError: the JVM did not start.
             InterruptedByUserError: the stop signal was set.
-            EngineBusyError: as :meth:`take`.
+            EngineBusyError: see :meth:`take`.
         """
         self.take()
         if self._server is not None:
-            self._server.kill()  # a lost JVM may still be running, and there may only be one
+            self._server.kill()  # a lost JVM may be still running, and only one is allowed
             self._server = None
         server = start_jvm(self._settings, stop=self._stop)
         self._server = server
@@ -216,15 +216,15 @@ class Engine:
         return self._address
 
     def announce(self, *, http_port: int | None = None, ending: bool | None = None, reason: str | None = None) -> None:
-        """Updates the engine's record; before the engine is started, it announces where the daemon listens.
+        """Updates the engine's record. Before the engine is started, announces where the daemon listens.
 
         Args:
             http_port: the daemon's HTTP port.
             ending: True if new clients must not attach.
-            reason: why there is no JVM; the next one that starts clears it.
+            reason: why there is no JVM. The next start clears it.
         """
         if self._address is None:
-            self._address = _to_come(self._kind)
+            self._address = _pending_record(self._kind)
         if http_port is not None:
             self._http_port = http_port
             self._address = dataclasses.replace(self._address, http_port=http_port)
@@ -235,7 +235,7 @@ class Engine:
         write_record(self._settings, self._address)
 
     def stop(self) -> None:
-        """Ends the JVM, withdraws the record and releases the home. Idempotent; takes at most ten seconds."""
+        """Ends the JVM, removes the record and releases the home. Takes at most ten seconds. Idempotent."""
         if self._server is not None:
             self._server.end()
             self._server = None
@@ -246,7 +246,8 @@ class Engine:
         self._lock.release()
 
     def kill(self) -> None:
-        """Kills the JVM, from any thread, or from a signal handler that is about to end the process."""
+        """Kills the JVM. May be called from any thread, and from a signal handler that is about to end the
+        process."""
         if self._server is not None:
             self._server.process.kill()
 
@@ -268,7 +269,7 @@ class Engine:
                 raise InterruptedByUserError("Interrupted while another process owned the home's Spark engine.")
 
     def _end_orphan(self) -> None:
-        """Ends the JVM of an earlier owner, which must never write at the same time as ours."""
+        """Ends the JVM of an earlier owner, which must never write concurrently with ours."""
         earlier = read_record(self._settings)
         if earlier is None or not processes.is_alive(earlier.jvm_pid, earlier.jvm_started):
             return
@@ -277,23 +278,23 @@ class Engine:
         except ProcessLookupError:
             return
         except PermissionError as error:
-            raise _undying(earlier) from error
+            raise _cannot_end(earlier) from error
         deadline = time.monotonic() + _KILLED_SECONDS
         # Not `psutil.wait`: a zombie, which a container may never reap, cannot write either.
         while processes.is_alive(earlier.jvm_pid, earlier.jvm_started):
             if time.monotonic() >= deadline:
-                raise _undying(earlier)
+                raise _cannot_end(earlier)
             if self._stop.wait(_POLL_SECONDS):
                 raise InterruptedByUserError("Interrupted while an earlier Spark engine was being ended.")
 
 
-def _to_come(kind: Kind) -> EngineAddress:
-    """Returns the record of this process before it has a JVM that clients can attach to."""
+def _pending_record(kind: Kind) -> EngineAddress:
+    """Returns the record of this process while it has no JVM to attach to."""
     me = Owner.current_process(kind)
     return EngineAddress(0, "", kind, me.pid, me.started, jvm_pid=0, jvm_started="")
 
 
-def _undying(earlier: EngineAddress) -> EngineError:
+def _cannot_end(earlier: EngineAddress) -> EngineError:
     return EngineError(
         f"An earlier Spark engine of this home, pid {earlier.jvm_pid}, is still running and cannot be ended.",
         f"Kill it: kill -9 {earlier.jvm_pid}",

@@ -1,6 +1,6 @@
-"""Sets up a machine: finds Java, fetches the jars, creates the class archive. ``volstream setup`` calls it.
+"""Sets up a machine for ``volstream setup``: finds Java, fetches the jars, creates the class archive.
 
-Existing parts are kept, so running it again costs nothing. Several can run at the same time.
+Keeps existing parts, so running it again is cheap. Safe to run concurrently.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
 
-#: Time to write 240 MB when the JVM ends; ten seconds on an idle machine.
+#: Timeout for writing 240 MB when the JVM ends. Takes ten seconds on an idle machine.
 _ARCHIVE_SECONDS = 300.0
 
 
 def set_up(say: Callable[[str], None], warehouses: Sequence[str] = (), repository: str = config.MAVEN_CENTRAL) -> None:
-    """Prepares an engine for this user; reports each step in one line.
+    """Prepares an engine for this user. Reports each step in one line.
 
     Args:
         warehouses: also prepare warehouses of these schemes.
         repository: URL of a Maven repository with the jars.
 
     Raises:
-        JavaError: no Java, or the cache cannot be created, or the jars cannot be fetched.
+        JavaError: there is no Java, the cache cannot be created, or the jars cannot be fetched.
         EngineError: the engine that creates the archive did not start.
     """
     cache = config.cache_directory()
@@ -56,7 +56,7 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = (), repositor
             say(f"class archive: left out, because {runtime.executable} has none to add to, and its folder cannot be written.")
             return
         say("class archive: creating it, which takes about a minute ...")
-        # Beside the target, because a rename is atomic only within a file system.
+        # Beside the target, because a rename is only atomic within a file system.
         new = cache / f".{target.name}.{os.getpid()}"
         try:
             _make_archive(Path(scratch), new)
@@ -70,7 +70,7 @@ def set_up(say: Callable[[str], None], warehouses: Sequence[str] = (), repositor
 def _make_archive(home: Path, target: Path) -> None:
     """Runs typical statements in an engine that writes the archive when it ends.
 
-    The warehouse or cluster of the user's environment must not be touched, so these settings are given explicitly.
+    Passes settings explicitly, so that the warehouse or cluster in the user's environment is not touched.
     """
     settings = config.load(home, warehouse="", catalog_url="", spark_remote="", spark_conf={}, engine_start_seconds=300)
     server = start_jvm(settings, archive_to=target)
@@ -89,7 +89,7 @@ def _make_archive(home: Path, target: Path) -> None:
 
 
 def _exercise(server: JvmServer, home: Path) -> None:
-    """Makes the JVM load the classes for volstream's own work, which then go into the archive."""
+    """Makes the JVM load the classes for volstream's own work, so that they get into the archive."""
     from volstream.spark.session import SparkGateway
 
     gateway = SparkGateway(lambda: server.address("background"), stall_seconds=_ARCHIVE_SECONDS)

@@ -1,4 +1,5 @@
-"""Addresses of Spark: the home's own engine, or a remote server. Values only; communication is in ``channel``."""
+"""Addresses of Spark: the home's own engine, or a remote server. Values only; communication is in
+``connection``."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ class EngineAddress:
         port: the JVM's port on 127.0.0.1.
         token: token that clients must present.
         engine_started, jvm_started: names of the starts of the processes, because pids are reused.
-        http_port: the daemon's HTTP port; 0 if there is none.
-        ending: it lets its clients finish, and accepts no new ones.
-        logs: folder of its logs, to which its owner also writes why the JVM ended.
-        reason: why the daemon that owns it has no JVM at present; empty: it has one, or starts its first.
+        http_port: the daemon's HTTP port, or 0 if there is none.
+        ending: True if it lets its clients finish and accepts no new ones.
+        logs: folder of its logs. Its owner also writes there why the JVM ended.
+        reason: why the daemon that owns it currently has no JVM. Empty if it has one, or is starting its
+            first.
     """
 
     port: int
@@ -40,7 +42,7 @@ class EngineAddress:
     reason: str = ""
 
     def missing(self) -> str | None:
-        """Returns which of the two processes died; None if both are alive."""
+        """Returns which of the two processes died, or None if both are alive."""
         if not processes.is_alive(self.jvm_pid, self.jvm_started):
             return f"its JVM (pid {self.jvm_pid}) ended"
         if not processes.is_alive(self.engine_pid, self.engine_started):
@@ -53,8 +55,8 @@ class RemoteAddress:
     """A remote Spark Connect server.
 
     Attributes:
-        url: in PySpark's format, ``sc://host:port/;token=...``; may contain a secret.
-        conf: Spark settings of each session on it.
+        url: in PySpark's format, ``sc://host:port/;token=...``. May contain a secret.
+        conf: Spark settings of all sessions on the server.
     """
 
     url: str = field(repr=False)

@@ -1,7 +1,10 @@
-"""Replaces itself by another program that cannot outlive its parent: ``python child.py <parent pid> <program> <arguments>``.
+"""Replaces itself by a program that cannot outlive its parent: ``python child.py <parent pid> <program>
+<arguments>``.
 
-Run as a file by ``python -I -S``: it imports nothing of volstream and costs 15 ms. The kernel sends SIGKILL when the
-parent ends. "The parent" is the *thread* that forked, so the caller starts this from its main thread.
+Run it as a file with ``python -I -S``: it imports nothing from volstream and costs 15 ms. The kernel sends
+SIGKILL when the parent ends. "The parent" is the *thread* that forked, so callers must start this from their
+main thread.
+
 """
 
 import ctypes

@@ -18,7 +18,7 @@ from volstream.spark.jvm.install import EXTENSION_CLASS, LISTENER_CLASS, LOG_STO
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-# Properties files of Java, in ASCII: what reads them takes them for Latin-1 or for UTF-8.
+# Java properties files, in ASCII: readers decode them as Latin-1 or UTF-8.
 
 
 def properties_text(values: Mapping[str, str]) -> str:
@@ -27,7 +27,7 @@ def properties_text(values: Mapping[str, str]) -> str:
 
 
 def escaped(text: str, special: str) -> str:
-    """Escapes a key or value of a properties file; ``special`` are the characters that would end it there."""
+    """Escapes a key or value of a properties file. ``special`` are the characters that would end it there."""
     out = []
     for position, character in enumerate(text):
         if character == "\\" or character in special or (character == " " and position == 0):
@@ -46,14 +46,14 @@ def escaped(text: str, special: str) -> str:
 #
 # The engine interprets by default: a commit to a small table takes some twenty queries on few rows, and
 # compiling Java for each takes longer than running it, two to three seconds for a session's first commit. But
-# reading a row takes five times as long, so sessions that read large tables compile; Spark keeps compiled
-# code for the lifetime of the session.
+# interpreting a row takes five times as long, so sessions that read large tables compile. Spark keeps
+# compiled code for the lifetime of the session.
 
-#: Settings of an engine that interprets, and of a session that compiles, which are Spark's defaults.
+#: Settings of an engine that interprets, and of a session that compiles. The latter are Spark's defaults.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
-#: Reading one column of this many rows, or a table of this many bytes, takes as long interpreted as compiling does.
+#: For one column of this many rows, or a table of this many bytes, interpreting takes as long as compiling.
 LARGE_ROWS = 250_000
 LARGE_BYTES = 16 << 20
 
@@ -68,19 +68,20 @@ def compile_in(session: SparkSession) -> None:
 _OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent", "util.concurrent.atomic")
 _OPENED_INTERNALS = ("jdk.internal.ref", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar")
 
-#: Capabilities that Java 24 disabled by default, but Arrow and Netty need.
-_ALLOWED_SINCE_24 = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow", "-Dio.netty.noUnsafe=false")
+#: Capabilities that Arrow and Netty need, but Java 24 disables by default.
+_JAVA_24_OPTIONS = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow", "-Dio.netty.noUnsafe=false")
 
-#: Up to this many values of an IN are pushed down to Parquet individually, so that pages without any of them are skipped; of
-#: more, only their range is. Spark passes them as nested ORs, and a task that serializes 600 of these may overflow its stack,
-#: which ends the JVM; this is a third of it. Besides, with more random values nearly every page of a table of 200,000 rows
-#: contains one.
-_MOST_PUSHED = 200
+#: Up to this many values of an IN are pushed down to Parquet individually, so that pages without any of them
+#: are skipped. Of more values, only the range is pushed down. Spark passes them as nested ORs, and a task
+#: that serializes 600 of these may overflow its stack, which ends the JVM. This is a third of that. Besides,
+#: with more random values, nearly every page of a table with 200,000 rows contains one.
+_MAX_PUSHED = 200
 
-#: Of the heap, for each table that Delta keeps in its cache: ten times the 3 MB that the first reading of a table leaves there.
-_PER_CACHED_TABLE = 32 << 20
+#: Bytes of heap for each table in Delta's cache: ten times the 3 MB that the first read of a table leaves
+#: there.
+_BYTES_PER_CACHED_TABLE = 32 << 20
 
-#: Masters whose executor is the driver; not ``local-cluster``.
+#: Masters whose executor is the driver. Not ``local-cluster``.
 _IN_ONE_JVM = re.compile(r"local(\[.*\])?")
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -91,10 +92,10 @@ class Files:
     """The files of one engine, all in the home.
 
     Attributes:
-        properties: Spark's settings, including the token; readable by the owner only.
+        properties: Spark's settings, including the token. Readable by the owner only.
         log4j: Log4j's configuration.
         pools: the scheduler's pools.
-        scratch: shuffles, artifacts, temporary files; emptied at each start.
+        scratch: shuffles, artifacts, temporary files. Emptied at each start.
         log: directory of the logs.
     """
 
@@ -117,7 +118,7 @@ class Files:
         )
 
 
-#: Sessions share the slots evenly. Without this file FAIR puts all jobs into one FIFO pool.
+#: Sessions share the slots evenly. Without this file, FAIR puts all jobs into one FIFO pool.
 POOLS = """\
 <allocations>
   <pool name="default"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
@@ -125,8 +126,8 @@ POOLS = """\
 """
 
 
-#: Settings that are false in all sessions: with them Spark would read other names and texts in a statement than volstream, whose
-#: guards the statement would pass; and what to write instead of relying on them.
+#: Settings that are false in all sessions, and advice for users of each. With them, Spark would read other
+#: names and texts in a statement than volstream does, so the statement could get past volstream's guards.
 LEXING = {
     "spark.sql.variable.substitute": "Use parameters.",
     "spark.sql.ansi.doubleQuotedIdentifiers": "Write names in backticks.",
@@ -136,8 +137,10 @@ LEXING = {
 
 
 def properties(settings: Settings, files: Files, *, cores: int, port: int, token: str) -> dict[str, str]:
-    """Returns the engine's Spark settings; ``settings.spark_conf`` overrides them, but not :data:`LEXING`, and cannot leave out
-    volstream's extension."""
+    """Returns the engine's Spark settings.
+
+    ``settings.spark_conf`` overrides them, except :data:`LEXING`, and cannot remove volstream's extension.
+    """
     values = {
         "spark.app.name": "volstream",
         "spark.master": f"local[{cores + settings.residents}]",
@@ -154,7 +157,7 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.connect.authenticate.token": token,
         **_authentication(settings.spark_conf.get("spark.master", "local")),
         "spark.python.daemon.module": "volstream.jobs.batches.forkserver",
-        # On a port it would fork a process for anybody who connects, before it asks for a secret.
+        # On a port, it would fork a process for anyone who connects, before asking for a secret.
         "spark.python.unix.domain.socket.enabled": "true",
         # Messages for people: the cause is in the exception, the stack trace in spark.log.
         "spark.sql.connect.serverStacktrace.enabled": "false",
@@ -167,38 +170,42 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
         "spark.sql.session.timeZone": "UTC",
         # A file name, or text in a user's statement, may look like a variable.
         "spark.sql.variable.substitute": "false",
-        # Others read INT96, Spark's default, as nanoseconds, into which years before 1677 and after 2262 do not fit.
+        # Other readers decode INT96, Spark's default, to nanoseconds, which cannot hold years before 1677 and
+        # after 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Delta reads a change feed through rows of Java, whose older classes lack ten days of October 1582.
         "spark.sql.datetime.java8API.enabled": "true",
-        # Delta stores CHAR as it is given. If Spark pads it on reading, an UPDATE stores it in another form than an INSERT, and
-        # Delta cannot resolve a MERGE on it.
+        # Delta stores CHAR unchanged. If Spark pads it on reading, an UPDATE stores it in another form than
+        # an INSERT, and Delta cannot resolve a MERGE on it.
         "spark.sql.readSideCharPadding": "false",
-        # A missing file is an error that names it, instead of missing rows.
+        # A missing file is an error with its name, instead of missing rows.
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",
         # Versions can be read as long as their files exist, which is checked first.
         "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-        # Tables here are small compared to a cluster's: use fewer, larger tasks, and pages that a path look-up can skip.
+        # Tables here are small compared to a cluster's: use fewer, larger tasks, and pages that a path
+        # look-up can skip.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
-        "spark.sql.parquet.pushdown.inFilterThreshold": str(_MOST_PUSHED),
+        "spark.sql.parquet.pushdown.inFilterThreshold": str(_MAX_PUSHED),
         "spark.hadoop.parquet.page.row.count.limit": "1000",
         "spark.hadoop.parquet.block.size": str(8 << 20),
-        # The size of a row group is checked after its first row, not after a hundred, because rows may be large.
+        # Check the size of a row group after its first row instead of after a hundred, because rows may be
+        # large.
         "spark.hadoop.parquet.block.size.row.check.min": "1",
         "spark.hadoop.parquet.page.size.row.check.min": "1",
-        # Delta runs a dozen queries on its log for each commit. Compiling Java for each took more than half of the processor
-        # time of a refresh or a small batch. For the same reason, adaptive replanning of stages and plan descriptions for the
-        # disabled UI are off: they take a fifth of the rest.
+        # Delta runs a dozen queries on its log for each commit. Compiling Java for each took more than half
+        # of the processor time of a refresh or a small batch. For the same reason, adaptive replanning of
+        # stages and plan descriptions for the disabled UI are off: they take a fifth of the rest.
         **INTERPRETED,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.maxPlanStringLength": "100",
         "spark.databricks.delta.snapshotPartitions": "1",
-        # By default 10,000 tables of the last hour, until the heap is full. Reading one anew takes no longer than a query does.
-        "spark.databricks.delta.delta.log.cacheSize": str(max(16, settings.driver_memory // _PER_CACHED_TABLE)),
+        # The default is 10,000 tables of the last hour, until the heap is full. Reading a table again takes
+        # as long as a query.
+        "spark.databricks.delta.delta.log.cacheSize": str(max(16, settings.driver_memory // _BYTES_PER_CACHED_TABLE)),
         "spark.databricks.delta.merge.materializeSource": "none",
-        # No commit replaces that of another engine.
+        # No commit replaces another engine's commit.
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE_CLASS for scheme in LOG_STORE_SCHEMES},
         **install.store_properties(settings),
     } | {key: value for key, value in settings.spark_conf.items() if key not in LEXING}
@@ -209,15 +216,16 @@ def properties(settings: Settings, files: Files, *, cores: int, port: int, token
 
 
 def _authentication(master: str) -> dict[str, str]:
-    """Restricts the JVM's RPC and block manager ports to the JVM itself, by a secret that Spark generates internally.
+    """Restricts the JVM's RPC and block manager ports to the JVM itself, with a secret that Spark generates
+    internally.
 
-    A cluster needs a secret that its nodes share, which belongs in the user's ``spark_conf``.
+    A cluster needs a secret shared by its nodes, which belongs in the user's ``spark_conf``.
     """
     return {"spark.authenticate": "true"} if _IN_ONE_JVM.fullmatch(master) else {}
 
 
 def class_path(jars: Sequence[Path], pyspark: Path) -> list[Path]:
-    """Returns the JVM's class path, Delta's jars first."""
+    """Returns the JVM's class path, with Delta's jars first."""
     return [*jars, *sorted((pyspark / "jars").glob("*.jar"))]
 
 
@@ -231,12 +239,12 @@ def java_command(java: Java, settings: Settings, files: Files, classes: Sequence
     return [
         str(java.executable),
         f"-Xmx{settings.driver_memory}",
-        # An exhausted heap would leave hanging threads; an exit is noticed and reported.
+        # An exhausted heap would leave hanging threads. An exit is noticed and reported.
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={files.log / 'hs_err_%p.log'}",
         "-XX:+IgnoreUnrecognizedVMOptions",
-        # With one compiler tier Java reserves 48 MB, less than the code of Spark's queries: constant sweeping and
-        # recompiling would double the processor time of a MERGE.
+        # With one compiler tier Java reserves 48 MB, less than the code of Spark's queries: constant sweeping
+        # and recompiling would double the processor time of a MERGE.
         "-XX:ReservedCodeCacheSize=256m",
         *shlex.split(settings.jvm_options),
         *archive,
@@ -247,7 +255,7 @@ def java_command(java: Java, settings: Settings, files: Files, classes: Sequence
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
         *(f"--add-opens={name}=ALL-UNNAMED" for name in opened),
-        *(_ALLOWED_SINCE_24 if java.major >= 24 else ()),
+        *(_JAVA_24_OPTIONS if java.major >= 24 else ()),
         "-cp",
         os.pathsep.join(map(str, classes)),
         "org.apache.spark.deploy.SparkSubmit",
@@ -260,26 +268,26 @@ def java_command(java: Java, settings: Settings, files: Files, classes: Sequence
 
 
 def environment(inherited: Mapping[str, str], pyspark: Path, scratch: Path) -> dict[str, str]:
-    """Returns the environment of the JVM, which Python workers, and so users' functions, inherit.
+    """Returns the environment of the JVM. Python workers, and so users' functions, inherit it.
 
-    Settings for other Spark installations are removed, as are volstream's own settings, which may contain keys. Relative
-    entries of PYTHONPATH are made absolute, because the JVM has a different working directory.
+    Removes settings for other Spark installations, and volstream's own settings, which may contain keys.
+    Makes relative entries of PYTHONPATH absolute, because the JVM has a different working directory.
     """
-    # Settings are case-insensitive. Azure's keys: the engine has no use for them, because no warehouse is there.
+    # Settings are case-insensitive. The engine does not need Azure's keys, because no warehouse is there.
     foreign = ("SPARK_", "PYSPARK_", "VOLSTREAM_", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN")
-    kept = {name: value for name, value in inherited.items() if not name.upper().startswith(foreign)}
-    if kept.get("PYTHONPATH"):
-        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
-    own = {
+    remaining = {name: value for name, value in inherited.items() if not name.upper().startswith(foreign)}
+    if remaining.get("PYTHONPATH"):
+        remaining["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, remaining["PYTHONPATH"].split(os.pathsep)))
+    added = {
         "SPARK_HOME": str(pyspark),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # A killed worker leaves copies of objects behind: here they are private to the user, and removed by the next
-        # start.
+        # A killed worker leaves copies of objects behind. Here they are private to the user, and the next
+        # start removes them.
         "TMPDIR": str(scratch),
-        # For executors that are JVMs on this machine (local-cluster): without the first, Spark's launcher looks for the folders
-        # of a build; without the second, they listen on the network.
+        # For executors that are JVMs on this machine (local-cluster). Without the first, Spark's launcher
+        # looks for the folders of a build. Without the second, the executors listen on the network.
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    return kept | own
+    return remaining | added

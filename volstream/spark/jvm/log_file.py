@@ -1,4 +1,4 @@
-"""The logs of the engine's JVM, and why a JVM ended, in a few words."""
+"""The logs of the engine's JVM, and short reasons for the end of a JVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from volstream.base import processes
 from volstream.errors import EngineError
 from volstream.spark.jvm.address import Address, EngineAddress
 
-#: Template of Log4j's configuration. The named loggers would warn about the intended configuration of a local engine.
+#: Template of Log4j's configuration. The named loggers would warn about intended settings of a local engine.
 _LOG4J = """\
 status = fatal
 rootLogger.level = warn
@@ -77,9 +77,10 @@ def begin(directory: Path) -> Path:
 
 
 def roll(directory: Path, maximum: int = 10_000_000) -> None:
-    """Limits :func:`jvm_log` and :func:`engine_log`: beyond ``maximum`` bytes, the content of one moves to the file beside it.
+    """Limits :func:`jvm_log` and :func:`engine_log`: beyond ``maximum`` bytes, a log's content moves to the
+    file beside it.
 
-    It is copied and truncated, because running processes keep the file open for appending.
+    Copies and truncates the log, because running processes keep it open for appending.
     """
     for path in (jvm_log(directory), engine_log(directory)):
         if path.exists() and path.stat().st_size > maximum:
@@ -88,7 +89,7 @@ def roll(directory: Path, maximum: int = 10_000_000) -> None:
 
 
 def size(path: Path) -> int:
-    """Returns the size of a log in bytes; 0 if there is none."""
+    """Returns the size of a log in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -96,7 +97,8 @@ _FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
 
 
 def last_lines(path: Path, count: int = 15, since: int = 0) -> str:
-    """Returns the last ``count`` lines of a log after byte ``since``, without frames of stacks; empty if there are none."""
+    """Returns the last ``count`` lines of a log after byte ``since``, without stack frames. Empty without
+    such lines."""
     try:
         text = path.read_bytes()[since:].decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -104,48 +106,47 @@ def last_lines(path: Path, count: int = 15, since: int = 0) -> str:
     return "\n".join([line for line in text.splitlines() if not _FRAME.match(line)][-count:])
 
 
-# Determines why a JVM ended, in a few words, from its exit status and its logs.
-#
-# Only its owner knows the status. The owner appends the cause to the JVM's log, where clients find it.
+# Determines from its exit status and its logs why a JVM ended. Only the JVM's owner knows the status. It
+# appends the cause to the JVM's log, where clients find it.
 
 #: Exit statuses of ``-XX:+ExitOnOutOfMemoryError``, and of Spark for an uncaught error.
 _HEAP = (3, 52)
 _UNCAUGHT = (50, 51)
 
-#: A JVM that was asked to end exits with 128 plus the signal's number.
-_ASKED = 128
+#: A JVM that ends on a signal exits with 128 plus the signal's number.
+_SIGNALED = 128
 
-#: Number of log lines that are searched: the error, and its stack.
-_LINES = 400
+#: Number of log lines to search: the error and its stack.
+_SEARCHED_LINES = 400
 
-#: How long a client waits for the owner, which checks its JVM every second; and how often the client looks.
-_NOTE_SECONDS, _LOOK_SECONDS = 3.0, 0.1
+#: How long a client waits for the owner, which checks its JVM every second, and how often the client checks.
+_CAUSE_SECONDS, _POLL_SECONDS = 3.0, 0.1
 
 _HEAP_EXHAUSTED = "its heap was exhausted (setting driver_memory)"
-#: Noted by an engine that ends although clients use it.
+#: Recorded by an engine that ends although clients use it.
 ENDED = "it was asked to end, by a daemon that started or by `volstream engine stop`"
 _STACK_OVERFLOW = "its stack overflowed (StackOverflowError)"
 
 
 def cause_of(status: int, logs: Path) -> str:
-    """Returns why a home's JVM ended with this exit status, as part of a sentence about the engine.
+    """Returns why a home's JVM ended with this exit status, as a clause about the engine.
 
     Args:
-        status: negative for a signal, as in ``Popen.poll``.
-        logs: folder of its logs.
+        status: as from ``Popen.poll``, negative for a signal.
+        logs: folder of the JVM's logs.
     """
-    said = last_lines(jvm_log(logs), _LINES)
-    if status in _HEAP or "Terminating due to java.lang.OutOfMemoryError" in said:
+    logged = last_lines(jvm_log(logs), _SEARCHED_LINES)
+    if status in _HEAP or "Terminating due to java.lang.OutOfMemoryError" in logged:
         return _HEAP_EXHAUSTED
     if status in _UNCAUGHT:
-        said += last_lines(spark_log(logs), _LINES)
-        overflow, memory = said.rfind("StackOverflowError"), said.rfind("OutOfMemoryError")
+        logged += last_lines(spark_log(logs), _SEARCHED_LINES)
+        overflow, memory = logged.rfind("StackOverflowError"), logged.rfind("OutOfMemoryError")
         if max(overflow, memory) >= 0:
             return _STACK_OVERFLOW if overflow > memory else _HEAP_EXHAUSTED
         return "it was ended by an uncaught error"
     if status == -signal.SIGABRT:
         return "its JVM crashed"
-    number = -status if status < 0 else status - _ASKED
+    number = -status if status < 0 else status - _SIGNALED
     try:
         return f"it was killed by signal {number} ({signal.Signals(number).name})"
     except ValueError:
@@ -156,7 +157,7 @@ _RESTARTS = "The daemon, or the next command, restarts the engine."
 
 
 def remedy_of(cause: str) -> str:
-    """Returns what the user can do about the loss of an engine for this cause."""
+    """Returns the remedy for the loss of an engine by this cause."""
     if cause == _HEAP_EXHAUSTED:
         return f"Increase driver_memory in volstream.toml. {_RESTARTS}"
     if cause == _STACK_OVERFLOW:
@@ -169,35 +170,37 @@ def remedy_of(cause: str) -> str:
 
 
 def not_started(cause: str, lines: str, logs: Path) -> EngineError:
-    """Returns the error of an engine that could not be started, with the last lines of its log."""
-    said = f" Its last lines:\n{lines}\n" if lines else ""
-    return EngineError(f"The Spark engine could not be started: {cause}.{said}", f"See the logs in {logs}.")
+    """Returns the error for an engine that could not be started, with the last lines of its log."""
+    last_lines_ = f" Its last lines:\n{lines}\n" if lines else ""
+    return EngineError(f"The Spark engine could not be started: {cause}.{last_lines_}", f"See the logs in {logs}.")
 
 
 def note(logs: Path, pid: int, cause: str) -> None:
-    """Appends to a JVM's log why it ended. Called by its owner."""
+    """Appends the cause of a JVM's end to its log. Called by its owner."""
     with jvm_log(logs).open("a", encoding="utf-8") as log:
         log.write(f"{_mark(pid)}{cause}\n")
 
 
 def noted_cause(address: Address) -> str | None:
-    """Returns why the JVM at an address ended, as noted by its owner; None if it is alive, or there is no note.
+    """Returns why the JVM at an address ended, as recorded by its owner, or None if it is alive or nothing is
+    recorded.
 
-    Waits for the owner if that is alive, because a client may notice the end first.
+    Waits for an owner that is alive, because a client may notice the end first.
     """
     if not isinstance(address, EngineAddress) or not address.logs:
         return None
-    deadline = time.monotonic() + _NOTE_SECONDS
+    deadline = time.monotonic() + _CAUSE_SECONDS
     while not processes.is_alive(address.jvm_pid, address.jvm_started):
         present = jvm_log(Path(address.logs))
-        for log in (present, present.with_name(f"{present.name}.1")):  # the next JVM may have started a new log
+        # the next JVM may have started a new log
+        for log in (present, present.with_name(f"{present.name}.1")):
             match = re.search(f"^{re.escape(_mark(address.jvm_pid))}(.*)$", last_lines(log), re.MULTILINE)
             if match:
                 return match[1]
         if time.monotonic() >= deadline or not processes.is_alive(address.engine_pid, address.engine_started):
             return None
-        # There is nothing to stop here: the caller's operation has failed already.
-        time.sleep(_LOOK_SECONDS)
+        # Nothing to stop here: the caller's operation has already failed.
+        time.sleep(_POLL_SECONDS)
     return None
 
 

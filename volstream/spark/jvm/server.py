@@ -1,4 +1,5 @@
-"""Starts and ends the engine's JVM. Ownership, and that there is only one, is handled by ``volstream.spark.engine``."""
+"""Starts and ends the engine's JVM. ``volstream.spark.engine`` handles ownership, and ensures a single
+JVM."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ from volstream.spark.jvm.log_file import not_started
 
 #: A free port may be taken by another process before the JVM listens on it.
 _PORT_ATTEMPTS = 3
-#: The last lines of its log that may say so.
+#: Number of last log lines to search for that error.
 _LOGGED_LINES = 200
 _POLL_SECONDS = 0.05
-#: The JVM listens before it can answer. The request is repeated at this interval, to notice its end or a signal.
-_ANSWER_SECONDS = 2.0
+#: The JVM listens before it can respond. The request is repeated at this interval, to notice its end or a
+#: signal.
+_RESPONSE_SECONDS = 2.0
 
-#: A JVM that does not end when asked is killed after this time.
+#: A JVM that does not end on SIGTERM is killed after this time.
 END_SECONDS = 10.0
 
 
@@ -40,7 +42,7 @@ class JvmServer:
     """A running JVM that serves Spark Connect on 127.0.0.1.
 
     Attributes:
-        started: the name of its start.
+        started: identifies the process's start.
         logs: folder of its logs.
     """
 
@@ -70,7 +72,7 @@ class JvmServer:
         )
 
     def poll(self) -> int | None:
-        """Returns its exit status; None while it is running."""
+        """Returns the exit status, or None while it is running."""
         return self.process.poll()
 
     def end(self, seconds: float = END_SECONDS) -> None:
@@ -90,17 +92,19 @@ class JvmServer:
 def start_jvm(
     settings: Settings, *, cores: int | None = None, stop: Stop | None = None, archive_to: Path | None = None
 ) -> JvmServer:
-    """Starts the JVM and waits until it answers. Must be called by the main thread, which the JVM cannot outlive.
+    """Starts the JVM and waits until it responds. Must be called by the main thread, which the JVM cannot
+    outlive.
 
     Args:
-        settings: settings of the home, in which no other JVM may be running.
-        cores: task slots; None: as in the settings.
+        settings: the home's settings. No other JVM may be running there.
+        cores: task slots. Defaults to the settings.
         stop: gives up when it is set.
         archive_to: write a class archive there at the end, instead of using one.
 
     Raises:
         JavaError: there is no Java, or the jars are missing.
-        EngineError: it ended, or did not answer within ``engine_start_seconds``; the message has its last lines.
+        EngineError: it ended, or did not respond within ``engine_start_seconds``. The message has its last
+            lines.
         InterruptedByUserError: ``stop`` was set.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -111,7 +115,7 @@ def start_jvm(
         archiving = install.options_to_create(archive_to)
     else:
         archiving = install.options_to_use(install.archive_path(config.cache_directory(), runtime, settings.jvm_options, classes))
-    # Last, so that the archive of the classes before them still matches.
+    # At the end, so that the archive of the classes before them still matches.
     classes += [*install.warehouse_jars(settings), install.EXTENSION]
     files = Files.of(settings)
     line = command.java_command(runtime, settings, files, classes, archiving)
@@ -121,13 +125,13 @@ def start_jvm(
         earlier = log_file.size(log_file.spark_log(files.log))
         server = _spawn(settings, files, line, cores or settings.slots)
         try:
-            _await_answer(server, stop, deadline)
+            _await_response(server, stop, deadline)
             return server
         except BaseException as error:
             server.kill()
             logged = log_file.last_lines(log_file.spark_log(files.log), _LOGGED_LINES, earlier)
-            taken = isinstance(error, _EndedError) and "java.net.BindException" in logged
-            if taken and attempt + 1 < _PORT_ATTEMPTS:
+            port_taken = isinstance(error, _EndedError) and "java.net.BindException" in logged
+            if port_taken and attempt + 1 < _PORT_ATTEMPTS:
                 continue
             if isinstance(error, _EndedError):
                 lines = log_file.last_lines(log_file.jvm_log(files.log)) or log_file.last_lines(
@@ -139,7 +143,7 @@ def start_jvm(
 
 
 class _EndedError(Exception):
-    """The JVM ended, or the time was up, before it answered."""
+    """The JVM ended or timed out before it responded."""
 
 
 def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> JvmServer:
@@ -154,7 +158,7 @@ def _spawn(settings: Settings, files: Files, line: list[str], cores: int) -> Jvm
             stderr=log,
             cwd=files.scratch,
             env=command.environment(os.environ, install.pyspark_directory(), files.scratch),
-            # Ctrl-C in a terminal is for this process: the JVM has to serve until the current work is done.
+            # Ctrl-C in a terminal is for this process. The JVM has to serve until the current work is done.
             start_new_session=True,
         )
     return JvmServer(process, processes.name_of_start(process.pid), port, token, files.log)
@@ -178,7 +182,7 @@ def _free_port() -> int:
         return port
 
 
-def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
+def _await_response(server: JvmServer, stop: Stop, deadline: float) -> None:
     # Imported while the JVM starts, because it takes a third of that time.
     from volstream.spark.connection import Heartbeat, LocalChannelBuilder
 
@@ -191,7 +195,7 @@ def _await_answer(server: JvmServer, stop: Stop, deadline: float) -> None:
                 raise _EndedError("it did not answer in time (engine_start_seconds)")
             if heartbeat is None and processes.listens(server.pid, server.port):
                 heartbeat = Heartbeat(LocalChannelBuilder(server.port, server.token))
-            if heartbeat is not None and heartbeat.send(_ANSWER_SECONDS).served():
+            if heartbeat is not None and heartbeat.send(_RESPONSE_SECONDS).served():
                 return
             if stop.wait(_POLL_SECONDS):
                 raise InterruptedByUserError("Interrupted while the Spark engine started.")
