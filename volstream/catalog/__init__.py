@@ -24,7 +24,8 @@ from volstream.catalog.upkeep import History
 
 
 class Catalog:
-    """Opens nothing until first use. One database can be used by several catalogs, in one process or many.
+    """The catalog of a home. Connects on first use. Several catalogs can share a database, in one process or
+    many.
 
     Attributes:
         by_kind: the objects that users define, by the singular noun of their kind.
@@ -39,7 +40,7 @@ class Catalog:
         self.functions = definitions.functions(self.database)
         self.sources = definitions.sources(self.database)
         objects = (self.connections, self.volumes, self.streams, self.jobs, self.functions, self.sources)
-        self.by_kind: Mapping[str, Definitions[Any]] = {one.kind: one for one in objects}
+        self.by_kind: Mapping[str, Definitions[Any]] = {definitions_.kind: definitions_ for definitions_ in objects}
         self.refreshes = Refreshes(self.database)
         self.consumptions = Consumptions(self.database)
         self.codes = Codes(self.database)
@@ -64,17 +65,19 @@ class Catalog:
         return next((job for job in self.jobs.list() if stream.id in job.stream_ids), None)
 
     def maker_of(self, table: Name) -> Job | None:
-        """Returns the job that creates a table with its first batch, or None. The table of a statement must exist before."""
+        """Returns the job that creates a table with its first batch, or None. A statement's table must exist
+        before."""
         jobs = self.jobs.list(into_schema=table.schema, into_name=table.name)
         return next((job for job in jobs if not isinstance(job, StatementJob)), None)
 
     def volume_of(self, job: Job) -> Volume | None:
-        """Returns the volume whose files a job reads first; None: it reads a table, or the volume was dropped."""
+        """Returns the volume whose files a job reads first, or None if it reads a table or the volume was
+        dropped."""
         stream = self.streams.by_id(job.stream_id)
         return None if stream is None else self.volumes.by_id(stream.source_id)
 
     def is_at_end(self, stream: Stream) -> bool:
-        """Returns whether a stream on a volume has consumed all refreshes: then it is not stale."""
+        """True if a stream on a volume has consumed all refreshes. Then it is not stale."""
         if stream.source_kind is not SourceKind.VOLUME or stream.initial:
             return False
         volume = self.volumes.by_id(stream.source_id)

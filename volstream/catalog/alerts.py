@@ -1,4 +1,4 @@
-"""Current problems, the causes of alerts, and alerts that wait for delivery."""
+"""Current problems, causes of alerts, and alerts that wait for delivery."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from volstream.base.model.work import groups
 from volstream.catalog.database import MAX_BOUND, Database
 from volstream.catalog.tables import alert_causes, alerts, conditions, jobs, sources, volumes
 
-# Current problems that are known only where they occur: recorded there, and cleared by the next success.
-#
-# What does not belong here: problems that follow from a home's state, such as a stale stream; remedies (``inspection.status``).
+# Problems that are only known where they occur. They are recorded there and cleared by the next success. Not
+# here: problems that follow from a home's state, such as a stale stream; remedies (``inspection.status``).
 
 
 class ConditionKind(StrEnum):
-    """The kind of condition: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
-    committed, the run of a job failed as a whole, a verification found its table wrong, files that were loaded into a table
-    cannot be taken away, or tables cannot be registered in the metastore."""
+    """The kind of a condition.
+
+    In order: a volume cannot be refreshed, a topic cannot be read, rows that arrived for a table cannot be
+    committed, the run of a job failed as a whole, a verification found its table wrong, files that were
+    loaded into a table cannot be removed from the volume, or tables cannot be registered in the metastore.
+    """
 
     VOLUME = "volume"
     SOURCE = "source"
@@ -58,10 +60,10 @@ class Conditions:
         self._database = database
 
     def note(self, about: ConditionKind, subject: str, cause: str | None) -> None:
-        """Records an object's problem; None clears it.
+        """Records an object's problem. A cause of None clears it.
 
         Args:
-            subject: the object's id; for a table or a metastore, its name.
+            subject: the object's id. For a table or a metastore, its name.
         """
         with self._database.transaction() as transaction:
             note_condition(transaction, about, subject, cause)
@@ -76,7 +78,7 @@ class Conditions:
         return {subject: condition.cause for subject, condition in self.of(about).items()}
 
     def cause(self, about: ConditionKind, subject: str) -> str | None:
-        """Returns the cause of an object's problem; None: no problem."""
+        """Returns the cause of an object's problem, or None without a problem."""
         query = select(conditions.c.cause).where(_of(about, subject))
         cause: str | None = self._database.value(query)
         return cause
@@ -88,7 +90,8 @@ def note_condition(transaction: Transaction, about: ConditionKind, subject: str,
         transaction.execute(delete(conditions).where(_of(about, subject)))
     elif not transaction.execute(update(conditions).where(_of(about, subject)).values(cause=cause)).rowcount:
         table = _TABLES.get(about)
-        if table is None or transaction.scalar(select(table.c.id).where(table.c.id == subject)):  # else it was dropped meanwhile
+        # else it was dropped
+        if table is None or transaction.scalar(select(table.c.id).where(table.c.id == subject)):
             row = {"about": about, "subject": subject, "since": datetime.now(UTC), "cause": cause}
             transaction.execute(conditions.insert().values(**row))
 
@@ -97,20 +100,20 @@ def _of(about: ConditionKind, subject: str) -> ColumnElement[bool]:
     return and_(conditions.c.about == about, conditions.c.subject == subject)
 
 
-#: Maximum number of alerts that wait for one receiver; beyond it the oldest are dropped.
+#: Maximum number of alerts that wait for one receiver. Beyond it, the oldest are dropped.
 MAX_WAITING = 1000
 
 
 @dataclass(frozen=True)
 class AlertCause:
-    """What an alert is about, while it lasts.
+    """The cause of an alert, while it lasts.
 
     Attributes:
         key: its identity.
         since: when it was first seen.
-        alerted_on: when an alert was last sent for it; None: not yet.
-        count: failed files that alerts have reported.
-        note: data that its alert needs.
+        alerted_on: when an alert was last sent for it, if ever.
+        count: number of failed files reported by alerts.
+        note: data for its alert.
     """
 
     key: str
@@ -125,7 +128,7 @@ class WaitingAlert:
     """An alert that waits for delivery.
 
     Attributes:
-        attempts: failed deliveries, the newest with ``error``.
+        attempts: number of failed deliveries. The newest failed with ``error``.
     """
 
     id: int
@@ -159,46 +162,48 @@ class Alerts:
     def record(
         self, *, changed: Sequence[AlertCause], gone: Sequence[str], made: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> None:
-        """Stores new and changed causes, deletes ended ones, and adds alerts: pairs of receiver and payload."""
+        """Stores new and changed causes, deletes ended ones, and adds alerts (pairs of receiver and
+        payload)."""
         now = datetime.now(UTC)
         rows = [{"receiver": receiver, "payload": dict(payload), "created_on": now, "attempts": 0} for receiver, payload in made]
         with self._database.transaction() as transaction:
-            for some in groups([*gone, *(cause.key for cause in changed)], MAX_BOUND):
-                transaction.execute(delete(alert_causes).where(alert_causes.c.key.in_(some)))
+            for chunk in groups([*gone, *(cause.key for cause in changed)], MAX_BOUND):
+                transaction.execute(delete(alert_causes).where(alert_causes.c.key.in_(chunk)))
             if changed:
                 transaction.execute(insert(alert_causes), [asdict(cause) for cause in changed])
             if rows:
                 transaction.execute(insert(alerts), rows)
 
     def next_for(self, receiver: str, limit: int = 1) -> Sequence[WaitingAlert]:
-        """Returns the alerts to deliver next: those with the fewest failed attempts, and of these the oldest."""
+        """Returns the alerts to deliver next: with the fewest failed attempts, then the oldest."""
         query = select(alerts).where(alerts.c.receiver == receiver).order_by(alerts.c.attempts, alerts.c.id).limit(limit)
         return self._database.all(query, WaitingAlert)
 
-    def delivered(self, those: Sequence[WaitingAlert]) -> None:
+    def delivered(self, waiting_alerts: Sequence[WaitingAlert]) -> None:
         """Removes alerts that were delivered."""
-        self._database.write(delete(alerts).where(_among(those)))
+        self._database.write(delete(alerts).where(_among(waiting_alerts)))
 
-    def failed(self, those: Sequence[WaitingAlert], error: str) -> None:
+    def failed(self, waiting_alerts: Sequence[WaitingAlert], error: str) -> None:
         """Records that the delivery of alerts failed."""
-        self._database.write(update(alerts).where(_among(those)).values(attempts=alerts.c.attempts + 1, error=error))
+        self._database.write(update(alerts).where(_among(waiting_alerts)).values(attempts=alerts.c.attempts + 1, error=error))
 
     def drop(self, *, receivers: Sequence[str], before: datetime) -> int:
-        """Drops alerts for other receivers, those older than ``before``, and those beyond :data:`MAX_WAITING`.
+        """Drops alerts for other receivers, alerts older than ``before``, and alerts beyond
+        :data:`MAX_WAITING`.
 
         Returns:
             The number of dropped alerts.
         """
-        useless: ColumnElement[bool] = alerts.c.receiver.not_in(receivers) | (alerts.c.created_on < before)
+        obsolete: ColumnElement[bool] = alerts.c.receiver.not_in(receivers) | (alerts.c.created_on < before)
         dropped = 0
         with self._database.transaction() as transaction:
-            dropped += transaction.execute(delete(alerts).where(useless)).rowcount
+            dropped += transaction.execute(delete(alerts).where(obsolete)).rowcount
             for receiver in receivers:
-                mine = alerts.c.receiver == receiver
-                newest = select(alerts.c.id).where(mine).order_by(alerts.c.id.desc()).offset(MAX_WAITING - 1).limit(1)
+                of_receiver = alerts.c.receiver == receiver
+                newest = select(alerts.c.id).where(of_receiver).order_by(alerts.c.id.desc()).offset(MAX_WAITING - 1).limit(1)
                 oldest = transaction.execute(newest).scalar_one_or_none()
                 if oldest is not None:
-                    dropped += transaction.execute(delete(alerts).where(mine, alerts.c.id < oldest)).rowcount
+                    dropped += transaction.execute(delete(alerts).where(of_receiver, alerts.c.id < oldest)).rowcount
         return dropped
 
     def waiting(self) -> Mapping[str, int]:
@@ -217,5 +222,5 @@ class Alerts:
         return list(undelivered.values())
 
 
-def _among(those: Sequence[WaitingAlert]) -> ColumnElement[bool]:
-    return alerts.c.id.in_([alert.id for alert in those])
+def _among(waiting_alerts: Sequence[WaitingAlert]) -> ColumnElement[bool]:
+    return alerts.c.id.in_([alert.id for alert in waiting_alerts])

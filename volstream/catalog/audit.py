@@ -1,4 +1,5 @@
-"""Records who did what from the console, and the result; what takes long is a task, which the daemon takes from here."""
+"""Records who did what from the console, and the result. Long actions are tasks, which the daemon fetches
+from here."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from volstream.catalog.database import Database
 from volstream.catalog.tables import audit
 from volstream.errors import InvalidStateError, NotFoundError
 
-#: Tasks of a virtual cluster that have not ended.
+#: Maximum number of a virtual cluster's tasks that have not ended.
 _MAX_OPEN = 54
 
-#: Without what a task found, which may be long.
+#: Without a task's outcome, which may be long.
 _ENTRIES = select(*(column for column in audit.c if column is not audit.c.outcome))
 _NEWEST = _ENTRIES.order_by(audit.c.id.desc())
 
@@ -28,7 +29,7 @@ class Audit:
         self._database = database
 
     def begin(self, action: str, object_: str, who: str) -> int:
-        """Records that an action begins; returns the entry's id."""
+        """Records the start of an action. Returns the entry's id."""
         values = {"action": action, "object": object_, "who": who, "state": ActionState.RUNNING}
         row = insert(audit).values(**values, began_on=datetime.now(UTC))
         with self._database.transaction() as transaction:
@@ -37,7 +38,7 @@ class Audit:
             return int(key[0])
 
     def queue(self, entry: int, parameters: Mapping[str, str], cluster: str) -> AuditEntry:
-        """Makes an action that has begun a task for the daemons of a virtual cluster.
+        """Turns a begun action into a task for the daemons of a virtual cluster.
 
         Raises:
             InvalidStateError: too many tasks have not ended.
@@ -48,19 +49,19 @@ class Audit:
         return self.task(str(entry))
 
     def note(self, entry: int, **values: Any) -> None:
-        """Records the progress of an action; does nothing if it has ended."""
+        """Records the progress of an action. Does nothing if it has ended."""
         self._database.write(update(audit).where(audit.c.id == entry, audit.c.ended_on.is_(None)).values(**values))
 
     def end(self, entry: int, state: ActionState, result: str, **values: Any) -> None:
-        """Records how an action ended."""
+        """Records the end of an action."""
         self.note(entry, state=state, result=result, step=None, ended_on=datetime.now(UTC), **values)
 
     def cancel(self, task: str) -> AuditEntry:
-        """Asks for the end of a task, and returns it.
+        """Requests the cancellation of a task, and returns the task.
 
         Raises:
-            NotFoundError: there is no such task.
-            InvalidStateError: it has ended.
+            NotFoundError: the task does not exist.
+            InvalidStateError: the task has ended.
         """
         found = self.task(task)
         if found.ended_on is not None:
@@ -73,12 +74,12 @@ class Audit:
         return self._database.one(_ENTRIES.where(audit.c.id == identity), AuditEntry)
 
     def newest(self, *, before: int | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """Returns the newest entries, newest first; with ``before``, only those older than the entry with this id."""
+        """Returns the newest entries, newest first. ``before`` limits them to entries older than this id."""
         query = _NEWEST.limit(limit)
         return self._database.all(query if before is None else query.where(audit.c.id < before), AuditEntry)
 
     def tasks(self, object_: str | None = None, action: str | None = None, *, limit: int = 50) -> Sequence[AuditEntry]:
-        """Returns the newest tasks, newest first: all, or those on an object, or of an action."""
+        """Returns the newest tasks, newest first, optionally only for an object or an action."""
         query = _NEWEST.where(audit.c.cluster.is_not(None)).limit(limit)
         if object_ is not None:
             query = query.where(audit.c.object == object_)
@@ -88,8 +89,8 @@ class Audit:
 
     def open(self, cluster: str) -> Sequence[AuditEntry]:
         """Returns the tasks of a virtual cluster that have not ended, oldest first."""
-        mine = audit.c.cluster == cluster, audit.c.ended_on.is_(None)
-        return self._database.all(_ENTRIES.where(*mine).order_by(audit.c.id), AuditEntry)
+        is_open = audit.c.cluster == cluster, audit.c.ended_on.is_(None)
+        return self._database.all(_ENTRIES.where(*is_open).order_by(audit.c.id), AuditEntry)
 
     def task(self, identity: str) -> AuditEntry:
         """Returns a task. Raises NotFoundError."""
@@ -100,5 +101,5 @@ class Audit:
         return found
 
     def outcome(self, entry: int) -> Any:
-        """Returns what a task found, as a document; None: nothing, or it has not ended."""
+        """Returns a task's outcome as a document, or None without one, or before the task's end."""
         return self._database.value(select(audit.c.outcome).where(audit.c.id == entry))

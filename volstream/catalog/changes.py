@@ -1,4 +1,4 @@
-"""Detects cheaply which objects of a catalog have changed since the last look, whichever process changed them."""
+"""Detects cheaply which objects of a catalog have changed since the last check, in any process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from volstream.catalog.tables import (
     volumes,
 )
 
-#: The topics of everything that belongs to no volume or job, and of what is done in the background.
+#: The topics of everything that does not belong to a volume or job, and of background tasks.
 HOME, TASKS = "home", "tasks"
 
 
@@ -42,8 +42,9 @@ class Changes:
         self._marks: Mapping[str, object] = {}
 
     def since_last(self) -> set[str]:
-        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`,
-        :data:`TASKS`. The first call returns all.
+        """Returns the topics whose facts changed: ``volume:NAME``, ``job:NAME``, :data:`HOME`, :data:`TASKS`.
+
+        The first call returns all topics.
 
         Raises:
             CatalogError: the database failed.
@@ -72,19 +73,16 @@ def _marks(transaction: Connection) -> dict[str, object]:
         .group_by(batches.c.job_id, batches.c.state)
     )
     work = [_by_first(rows(query)) for query in (opened, MARKS, select(job_totals))]
-    wrong = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
-    wrong_with = _by_first(wrong)
-    elsewhere = [row for row in wrong if row.about in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)]
+    problems = rows(select(conditions.c.subject, conditions.c.about, conditions.c.cause).order_by(conditions.c.subject))
+    causes = _by_first(problems)
+    others = [row for row in problems if row.about in (ConditionKind.SOURCE, ConditionKind.TABLE, ConditionKind.METASTORE)]
     marks: dict[str, object] = {
-        f"volume:{Name(row.schema_name, row.name)}": (row, unusable.get(row.id), wrong_with.get(row.id)) for row in of_volumes
-    } | {
-        f"job:{Name(row.schema_name, row.name)}": (row, *(by_job.get(row.id) for by_job in (*work, wrong_with)))
-        for row in of_jobs
-    }
-    acted = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
-    marks[HOME] = [elsewhere, acted, *(rows(select(table)) for table in (streams, sources, tails))]
+        f"volume:{Name(row.schema_name, row.name)}": (row, unusable.get(row.id), causes.get(row.id)) for row in of_volumes
+    } | {f"job:{Name(row.schema_name, row.name)}": (row, *(by_job.get(row.id) for by_job in (*work, causes))) for row in of_jobs}
+    last_action = rows(select(func.max(audit.c.id), func.max(audit.c.ended_on)))
+    marks[HOME] = [others, last_action, *(rows(select(table)) for table in (streams, sources, tails))]
     progress = select(audit.c.id, audit.c.state, audit.c.step, audit.c.done)
-    marks[TASKS] = [acted, *rows(progress.where(audit.c.cluster.is_not(None), audit.c.ended_on.is_(None)))]
+    marks[TASKS] = [last_action, *rows(progress.where(audit.c.cluster.is_not(None), audit.c.ended_on.is_(None)))]
     return {topic: repr(mark) for topic, mark in marks.items()}
 
 
@@ -95,18 +93,19 @@ def _by_first(rows: Sequence[Any]) -> dict[Any, list[Any]]:
     return groups
 
 
-# Finds jobs that may have work, whichever process gave it to them: one query for all, run only after a commit.
+# Finds jobs that may have work, from any process: one query for all jobs, run only after a commit.
 
 
 class AgendaEntry(NamedTuple):
-    """What decides whether a job has work.
+    """The facts that decide whether a job has work.
 
     Attributes:
         offset, initial: of its stream.
-        source_id, newest: its volume, and the number of the newest refresh; None: it reads no volume, or this is dropped.
-        has_plan: a plan is open.
-        next_try: when a failed file is due; None: none is.
-        has_condition: something is said to be wrong with the job.
+        source_id, newest: its volume and the volume's newest refresh. None if it reads no volume, or the
+            volume was dropped.
+        has_plan: True if a plan is open.
+        next_try: time of the next retry of a failed file, if any.
+        has_condition: True if a problem of the job is recorded.
     """
 
     id: str
@@ -125,7 +124,7 @@ class AgendaEntry(NamedTuple):
         return self.newest is not None and self.newest > (self.offset or 0)
 
     def may_have_work(self, now: datetime) -> bool:
-        """True if there may be work. Does not see rows of files that left the volume unnoticed."""
+        """True if there may be work. Does not consider rows of files that left the volume unnoticed."""
         return (
             self.newest is None
             or self.has_news
@@ -135,7 +134,7 @@ class AgendaEntry(NamedTuple):
         )
 
     def is_due(self, now: datetime) -> bool:
-        """True if a failed file is to be tried again."""
+        """True if a retry of a failed file is due."""
         return self.next_try is not None and self.next_try <= now
 
 
@@ -143,8 +142,8 @@ class Agenda:
     """The jobs of a catalog, and which of them may have new work. For use by one thread.
 
     Attributes:
-        jobs: by id, as of the last look at all.
-        entries: by the jobs' ids, as of the last look at each.
+        jobs: by id, as of the last read of all jobs.
+        entries: by job id, as of the last read of each.
     """
 
     def __init__(self, database: Database, definitions: Definitions[Job]) -> None:
@@ -156,7 +155,8 @@ class Agenda:
         self._version: Version | None = None
 
     def changed(self) -> Set[str]:
-        """Looks at all jobs, if there was a commit. Returns the ids of those that may have new work. Raises CatalogError."""
+        """Reads all jobs if there was a commit. Returns the ids of jobs that may have new work. Raises
+        CatalogError."""
         version = self._database.version()
         if version == self._version:
             return set()
@@ -173,22 +173,22 @@ class Agenda:
         return {identity for identity, entry in self.entries.items() if before.get(identity) != entry}
 
     def look(self, ids: Set[str]) -> None:
-        """Looks at some jobs. Raises CatalogError."""
+        """Reads some jobs. Raises CatalogError."""
         for some in groups(ids, MAX_BOUND):
             found = map(AgendaEntry._make, self._database.rows(_SOME_ENTRIES, some=some, **times(datetime.now(UTC))))
             self.entries |= {entry.id: entry for entry in found}
 
     def in_turn(self, since: Mapping[str, float]) -> Sequence[Job]:
-        """Returns jobs in the order in which they are to run: those of high priority first, then those that have waited longest.
+        """Returns jobs in the order in which to run them: by priority, then the longest waiting first.
 
         Args:
-            since: when each began to wait, by id.
+            since: when each job began to wait, by id.
         """
         known = [(-self.jobs[job_id].priority, at, job_id) for job_id, at in since.items() if job_id in self.jobs]
         return [self.jobs[job_id] for _, _, job_id in sorted(known)]
 
     def is_outdated(self, job_id: str) -> bool:
-        """Returns whether a job in ``jobs`` was changed since it was read, as far as is known."""
+        """True if a job in ``jobs`` is known to have changed since it was read."""
         entry = self.entries.get(job_id)
         return entry is not None and entry.revision != self._copies.revisions.get(job_id)
 

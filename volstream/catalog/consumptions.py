@@ -1,4 +1,5 @@
-"""Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md). What they did is in ``reports``.
+"""Plans, batches and intents: the catalog's side of "exactly once" (docs/exactly-once.md). See ``reports``
+for results.
 
 The transactions here are the steps of that protocol. ``streams.consume`` searches a target's log for commits;
 ``runs.run`` runs batches.
@@ -49,12 +50,12 @@ class BatchOutcome:
 
     Attributes:
         superseded: paths whose earlier failures end with this batch, regardless of their new outcome.
-        seconds: duration of the attempt; None: unknown.
-        overtaken: files that were removed or changed before their turn; neither succeeded nor failed.
-        later: files whose function asked to be called later; neither succeeded nor failed.
-        held: sets of files that are held back; neither succeeded nor failed.
-        counted: what the function counted, by name.
-        files_per_call: number of files that the function takes; None: it was not called.
+        seconds: duration of the attempt, if known.
+        overtaken: files that were removed or changed before their turn. Neither succeeded nor failed.
+        later: files whose function asked to be called later. Neither succeeded nor failed.
+        held: sets of files that are held back. Neither succeeded nor failed.
+        counted: the function's counters, by name.
+        files_per_call: number of files per call of the function, or None if it was not called.
         code: number of the version of the job's code.
     """
 
@@ -84,14 +85,16 @@ class BatchOutcome:
 
 
 class AttemptListener(Protocol):
-    """Observes attempts once their steps are stored: every attempt of this process, and those of dead processes that it
-    settles. Its methods return immediately and do not raise."""
+    """Observes attempts once their steps are stored: this process's attempts, and attempts that it recovers.
+
+    Its methods return immediately and do not raise.
+    """
 
     def began(self, intent: Intent) -> None:
         """An attempt began."""
 
     def ended(self, intent: Intent, outcome: BatchOutcome | None, why: str) -> None:
-        """An attempt ended: with an outcome if it was committed, else with the reason why not."""
+        """An attempt ended, with an outcome if it was committed, else with the reason."""
 
 
 class Consumptions:
@@ -106,10 +109,10 @@ class Consumptions:
         self.listeners: list[AttemptListener] = []
 
     def open(self, *opened: tuple[Plan, Sequence[Batch], Stream], job: Job | None = None) -> None:
-        """Stores plans with their batches; each plan becomes its stream's one open consumption.
+        """Stores plans with their batches. Each plan becomes its stream's only open consumption.
 
         Args:
-            job: the plans' job, with the definition by which they were made.
+            job: the plans' job, as it was when they were made.
 
         Raises:
             JobChangedError: the job was altered since.
@@ -118,7 +121,7 @@ class Consumptions:
         """
         with self._database.transaction() as transaction:
             rows = {stream.id: self._locked(transaction, stream.id) for _, _, stream in opened}
-            if job is not None:  # locked after the streams, as where a batch is committed
+            if job is not None:  # locked after the streams, as on a batch's commit
                 check_current(transaction, job)
             for _, _, stream in opened:
                 row = rows[stream.id]
@@ -144,7 +147,7 @@ class Consumptions:
         return self._database.one(_NEXT_BATCH, Batch, plan=plan.id)
 
     def following(self, batch: Batch) -> Batch | None:
-        """Returns a batch's successor in its plan if no attempt at that was ever begun, else None."""
+        """Returns a batch's successor in its plan, or None if there is none or it was ever attempted."""
         query = select(batches).where(
             batches.c.plan_id == batch.plan_id,
             batches.c.number == batch.number + 1,
@@ -154,7 +157,7 @@ class Consumptions:
         return self._database.one(query, Batch)
 
     def remaining(self, plan: Plan, *, begun: bool, after: int = 0) -> WaitingBatches | None:
-        """Returns the total of the waiting batches at the end of an open plan, or None.
+        """Returns the totals of the waiting batches at the end of an open plan, or None.
 
         Args:
             begun: include a batch with a failed attempt.
@@ -174,7 +177,8 @@ class Consumptions:
             return WaitingBatches(first, *(int(number) for number in numbers))
 
     def recut(self, plan: Plan, slices: Sequence[Batch]) -> None:
-        """Replaces the batches that :meth:`remaining` returned. A batch that was begun keeps its id, which its attempts name.
+        """Replaces the batches that :meth:`remaining` returned. A begun batch keeps its id, because its
+        attempts refer to it.
 
         Raises:
             FencedError: another process began one of these batches, or the plan is no longer open.
@@ -183,34 +187,35 @@ class Consumptions:
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
             open_plan = _one(transaction, _OPEN_PLAN, Plan, stream=plan.stream_id)
-            kept = select(batches.c.number, batches.c.until_path).where(batches.c.plan_id == plan.id, ~replaced)
-            newest = transaction.execute(kept.order_by(batches.c.number.desc()).limit(1)).one_or_none()
+            previous = select(batches.c.number, batches.c.until_path).where(batches.c.plan_id == plan.id, ~replaced)
+            newest = transaction.execute(previous.order_by(batches.c.number.desc()).limit(1)).one_or_none()
             number, until = newest or (0, None)
             last = transaction.execute(
                 select(batches.c.until_path).where(replaced).order_by(batches.c.number.desc()).limit(1)
             ).scalar_one_or_none()
-            # The bounds still cover every path: they start after the last kept batch and end where they ended before.
+            # The bounds still cover every path: they start after the last unreplaced batch and end where they
+            # ended before.
             same = (slices[0].number - 1, slices[0].after_path, slices[-1].until_path) == (number, until, last)
             if open_plan is None or open_plan.id != plan.id or not same:
                 raise FencedError(f"The batches of plan {plan.id} changed while they were being divided again.")
             transaction.execute(delete(batches).where(replaced, batches.c.attempts == 0))
             first, *others = map(to_row, slices)
-            kept_columns = ("id", "attempts", "sequence")
-            shorter = {name: value for name, value in first.items() if name not in kept_columns}
+            unchanged = ("id", "attempts", "sequence")
+            shorter = {name: value for name, value in first.items() if name not in unchanged}
             begun = update(batches).where(replaced, batches.c.number == slices[0].number)
             if not transaction.execute(begun.values(shorter)).rowcount:
                 others.insert(0, first)
             if others:
                 transaction.execute(insert(batches), others)
 
-    def begin(self, *these: Batch, owner: str, target: Target, job: Job | None = None) -> Intent:
-        """Writes one INTENT per batch, each with the next number of its stream: a single attempt at all of them.
+    def begin(self, *attempted: Batch, owner: str, target: Target, job: Job | None = None) -> Intent:
+        """Writes one INTENT per batch, each with the next number of its stream: one attempt at all of them.
 
         Args:
-            job: on files, by whose definition the attempt works.
+            job: the file job whose definition the attempt follows, if any.
 
         Returns:
-            The first batch's intent; its number marks the attempt's commits.
+            The first batch's intent. Its number marks the attempt's commits.
 
         Raises:
             StreamBusyError: a stream has an INTENT that is neither committed nor aborted.
@@ -220,7 +225,7 @@ class Consumptions:
         generation = None if job is None else job.generation
         with self._database.transaction() as transaction:
             first: Intent | None = None
-            for batch in these:
+            for batch in attempted:
                 intent = self._begin(transaction, batch, first, owner, [target], generation)
                 first = intent if first is None else first
             if job is not None:
@@ -230,17 +235,17 @@ class Consumptions:
             listener.began(first)
         return first
 
-    def join(self, intent: Intent, *these: Batch) -> None:
+    def join(self, intent: Intent, *added: Batch) -> None:
         """Adds batches of other streams to an open attempt. Raises the same errors as :meth:`begin`."""
         with self._database.transaction() as transaction:
-            for batch in these:
+            for batch in added:
                 self._begin(transaction, batch, intent, intent.owner, intent.targets, intent.generation)
 
     def add_target(self, intent: Intent, target: Target) -> Intent:
         """Adds another statement's target to an open attempt. Raises FencedError if it is no longer open."""
         widened = dataclasses.replace(intent, targets=(*intent.targets, target))
-        mine = update(intents).where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
-        if not self._database.write(mine.values(targets=to_row(widened)["targets"])):
+        open_attempt = update(intents).where(intents.c.attempt == intent.attempt, intents.c.state == "intent")
+        if not self._database.write(open_attempt.values(targets=to_row(widened)["targets"])):
             raise FencedError(f"The attempt {intent.attempt} was already ended by another process.")
         return widened
 
@@ -279,13 +284,15 @@ class Consumptions:
         return self._database.one(_OPEN_INTENT, Intent, stream=stream_id)
 
     def commit(self, intent: Intent, outcome: BatchOutcome, read: Collection[str] | None = None) -> None:
-        """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the offset.
+        """INTENT -> COMMITTED: activates failures, advances the plan, and after its last batch moves the
+        offset.
 
-        Applies to all batches of the attempt at once. If the job was altered since the attempt began, its failures are due
-        again, and say nothing about the job.
+        Applies to all batches of the attempt at once. If the job was altered since the attempt began, its
+        failures are due again, and do not count against the job.
 
         Args:
-            read: ids of the streams that what was committed has read; batches of others wait again. None: all.
+            read: ids of the streams read by the committed statements (default: all). Batches of other streams
+                wait again.
 
         Raises:
             FencedError: the intent is no longer open.
@@ -296,8 +303,8 @@ class Consumptions:
                 batch = from_row(Batch, row._mapping)
                 if read is not None and batch.stream_id not in read:
                     transaction.execute(_CHANGE_BATCH, {"this": batch.id, "state": BatchState.PLANNED})
-                    own = (intents.c.attempt == intent.attempt) & (intents.c.stream_id == batch.stream_id)
-                    transaction.execute(update(intents).where(own).values(state="aborted"))
+                    of_stream = (intents.c.attempt == intent.attempt) & (intents.c.stream_id == batch.stream_id)
+                    transaction.execute(update(intents).where(of_stream).values(state="aborted"))
                     continue
                 job: Row[Any] | None = None
                 if batch.job_id is not None:
@@ -317,7 +324,8 @@ class Consumptions:
             self._commit_batch(transaction, batch, BatchOutcome(0, 0, 0))
 
     def abort(self, intent: Intent, why: str = "") -> None:
-        """INTENT -> ABORTED: drops its failures; its batches wait again. Raises FencedError like ``commit``."""
+        """INTENT -> ABORTED: drops its failures. Its batches wait again. Raises FencedError like
+        ``commit``."""
         with self._database.transaction() as transaction:
             ended = self._end_attempt(transaction, intent, "aborted")
             drop_pending(transaction, intent.attempt)
@@ -326,10 +334,10 @@ class Consumptions:
             listener.ended(intent, None, why)
 
     def drop_plan(self, plan: Plan) -> None:
-        """Ends a plan before its last batch. Committed batches and the offset stay as they are.
+        """Ends a plan before its last batch. Committed batches and the offset do not change.
 
         Raises:
-            FencedError: the plan is no longer open, or an attempt at one of its batches still is.
+            FencedError: the plan is no longer open, or an attempt at one of its batches is open.
         """
         with self._database.transaction() as transaction:
             self._locked(transaction, plan.stream_id)
@@ -340,7 +348,8 @@ class Consumptions:
             transaction.execute(update(plans).where(plans.c.id == plan.id).values(state=PlanState.DROPPED))
 
     def move(self, stream: Stream, to: int, table_id: str) -> Stream:
-        """Sets a stream's offset: its job repeats or skips a range. Its table may then have rows of paths new to the stream.
+        """Sets a stream's offset, so that its job repeats or skips a range. The job's table may then have
+        rows of paths new to the stream.
 
         Raises:
             StreamBusyError: a consumption is open.
@@ -354,12 +363,13 @@ class Consumptions:
             self.check_closed(transaction, stream)
             transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
             of_files = update(jobs).where(jobs.c.stream_id == stream.id, jobs.c.cls == FileJob.__name__)
-            # A run in progress looks for strays again, and plans from the new offset.
+            # A run in progress searches for strays again, and plans from the new offset.
             transaction.execute(of_files.values(clean=False, may_have_strays=True, generation=jobs.c.generation + 1))
         return dataclasses.replace(stream, **values)
 
     def check_closed(self, transaction: Transaction, stream: Stream) -> None:
-        """Raises StreamBusyError if a consumption of a stream is open; until the end of the transaction none can be opened."""
+        """Raises StreamBusyError if a consumption of a stream is open. None can be opened before the
+        transaction ends."""
         self._locked(transaction, stream.id)
         plan = _one(transaction, _OPEN_PLAN, Plan, stream=stream.id)
         if plan is not None:
@@ -370,14 +380,15 @@ class Consumptions:
 
     def mark_unclean(self, volume_id: str) -> None:
         """Records that tables of a volume's jobs may have rows of files that are new to the jobs' streams."""
-        mine = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
-        self._database.write(update(jobs).where(jobs.c.stream_id.in_(mine)).values(clean=False))
+        stream_ids = select(streams.c.id).where(streams.c.source_kind == SourceKind.VOLUME, streams.c.source_id == volume_id)
+        self._database.write(update(jobs).where(jobs.c.stream_id.in_(stream_ids)).values(clean=False))
 
     def advance(self, stream: Stream, to: int, table_id: str, job: Job | None = None) -> None:
-        """Moves the offset past a range without changes for the consumer. Does nothing if it was moved already.
+        """Moves the offset past a range without changes for the consumer. Does nothing if it was moved
+        already.
 
         Args:
-            job: whose definition leaves all changes out; None: any consumer would.
+            job: the job whose definition leaves out all changes. None if any consumer would.
 
         Raises:
             JobChangedError: the job was altered since it was read.
@@ -391,11 +402,13 @@ class Consumptions:
                 transaction.execute(update(streams).where(streams.c.id == stream.id).values(**values))
 
     def forget(self, transaction: Transaction, job: Job, *, force: bool = False) -> None:
-        """Deletes the intents of a job's batches in the transaction that drops the job; none begins before its end. Their numbers
-        are not reused.
+        """Deletes the intents of a job's batches in the transaction that drops the job. No intent begins
+        before its end.
+
+        The intents' numbers are not reused.
 
         Args:
-            force: also an open one, whose rows may or may not be in the table.
+            force: also delete an open intent. Its rows may or may not be in the table.
 
         Raises:
             InvalidStateError: an attempt at a batch is open.
@@ -410,11 +423,12 @@ class Consumptions:
                     f"Wait for it, or run: volstream run-job {job.name}. "
                     f"To drop it anyway: volstream drop job {job.name} --force.",
                 )
-        mine = select(batches.c.id).where(batches.c.job_id == job.id)
-        transaction.execute(delete(intents).where(intents.c.batch_id.in_(mine)))
+        batch_ids = select(batches.c.id).where(batches.c.job_id == job.id)
+        transaction.execute(delete(intents).where(intents.c.batch_id.in_(batch_ids)))
 
     def open_versions(self, location: str) -> Sequence[int]:
-        """Returns the versions of the table at a location after which open attempts may have committed to it."""
+        """Returns the versions of the table at a location after which open attempts may have committed to
+        it."""
         intents_ = self._database.all(select(intents).where(intents.c.state == "intent"), Intent)
         return [target.version for intent in intents_ for target in intent.targets if target.location == location]
 
@@ -426,7 +440,7 @@ class Consumptions:
         return transaction.execute(_LOCKED, {"stream": stream_id}).one_or_none()
 
     def _waiting(self, transaction: Transaction, batch: Batch) -> Row[Any]:
-        """Returns the locked stream of a batch that waits. Raises FencedError."""
+        """Returns the locked stream of a waiting batch. Raises FencedError."""
         row = self._locked(transaction, batch.stream_id)
         state = transaction.execute(_STATE, {"batch": batch.id}).scalar_one_or_none()
         if row is None or state != BatchState.PLANNED:
@@ -434,7 +448,7 @@ class Consumptions:
         return row
 
     def _end_attempt(self, transaction: Transaction, intent: Intent, state: str) -> Sequence[str]:
-        """Ends all intents of an attempt; returns the ids of their batches."""
+        """Ends all intents of an attempt. Returns the ids of their batches."""
         values = {"ended": intent.attempt, "state": state, "ended_on": datetime.now(UTC)}
         ended = transaction.execute(_END_ATTEMPT, values).scalars().all()
         if not ended:
@@ -442,7 +456,7 @@ class Consumptions:
         return ended
 
     def _commit_batch(self, transaction: Transaction, batch: Batch, outcome: BatchOutcome, job: Row[Any] | None = None) -> None:
-        """Records a batch's outcome; ``job``: which it may pause."""
+        """Records a batch's outcome. May pause ``job``."""
         done = {"succeeded": outcome.succeeded, "failed": outcome.failed, "rows": outcome.rows}
         ended = {
             "state": BatchState.COMMITTED,
@@ -458,12 +472,13 @@ class Consumptions:
             self._database.add_up(transaction, job_totals, ["job_id"], [sums], sums=TOTALS)
             self._count(transaction, batch.job_id, outcome.counted)
         plan = from_row(Plan, transaction.execute(_PLAN_BY_ID, {"plan": batch.plan_id}).one()._mapping)
-        if job is not None and plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):  # a few bad files say little about the job
+        # in other plans, a few bad files say little about the job
+        if job is not None and plan.kind in (PlanKind.STREAM, PlanKind.REPLAY):
             self._count_failed(transaction, batch, outcome, job)
         self._finish(transaction, plan)
 
     def _count(self, transaction: Transaction, job_id: str, counted: Mapping[str, float]) -> None:
-        """Adds what a job's function counted to the job's sums of the day."""
+        """Adds the counters of a job's function to the job's sums of the day."""
         if not counted:
             return
         known = set(transaction.execute(counted_by(job_id)).scalars())

@@ -45,20 +45,20 @@ T = TypeVar("T")
 #: See :meth:`Database.version`.
 Version: TypeAlias = int | str
 
-#: The migration that this code requires; a test compares it with the newest file in ``migrations/versions``.
+#: The migration that this code requires. A test compares it with the newest file in ``migrations/versions``.
 SCHEMA_REVISION = "0110"
 
-#: The first release's revision: earlier ones belong to unreleased versions.
+#: The first release's revision. Earlier ones belong to unreleased versions.
 _FIRST_REVISION = "0100"
 
 #: Bound values per statement, below every database's limit.
 MAX_BOUND = 500
 
-#: Maximum wait for another process's transaction; volstream's take milliseconds.
+#: Maximum wait for another process's transaction. volstream's transactions take milliseconds.
 _BUSY_SECONDS = 30
 
-#: How long PostgreSQL is waited for, in seconds and, at the end, milliseconds: a host that has vanished says nothing.
-_PATIENCE = {
+#: PostgreSQL's timeouts, in seconds (the last one in milliseconds): a vanished host sends no error.
+_TIMEOUTS = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -66,10 +66,10 @@ _PATIENCE = {
     "tcp_user_timeout": 30_000,
 }
 
-#: The transactions that PostgreSQL lets this one see; those of the server's other databases count, too.
+#: The transactions visible to this one in PostgreSQL. Includes those of the server's other databases.
 _SNAPSHOT = text("SELECT CAST(pg_current_snapshot() AS text)")
 
-#: For so long, PostgreSQL's version is not asked for again: commits of other processes are seen that much later.
+#: How long PostgreSQL's version is cached. Other processes' commits are seen this much later.
 _VERSION_SECONDS = 0.25
 
 #: PostgreSQL's code for numbers that are too large.
@@ -78,7 +78,7 @@ _OUT_OF_RANGE = "22003"
 
 @dataclass(frozen=True)
 class ReadSnapshot:
-    """The catalog at one moment: a transaction, and what was read in it.
+    """The catalog at one moment: a transaction, and the data read in it.
 
     Attributes:
         objects: by table and id.
@@ -91,13 +91,14 @@ class ReadSnapshot:
 
 
 class Database:
-    """One SQLite file or PostgreSQL database. Connects on first use; thread-safe.
+    """One SQLite file or PostgreSQL database. Connects on first use. Thread-safe.
 
     Args:
-        url: SQLAlchemy URL, or the absolute path of a SQLite file, which is created with its folder on first use.
+        url: SQLAlchemy URL, or the absolute path of a SQLite file. The file and its folder are created on
+            first use.
 
     Raises:
-        InvalidValueError: not a SQLite or PostgreSQL URL.
+        InvalidValueError: the URL is not for SQLite or PostgreSQL.
     """
 
     def __init__(self, url: str) -> None:
@@ -122,7 +123,7 @@ class Database:
                 pool_pre_ping=not self.is_embedded,
                 connect_args={"timeout": _BUSY_SECONDS}
                 if self.is_embedded
-                else {name: value for name, value in _PATIENCE.items() if name not in parsed.query},
+                else {name: value for name, value in _TIMEOUTS.items() if name not in parsed.query},
             )
         except NoSuchModuleError as error:
             raise InvalidValueError(f"catalog_url cannot be used: {error}.") from None
@@ -132,21 +133,24 @@ class Database:
         self._querying = self._engine.execution_options(**alone)
         self._migrated = False
         self._local = threading.local()
-        self._inserts: dict[tuple[str, ...], Any] = {}  # statements: building one takes as long as executing it
+        # statements: building one takes as long as executing it
+        self._inserts: dict[tuple[str, ...], Any] = {}
         self._of_value: dict[Select[Any], Select[Any]] = {}  # of :meth:`rows_of`, by the constant query
-        # SQLite lets one connection write; others poll for their turn, up to 100 ms apart. Threads of this process queue here.
+        # SQLite lets one connection write at a time. Others poll for their turn, up to 100 ms apart. Threads
+        # of this process queue here.
         self._writing = threading.RLock() if self.is_embedded else nullcontext()
-        self._versioning = threading.Lock()
-        self._looking: PoolProxiedConnection | None = None
-        self._commit = object()  # this process's latest: another one for each
-        self._seen: tuple[object, float, str] = (None, 0.0, "")  # PostgreSQL's version: after which commit, until when, which
+        self._version_lock = threading.Lock()
+        self._version_connection: PoolProxiedConnection | None = None
+        self._commit = object()  # identifies this process's latest commit
+        # PostgreSQL's version: after which commit, until when, which
+        self._known_version: tuple[object, float, str] = (None, 0.0, "")
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Runs one transaction: committed at the end of the block, rolled back on an exception.
 
         Raises:
-            CatalogError: the database failed; nothing from the block was kept.
+            CatalogError: the database failed. Nothing from the block was stored.
         """
         with self._mapped():
             self._migrate_once()
@@ -158,8 +162,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Runs one read-only transaction, which never waits for a writer; inside of :meth:`one_snapshot` none of its own. Raises
-        CatalogError."""
+        """Runs one read-only transaction. It never waits for a writer. Raises CatalogError.
+
+        Inside of :meth:`one_snapshot`, uses that transaction.
+        """
         if self.moment is not None:
             yield self.moment.connection
             return
@@ -170,13 +176,17 @@ class Database:
                 yield connection
 
     def _begin(self, connection: Connection, how: str = "begin immediate") -> None:
-        """Begins SQLite's transaction. A writer's begins immediately: of two that read before they write, one would fail instead
-        of waiting. No listener does this: with one on the engine, SQLAlchemy looks for listeners at every statement."""
+        """Begins SQLite's transaction.
+
+        A writer's transaction begins immediately: of two writers that read before they write, one would fail
+        instead of waiting. This is not in a listener: with one on the engine, SQLAlchemy looks for listeners
+        at every statement.
+        """
         if self.is_embedded:
             connection.exec_driver_sql(how)
 
     def _execute(self, query: Executable, values: Mapping[str, object], fetch: Callable[[CursorResult[Any]], T]) -> T:
-        """Runs one query outside a transaction, which would add half of the query's own time."""
+        """Runs one query outside of a transaction, which would add half of the query's time."""
         if self.moment is not None:
             return fetch(self.moment.connection.execute(query, values))
         with self._mapped():
@@ -188,12 +198,14 @@ class Database:
         """Returns the rows of one query: tuples with an attribute for each column. Raises CatalogError.
 
         Args:
-            values: of the query's parameters.
+            values: the query's parameters.
         """
         return self._execute(query, values, lambda result: result.all())
 
     def rows_of(self, query: Select[Any], column: ColumnElement[Any], value: object) -> Sequence[Any]:
-        """Returns the rows of a constant query whose column has a value; inside of :meth:`one_snapshot` it runs once, for all.
+        """Returns the rows of a constant query whose column has a value.
+
+        Inside of :meth:`one_snapshot`, the query runs once for all values.
 
         Raises:
             CatalogError: the database failed.
@@ -212,7 +224,7 @@ class Database:
 
     def rows_in(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> Sequence[Any]:
         """Returns the rows of a query whose column has one of many values. Raises CatalogError."""
-        return [row for some in groups(sorted({*values}), MAX_BOUND) for row in self.rows(query.where(column.in_(some)))]
+        return [row for chunk in groups(sorted({*values}), MAX_BOUND) for row in self.rows(query.where(column.in_(chunk)))]
 
     def all(self, query: Select[Any], cls: type[T], **values: object) -> list[T]:
         """Returns the rows of one query as objects (:func:`from_row`). Raises CatalogError."""
@@ -223,11 +235,12 @@ class Database:
         return next(iter(self.all(query, cls, **values)), None)
 
     def value(self, query: Executable, **values: object) -> Any:
-        """Returns the first column of the first row of one query; None: there is no row. Raises CatalogError."""
+        """Returns the first column of the first row of one query, or None without rows. Raises
+        CatalogError."""
         return self._execute(query, values, lambda result: result.scalar())
 
     def write(self, statement: Executable, **values: object) -> int:
-        """Runs one statement in a transaction; returns the number of rows that it changed. Raises CatalogError."""
+        """Runs one statement in a transaction. Returns the number of changed rows. Raises CatalogError."""
         with self.transaction() as transaction:
             return transaction.execute(statement, values).rowcount
 
@@ -239,9 +252,9 @@ class Database:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Blocks all writers during the block; they wait. Readers continue. Raises CatalogError."""
+        """Makes all writers wait during the block. Readers continue. Raises CatalogError."""
         if self.is_embedded:
-            with self.transaction():  # takes the single writer lock when it begins
+            with self.transaction():  # takes the single writer lock
                 yield
             return
         with self.transaction() as connection:
@@ -251,7 +264,8 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Runs one read-only transaction that sees all tables as of the start of the block. Raises CatalogError."""
+        """Runs one read-only transaction that sees all tables as of the start of the block. Raises
+        CatalogError."""
         with self._mapped():
             self._migrate_once()
             with self._engine.connect() as connection:
@@ -263,14 +277,16 @@ class Database:
 
     @property
     def moment(self) -> ReadSnapshot | None:
-        """What this thread reads from inside of :meth:`one_snapshot`; else None."""
+        """The snapshot that this thread reads inside of :meth:`one_snapshot`, else None."""
         found: ReadSnapshot | None = getattr(self._local, "moment", None)
         return found
 
     @contextmanager
     def one_snapshot(self) -> Iterator[None]:
-        """Lets all queries of this thread in the block see the catalog as of its start; together they cost less. Raises
-        CatalogError."""
+        """Makes all queries of this thread in the block see the catalog as of its start. Raises CatalogError.
+
+        Together, the queries cost less.
+        """
         if self.moment is not None:
             yield
             return
@@ -282,33 +298,37 @@ class Database:
                 self._local.moment = None
 
     def version(self) -> Version:
-        """Returns what changes with every process's commits: equal versions mean that there was none. Costs microseconds with
-        SQLite, a query with PostgreSQL, which is asked four times a second at most unless this process commits.
+        """Returns a value that changes with any process's commit.
+
+        Costs microseconds with SQLite, a query with PostgreSQL, which runs at most four times a second unless
+        this process commits.
 
         Raises:
             CatalogError: the database failed.
         """
         if not self.is_embedded:
-            with self._versioning:
-                commit, until, version = self._seen
+            with self._version_lock:
+                commit, until, version = self._known_version
                 if commit is not self._commit or time.monotonic() >= until:
                     commit, version = self._commit, str(self.value(_SNAPSHOT))
-                    self._seen = commit, time.monotonic() + _VERSION_SECONDS, version
+                    self._known_version = commit, time.monotonic() + _VERSION_SECONDS, version
                 return version
-        with self._versioning, self._mapped():
+        with self._version_lock, self._mapped():
             self._migrate_once()
-            if self._looking is None:  # for each connection, SQLite counts the commits of the others
-                self._looking = self._engine.raw_connection()
-            with closing(self._looking.cursor()) as cursor:
+            if self._version_connection is None:  # SQLite counts for each connection the commits of others
+                self._version_connection = self._engine.raw_connection()
+            with closing(self._version_connection.cursor()) as cursor:
                 return int(cursor.execute("PRAGMA data_version").fetchone()[0])
 
     def now(self, connection: Connection) -> float:
-        """Returns the database's clock in epoch seconds, so that hosts that share a catalog compare leases by one clock."""
+        """Returns the database's clock in epoch seconds. Hosts that share a catalog compare leases by this
+        clock."""
         clock = "(julianday('now') - 2440587.5) * 86400.0" if self.is_embedded else "extract(epoch from clock_timestamp())"
         return float(connection.execute(select(text(clock))).scalar_one())
 
     def add_missing(self, connection: Connection, table: Table, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:
-        """Inserts rows whose ``key`` is free, safely against concurrent inserts; returns how many were inserted."""
+        """Inserts rows whose ``key`` is free. Returns the number of inserted rows. Safe with concurrent
+        inserts."""
         known = (table.name, *key)
         if known not in self._inserts:
             self._inserts[known] = self._insert(table).on_conflict_do_nothing(index_elements=key)
@@ -325,7 +345,8 @@ class Database:
         sums: Sequence[str],
         latest: Sequence[str] = (),
     ) -> None:
-        """Inserts rows; if the ``key`` exists, adds to the columns in ``sums`` and replaces those in ``latest``."""
+        """Inserts rows. If the ``key`` exists, adds to the columns in ``sums`` and replaces the columns in
+        ``latest``."""
         if not rows:
             return
         known = (table.name, *key, *sums, *latest)
@@ -337,7 +358,7 @@ class Database:
         connection.execute(self._inserts[known], rows)
 
     def _insert(self, table: Table) -> Any:
-        """Returns an INSERT with conflict clauses, whose methods are the same for both databases."""
+        """Returns an INSERT with conflict clauses. Its methods are the same for both databases."""
         # Imported late: the unused dialect would cost every command 40 ms.
         if self.is_embedded:
             from sqlalchemy.dialects import sqlite
@@ -349,19 +370,19 @@ class Database:
 
     def close(self) -> None:
         """Closes the pooled connections."""
-        if self._looking is not None:
-            self._looking.close()
-            self._looking = None
+        if self._version_connection is not None:
+            self._version_connection.close()
+            self._version_connection = None
         self._engine.dispose()
 
     def describe(self) -> str:
-        """Returns the URL without its password and without its query, which may contain one too."""
+        """Returns the URL without its password, and without its query, which may also contain one."""
         return self._url.set(query={}).render_as_string(hide_password=True)
 
     def _migrate_once(self) -> None:
         if self._migrated:
             return
-        # A database named by a SQLite URI is the user's to create.
+        # Users must create a database given by a SQLite URI.
         path = self._file
         if path is not None:
             try:
@@ -384,7 +405,8 @@ class Database:
             )
         if version != SCHEMA_REVISION:
             with self._engine.connect() as connection:
-                # If two processes open a new database at once, the second waits and then has nothing to do.
+                # If two processes open a new database concurrently, the second waits and then has nothing to
+                # do.
                 self._begin(connection)
                 if not self.is_embedded:
                     connection.execute(text("select pg_advisory_xact_lock(761253)"))
@@ -394,7 +416,7 @@ class Database:
         self._migrated = True
 
     def _is_sealed(self) -> bool:
-        """Returns whether the database is a file on a read-only disk, which SQLite does not report."""
+        """True if the database is a file on a read-only disk, which SQLite does not report."""
         folder = self._file.parent if self._file is not None else None
         return folder is not None and folder.is_dir() and is_read_only(folder)
 
@@ -418,7 +440,8 @@ class Database:
             raise InvalidValueError("A number is larger than the catalog can hold.", "Give a smaller one.") from None
         except UnicodeEncodeError:
             raise InvalidValueError("A text contains a lone surrogate, which the catalog cannot store.") from None
-        except (SQLAlchemyError, sqlite3.Error) as error:  # the latter is from the connection that bypasses SQLAlchemy
+        # the latter comes from the connection that bypasses SQLAlchemy
+        except (SQLAlchemyError, sqlite3.Error) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             raise CatalogError(f"The catalog {self.describe()} failed: {cause}.") from error
         except OSError as error:
@@ -426,7 +449,8 @@ class Database:
 
 
 def _make_tables(connection: Connection) -> None:
-    """Creates the final tables, unless another process did; ten times faster than the migrations. A test compares both."""
+    """Creates the final tables unless another process did. Ten times faster than the migrations; a test
+    compares both."""
     if inspect(connection).has_table("alembic_version"):
         return
     metadata.create_all(connection)
@@ -455,17 +479,20 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Creates an empty database in WAL mode at ``path``, readable only by the user, unless another process created it first.
+    """Creates an empty database in WAL mode at ``path``, readable only by the user, unless another process
+    created it first.
 
-    The mode is stored in the file. Two processes that set it on the same new file would each wait for the other's lock, which
-    SQLite refuses immediately, ignoring the busy time-out. The file therefore appears only once it is ready.
+    The mode is stored in the file. Two processes that set it on the same new file would each wait for the
+    other's lock, which SQLite refuses immediately, ignoring the busy time-out. The file therefore appears
+    only once it is ready.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         temporary.touch(mode=0o600)  # SQLite gives its other files the same mode
         with closing(sqlite3.connect(temporary)) as connection:
             connection.execute("pragma journal_mode = wal")
-        with suppress(OSError):  # it exists now; or links are not supported, and the mode is set on opening
+        # the file exists now, or links are not supported and the mode is set on opening
+        with suppress(OSError):
             os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

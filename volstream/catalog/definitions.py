@@ -1,4 +1,5 @@
-"""User-defined objects as rows: connections, volumes, streams, jobs, functions, sources. Their rules are elsewhere."""
+"""User-defined objects as rows: connections, volumes, streams, jobs, functions, sources. Their rules are
+elsewhere."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ from volstream.errors import AlreadyExistsError, InvalidValueError, JobChangedEr
 
 _VERSIONS = tables.definition_versions
 
-#: Definitions that are shown of a name.
+#: Maximum number of definitions shown for a name.
 _MAX_VERSIONS = 1000
 
-#: What changes most often.
+#: Columns that change often. Their changes make no new version.
 _STATE = frozenset({"state", "state_reason", "offset", "sequence", "refresh_count", "failed_batches", "generation", "clean"})
 
-#: What defines objects besides their options; the rest is their state.
+#: Columns that define objects, besides their options. The rest is state.
 _DEFINING = (
     *("location", "connection_id", "queue_type"),
     *("function", "search_path", "returns", "arguments", "environment", "outputs_to", "outputs_prefix", "statement", "query"),
@@ -47,9 +48,9 @@ class Definitions(Generic[T]):
     Args:
         kind: the name of the kind in messages.
         table: where the objects are stored.
-        classes: of the objects; if several, the column ``cls`` holds the name of each object's class.
-        dependents: tables whose rows refer to an object by this column and are deleted with it.
-        replaceable: a new object can replace an existing one of its name.
+        classes: of the objects. If there are several, the column ``cls`` has the name of each object's class.
+        dependents: tables whose rows refer to an object by this column, and are deleted with it.
+        replaceable: True if a new object can replace an existing one with the same name.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Definitions(Generic[T]):
         return self._one(self._table.c.schema_name == name.schema, self._table.c.name == name.name)
 
     def resolve_existing(self, name: Name, *, or_replace: bool, if_not_exists: bool) -> T | None:
-        """Returns the existing object called ``name``, to be replaced or kept as the options say; None: there is none.
+        """Returns the existing object called ``name``, to replace or keep by the options, or None.
 
         Raises:
             AlreadyExistsError: the object exists, and neither option is set.
@@ -92,7 +93,7 @@ class Definitions(Generic[T]):
         check_exclusive(or_replace=or_replace, if_not_exists=if_not_exists)
         existing = self.find(name)
         if existing is not None and not (or_replace or if_not_exists):
-            raise self._taken(name)
+            raise self._already_exists(name)
         return existing
 
     def by_id(self, identity: str) -> T | None:
@@ -114,21 +115,22 @@ class Definitions(Generic[T]):
         return self._objects(*(self._table.c[column] != value for column, value in different.items()))
 
     def revisions(self) -> Mapping[str, int]:
-        """Returns a number that changes with each change of an object, by id, in the order of their names: of volumes, jobs."""
+        """Returns a number for each object, by id and ordered by name, that changes with the object. Only for
+        volumes and jobs."""
         columns = self._table.c
         query = select(columns.id, columns.revision).order_by(columns.schema_name, columns.name)
         return dict(self._database.rows(query))
 
     def by_ids(self, ids: Sequence[str]) -> Sequence[T]:
         """Returns the objects that exist among these ids."""
-        return [found for some in groups(ids, MAX_BOUND) for found in self._objects(self._table.c.id.in_(some))]
+        return [found for chunk in groups(ids, MAX_BOUND) for found in self._objects(self._table.c.id.in_(chunk))]
 
     def first(self, **equal: Any) -> T | None:
         """Returns an object whose columns have the given values, or None."""
         return next(iter(self.list(**equal)), None)
 
     def change(self, value: Changed, **changes: Any) -> Changed:
-        """Stores new values of some attributes; returns the object with them."""
+        """Stores new values of some attributes. Returns the changed object."""
         changed = dataclasses.replace(value, **changes)
         if different := self._difference(value, changed):
             with self._database.transaction() as transaction:
@@ -136,34 +138,34 @@ class Definitions(Generic[T]):
         return changed
 
     def replace(self, value: T, name: str, new: object) -> None:
-        """Stores a new value of an attribute, unless another process has changed it since ``value`` was read."""
+        """Stores a new value of an attribute, unless another process changed it since ``value`` was read."""
         column = self._table.c[name]
         same = column.is_not_distinct_from(self._columns(value)[name])
         self._database.write(update(self._table).where(self._table.c.id == value.id, same).values({name: new}))
 
     def versions(self, name: Name) -> Sequence[DefinitionVersion]:
-        """Returns how objects called ``name`` were defined, the newest definition first."""
+        """Returns the definitions of objects called ``name``, newest first."""
         columns = [column for column in _VERSIONS.c if column.key not in ("kind", "name")]
-        mine = (_VERSIONS.c.kind == self.kind, _VERSIONS.c.name == str(name))
-        query = select(*columns).where(*mine).order_by(_VERSIONS.c.id.desc()).limit(_MAX_VERSIONS)
+        of_name = (_VERSIONS.c.kind == self.kind, _VERSIONS.c.name == str(name))
+        query = select(*columns).where(*of_name).order_by(_VERSIONS.c.id.desc()).limit(_MAX_VERSIONS)
         return self._database.all(query, DefinitionVersion)
 
     def definition(self, value: T) -> Mapping[str, Any]:
-        """Returns what defines an object, as versions have it, without a pickled function."""
+        """Returns an object's definition as in versions, without a pickled function."""
         [names] = [{*keys(cls), *_DEFINING} for cls in self._classes.values() if isinstance(value, cls)]
         return {name: column for name, column in self._columns(value).items() if name in names}
 
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
         if not self._database.add_missing(transaction, self._table, ["schema_name", "name"], [self._columns(value)]):
-            raise self._taken(value.name)
+            raise self._already_exists(value.name)
         self._save(transaction, value, self.definition(value))
 
     def remove(self, transaction: Transaction, value: T, *, replaced: bool = False) -> None:
         """Deletes the object and all rows that belong to it.
 
         Args:
-            replaced: another object of its name follows in this transaction.
+            replaced: True if another object with the same name follows in this transaction.
         """
         for table, column in self._dependents:
             transaction.execute(delete(table).where(table.c[column] == value.id))
@@ -174,7 +176,7 @@ class Definitions(Generic[T]):
             self._save(transaction, value, None)
 
     def drop(self, name: Name, *, if_exists: bool, check: Callable[[T], object] = lambda _: None) -> bool:
-        """Deletes an object; returns False if it does not exist and ``if_exists`` is set.
+        """Deletes an object. Returns False if it does not exist and ``if_exists`` is set.
 
         Args:
             check: raises if the object is in use.
@@ -190,14 +192,14 @@ class Definitions(Generic[T]):
             self.remove(transaction, value)
         return True
 
-    def _taken(self, name: Name) -> AlreadyExistsError:
+    def _already_exists(self, name: Name) -> AlreadyExistsError:
         options = "OR REPLACE or IF NOT EXISTS (--or-replace, --if-not-exists)" if self._replaceable else "IF NOT EXISTS"
         return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
 
     def _in(self, moment: ReadSnapshot) -> Mapping[str, T]:
-        """Returns all objects at a moment by id, in the order of their names; they are read once."""
+        """Returns all objects at a moment by id, ordered by name. Reads them once."""
         if self._table.name not in moment.objects:
-            moment.objects[self._table.name] = {one.id: one for one in self._objects()}
+            moment.objects[self._table.name] = {found.id: found for found in self._objects()}
         return moment.objects[self._table.name]
 
     def _one(self, *conditions: Any) -> T | None:
@@ -231,7 +233,7 @@ class Definitions(Generic[T]):
             self._save(transaction, value, after, pickled=pickled)
 
     def _save_first(self, transaction: Transaction, value: Any) -> None:
-        """Saves the definition of an object that is older than this history."""
+        """Saves the definition of an object that is older than its history."""
         query = select(_VERSIONS.c.id).where(_VERSIONS.c.object_id == value.id).limit(1)
         if transaction.execute(query).first() is None:
             self._save(transaction, value, self.definition(value), saved_on=value.created_on, saved_by="")
@@ -250,11 +252,14 @@ class Definitions(Generic[T]):
 
 
 class Jobs(Definitions[Job]):
-    """Rows of ``jobs``. To change a job that was altered since it was read raises JobChangedError."""
+    """Rows of ``jobs``. Changing a job that was altered since it was read raises JobChangedError."""
 
     def alter(self, transaction: Transaction, job: Job, **changes: Any) -> Job:
-        """Changes what decides about files, so that what a run in progress finds with the earlier definition is due again.
-        Returns the job with the changes. Raises JobChangedError."""
+        """Changes how a job treats files, so that failures found by a run with the earlier definition are due
+        again.
+
+        Returns the changed job. Raises JobChangedError.
+        """
         altered = dataclasses.replace(job, generation=job.generation + 1, **changes)
         self._update(transaction, job, self._difference(job, altered))
         return altered
@@ -265,11 +270,13 @@ class Jobs(Definitions[Job]):
 
 
 class DefinitionCache(Generic[T]):
-    """A copy of all objects of a kind, as of the last look. Each look reads only what has changed. For use by one thread.
+    """A copy of all objects of a kind, as of the last read. Each read only fetches changes. For use by one
+    thread.
 
     Attributes:
-        all: by id, in the order of the revisions, which by default is that of their names; another object after each change.
-        revisions: with which they were read, by id.
+        all: objects by id, in the order of the revisions, by default by name. A new mapping after each
+            change.
+        revisions: the revisions of the objects, by id.
     """
 
     def __init__(self, objects: Definitions[T]) -> None:
@@ -278,17 +285,18 @@ class DefinitionCache(Generic[T]):
         self._objects = objects
 
     def follow(self, revisions: Mapping[str, int] | None = None) -> Sequence[T]:
-        """Reads what has changed since the last look, and returns it. Raises CatalogError.
+        """Reads and returns the objects that changed since the last read. Raises CatalogError.
 
         Args:
-            revisions: of all objects, if they were just read.
+            revisions: of all objects, if just read.
         """
         revisions, before = self._objects.revisions() if revisions is None else revisions, self.revisions
         changed = self._objects.by_ids([identity for identity in revisions if revisions[identity] != before.get(identity)])
         if changed or revisions.keys() != self.all.keys():
-            found = {**self.all, **{one.id: one for one in changed}}
+            found = {**self.all, **{item.id: item for item in changed}}
             self.all = {identity: found[identity] for identity in revisions if identity in found}
-        # One that changed again before it was read has a newer revision, by which it is read once more.
+        # An object that changed again before it was read has a newer revision, so the next call reads it
+        # again.
         self.revisions = revisions
         return changed
 
@@ -305,7 +313,7 @@ def connections(database: Database) -> Definitions[Connection]:
 
 
 def volumes(database: Database) -> Definitions[Volume]:
-    """Rows of ``volumes``; deleting one also deletes its refreshes, rejected messages and key checks."""
+    """Rows of ``volumes``. Deleting one also deletes its refreshes, rejected messages and key checks."""
     dependents = [
         (table, "volume_id")
         for table in (tables.refreshes, tables.volume_totals, tables.rejected, tables.key_checks, tables.reconciles)
@@ -314,13 +322,15 @@ def volumes(database: Database) -> Definitions[Volume]:
 
 
 def streams(database: Database) -> Definitions[Stream]:
-    """Rows of ``streams``; deleting one also deletes its intents, and the batches and plans of statements, not of jobs."""
+    """Rows of ``streams``. Deleting one also deletes its intents, and the batches and plans of statements,
+    not of jobs."""
     dependents = [(table, "stream_id") for table in (tables.intents, tables.batches, tables.plans)]
     return Definitions(database, "stream", tables.streams, [Stream], dependents)
 
 
 def jobs(database: Database) -> Jobs:
-    """Rows of ``jobs``; deleting one also deletes its failures, batches, plans and sums, and the intents of its stream."""
+    """Rows of ``jobs``. Deleting one also deletes its failures, batches, plans and sums, and the intents of
+    its stream."""
     dependents = [
         (table, "job_id")
         for table in (
@@ -341,7 +351,7 @@ def sources(database: Database) -> Definitions[Source]:
     return Definitions(database, "source", tables.sources, [Source], replaceable=False)
 
 
-#: Reads a job's row, and keeps others from changing it until the end of the transaction.
+#: Reads a job's row, and locks it until the end of the transaction.
 LOCK_JOB: Select[Any] = (
     select(tables.jobs.c.generation, tables.jobs.c.failed_batches, tables.jobs.c.pause_after)
     .where(tables.jobs.c.id == bindparam("this"))
@@ -350,7 +360,8 @@ LOCK_JOB: Select[Any] = (
 
 
 def check_current(transaction: Transaction, job: Job) -> None:
-    """Raises JobChangedError if a job was altered since it was read; until the end of the transaction it cannot be."""
+    """Raises JobChangedError if a job was altered since it was read. Locks the job until the end of the
+    transaction."""
     row = transaction.execute(LOCK_JOB, {"this": job.id}).one_or_none()
     if row is None or row.generation != job.generation:
         raise JobChangedError(f"The job {job.name} was changed or dropped by someone else meanwhile.", "Try again.")
@@ -374,14 +385,14 @@ def note_ended(database: Database, job: Job, outcome: str | None, failed: str | 
         alerts.note_condition(transaction, alerts.ConditionKind.JOB, job.id, failed)
 
 
-# Where tables are, by name: those outside of the warehouse, those for which rows arrive one by one, those in a metastore.
+# Locations of tables by name: tables outside of the warehouse, tables with tails, tables in a metastore.
 
 
 class Locations:
     """Rows of ``links``, ``tails`` or ``registrations``.
 
-    ``where`` is the metastore, for ``registrations``. Links are not in the warehouse: writers there must not choose where jobs
-    write.
+    For ``registrations``, ``where`` has the metastore. Links are not stored in the warehouse: its writers
+    must not choose where jobs write.
     """
 
     def __init__(self, database: Database, table: Table) -> None:
@@ -394,7 +405,7 @@ class Locations:
         return {Name.parse(row.name): row.location for row in self._database.rows(query)}
 
     def put(self, name: Name, location: str, **where: str) -> None:
-        """Records where a table is."""
+        """Records the location of a table."""
         key = {"name": str(name), **where}
         other = delete(self._table).filter_by(**key).where(self._table.c.location != location)
         with self._database.transaction() as transaction:
@@ -402,7 +413,7 @@ class Locations:
             self._database.add_missing(transaction, self._table, [*key], [{**key, "location": location}])
 
     def remove(self, name: Name, **where: str) -> None:
-        """Removes a table's record, if there is one."""
+        """Removes a table's record, if any."""
         with self._database.transaction() as transaction:
             transaction.execute(delete(self._table).filter_by(name=str(name), **where))
             if self._table is tails:

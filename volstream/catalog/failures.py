@@ -28,15 +28,15 @@ _COUNTS = (
     .group_by(failures.c.job_id, failures.c.state, failures.c.kind)
 )
 
-#: What changes with the failures of a job, by state.
+#: Values that change with the failures of a job, by state.
 MARKS = (
     select(failures.c.job_id, failures.c.state, func.count(), func.max(failures.c.id))
     .group_by(failures.c.job_id, failures.c.state)
     .order_by(failures.c.job_id, failures.c.state)
 )
 
-#: Minimum and maximum delay until a waiting failure is checked again.
-_SOON, _LATE = timedelta(seconds=10), timedelta(hours=1)
+#: Minimum and maximum delay before a waiting failure is checked again.
+_MIN_DELAY, _MAX_DELAY = timedelta(seconds=10), timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class FailureFilter:
     """A filter for failures.
 
     Attributes:
-        kinds: empty: all.
-        like: a SQL LIKE pattern for the path; None: all.
+        kinds: all by default.
+        like: an SQL LIKE pattern for the path. All by default.
     """
 
     states: Sequence[FailureState] = ACTIVE
@@ -54,7 +54,8 @@ class FailureFilter:
 
 
 class BriefFailure(NamedTuple):
-    """The fields by which failures are grouped. ``id`` grows with time. A tuple, because thousands are in memory at once."""
+    """The fields by which failures are grouped. ``id`` grows with time. A tuple, because memory holds
+    thousands."""
 
     id: int
     path: str
@@ -65,7 +66,7 @@ class BriefFailure(NamedTuple):
     job_id: str
 
 
-#: Every failure that counts.
+#: All active failures.
 ANY = FailureFilter()
 
 
@@ -79,15 +80,17 @@ class Failures:
         """Stores failures of an attempt that is not committed yet.
 
         Raises:
-            FencedError: another process considered this one dead and ended the attempt: these failures would stay forever.
+            FencedError: another process considered this one dead and ended the attempt. The failures would
+                stay forever.
         """
-        # One transaction per chunk: ``pending`` may be slow, and other writers would wait for it.
+        # One transaction per chunk: ``pending`` may be slow, and other writers would wait.
         for chunk in groups(pending, MAX_BOUND):
             attempts = {failure.attempt for failure in chunk}
-            open_ones = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
+            open_attempts = select(intents.c.attempt).where(intents.c.attempt.in_(attempts), intents.c.state == "intent")
             with self._database.transaction() as transaction:
-                # Locked, so that another process ends the attempt either before this check or after these rows.
-                if attempts - {*transaction.execute(open_ones.with_for_update()).scalars()}:
+                # Locked, so that another process ends the attempt either before this check or after these
+                # rows.
+                if attempts - {*transaction.execute(open_attempts.with_for_update()).scalars()}:
                     raise FencedError("The attempt was already ended by another process.")
                 transaction.execute(insert(failures), [_columns(failure) for failure in chunk])
 
@@ -102,8 +105,9 @@ class Failures:
         batch_id: str | None = None,
         limit: int | None = None,
     ) -> Sequence[Failure]:
-        """Returns failures that count, by path: of a job, by filter, with ``after < path <= until``, of a path or a batch."""
-        query = select(failures).where(self._are(wanted)).order_by(failures.c.job_id, failures.c.path)
+        """Returns active failures by path: of a job, by filter, with ``after < path <= until``, of a path or
+        a batch."""
+        query = select(failures).where(self._matches(wanted)).order_by(failures.c.job_id, failures.c.path)
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
         if after is not None:
@@ -117,8 +121,10 @@ class Failures:
         return self._database.all(query.limit(limit), Failure)
 
     def briefly(self, job_id: str | None, *, limit: int, before: int | None = None) -> Sequence[BriefFailure]:
-        """Returns the newest failures that count, of a job or of all, newest first, without tracebacks; with ``before``, of lower
-        ids."""
+        """Returns the newest active failures, of one job or all, newest first, without tracebacks.
+
+        ``before`` limits them to lower ids.
+        """
         columns = [failures.c[name] for name in BriefFailure._fields]
         query = select(*columns).where(failures.c.state.in_(ACTIVE)).order_by(failures.c.id.desc()).limit(limit)
         if job_id is not None:
@@ -128,7 +134,7 @@ class Failures:
         return [BriefFailure(*row) for row in self._database.rows(query)]
 
     def marks(self) -> Sequence[Any]:
-        """Returns what changes if any failure does."""
+        """Returns values that change if any failure does."""
         return self._database.rows(MARKS)
 
     def by_id(self, ids: Sequence[int]) -> Sequence[Failure]:
@@ -137,17 +143,17 @@ class Failures:
         return self._database.all(query.order_by(failures.c.id.desc()), Failure)
 
     def count(self, job_id: str | None, wanted: FailureFilter) -> int:
-        """Returns the number of failures that match a filter, of a job or of all."""
+        """Returns the number of failures that match a filter, of one job or all."""
         if job_id is not None and wanted.like is None:
             kinds = wanted.kinds or tuple(FailureKind)
             counts = self._database.rows_of(_COUNTS, failures.c.job_id, job_id)
             return sum(row.number for row in counts if row.state in wanted.states and row.kind in kinds)
-        query = select(func.count()).select_from(failures).where(self._are(wanted))
+        query = select(func.count()).select_from(failures).where(self._matches(wanted))
         if job_id is not None:
             query = query.where(failures.c.job_id == job_id)
         return int(self._database.value(query))
 
-    def _are(self, wanted: FailureFilter) -> ColumnElement[bool]:
+    def _matches(self, wanted: FailureFilter) -> ColumnElement[bool]:
         condition: ColumnElement[bool] = failures.c.state.in_(wanted.states)
         if wanted.kinds:
             condition &= failures.c.kind.in_(wanted.kinds)
@@ -160,15 +166,17 @@ class Failures:
         return condition & failures.c.path.like(wanted.like + "\\" * bare)
 
     def due(self, job_id: str, now: datetime, limit: int) -> Sequence[Failure]:
-        """Returns failures due for a retry, the longest overdue first, including files that may have returned unchanged.
+        """Returns failures due for a retry, the longest overdue first, including files that may have returned
+        unchanged.
 
-        Failures recorded or postponed while a clock was ahead are due at once, because the time of their retry is wrong, too.
+        Failures recorded or postponed while a clock was ahead are due immediately, because the time of their
+        retry is wrong.
         """
         return self._database.all(_DUE, Failure, job=job_id, most=limit, **times(now))
 
     def next_due(self, job_id: str) -> datetime | None:
         """Returns the time of the job's next retry, or None. See :meth:`due`."""
-        if self._database.moment is not None:  # most jobs have none, which is then known
+        if self._database.moment is not None:  # most jobs have none, which the snapshot shows
             counts = self._database.rows_of(_COUNTS, failures.c.job_id, job_id)
             if not any(row.state in DUE for row in counts):
                 return None
@@ -191,60 +199,65 @@ class Failures:
         paths: Sequence[str] | None,
         wanted: FailureFilter = ANY,
     ) -> Sequence[str]:
-        """Moves active failures to another state: of some paths or all, and by filter; returns the paths found.
+        """Moves active failures to another state: of some paths or all, and by filter. Returns the paths
+        found.
 
-        Those to be retried are due since they failed, so that a clock that is ahead now delays nothing.
+        Retried failures are due as of the time they failed, so that a clock that is ahead delays nothing.
         """
         query = (
-            select(failures.c.id, failures.c.path).where(failures.c.job_id == job_id, self._are(wanted)).order_by(failures.c.path)
+            select(failures.c.id, failures.c.path)
+            .where(failures.c.job_id == job_id, self._matches(wanted))
+            .order_by(failures.c.path)
         )
         if paths is None and state is FailureState.RETRYING and wanted.states == ACTIVE:
-            query = query.where(failures.c.state != FailureState.SKIPPED)  # skipped on purpose: stays
+            query = query.where(failures.c.state != FailureState.SKIPPED)  # skipped on purpose
         if paths is None:
             rows: list[Any] = list(transaction.execute(query))
         else:
             rows = [row for chunk in groups(paths, MAX_BOUND) for row in transaction.execute(query.where(_among(chunk)))]
         for chunk in groups(rows, MAX_BOUND):
             chosen = failures.c.id.in_([row.id for row in chunk])
-            # What waits for more files, or was asked to wait, has not failed; nor does it because it is looked at again.
+            # A file that waits for others or for later has not failed, and a check does not make it fail.
             waits = failures.c.kind.in_(WAITING) & (failures.c.state == FailureState.WAITING)
-            becomes = case((waits, FailureState.WAITING), else_=state) if state is FailureState.RETRYING else state
+            new_state = case((waits, FailureState.WAITING), else_=state) if state is FailureState.RETRYING else state
             due = failures.c.failed_on if state is FailureState.RETRYING else None
-            transaction.execute(update(failures).where(chosen).values(state=becomes, next_try=due))
+            transaction.execute(update(failures).where(chosen).values(state=new_state, next_try=due))
         return [row.path for row in rows]
 
     def forget(self, job: Job, paths: Sequence[str]) -> None:
-        """Deletes the active failures of files that the job no longer wants. Raises JobChangedError if it was altered since."""
-        mine = (failures.c.job_id == job.id, failures.c.state.in_(ACTIVE))
+        """Deletes the active failures of files that the job no longer wants. Raises JobChangedError if it was
+        altered since."""
+        active = (failures.c.job_id == job.id, failures.c.state.in_(ACTIVE))
         with self._database.transaction() as transaction:
             check_current(transaction, job)
             for chunk in groups(paths, MAX_BOUND):
-                transaction.execute(delete(failures).where(*mine, _among(chunk)))
+                transaction.execute(delete(failures).where(*active, _among(chunk)))
 
-    def postpone(self, job: Job, those: Sequence[Failure], now: datetime) -> None:
-        """Makes failures of a job wait whose files were changed or removed. New versions arrive through the stream. A file may
-        also return unchanged, which no stream reports, so these failures are checked again at growing intervals.
+    def postpone(self, job: Job, postponed: Sequence[Failure], now: datetime) -> None:
+        """Makes a job's failures wait because their files were changed or removed.
 
-        Raises JobChangedError if the job was altered since it was read, or its failures are to be tried again.
+        New versions arrive through the stream. A file may also return unchanged, which no stream reports, so
+        these failures are checked again at growing intervals. Raises JobChangedError if the job was altered
+        since it was read, or its failures are to be retried.
         """
         with self._database.transaction() as transaction:
             check_current(transaction, job)
-            for failure in those:
-                later = now + min(max(now - failure.failed_on, _SOON), _LATE)
-                mine = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
+            for failure in postponed:
+                later = now + min(max(now - failure.failed_on, _MIN_DELAY), _MAX_DELAY)
+                of_file = (failures.c.job_id == failure.job_id, failures.c.path_digest == digest(failure.path))
                 waiting = {"state": FailureState.WAITING, "next_try": later, "failed_on": min(failure.failed_on, now)}
-                transaction.execute(update(failures).where(*mine, failures.c.state.in_(DUE)).values(waiting))
+                transaction.execute(update(failures).where(*of_file, failures.c.state.in_(DUE)).values(waiting))
 
 
 def earliest_try(job_id: ColumnElement[str]) -> Select[tuple[datetime | None]]:
-    """Returns the query for the time at which the first failure of a job is due; its parameters are :func:`times`."""
+    """Returns the query for the time of a job's next retry. Its parameters are :func:`times`."""
     when = case((_AHEAD, bindparam("now", type_=_TIME)), else_=failures.c.next_try)
     return select(func.min(when)).where(failures.c.job_id == job_id, failures.c.state.in_(DUE))
 
 
 def times(now: datetime) -> dict[str, datetime]:
-    """Returns the parameters of the queries for what is due."""
-    return {"now": now, "skewed": now + CLOCK_SKEW, "farthest": now + _LATE + CLOCK_SKEW}
+    """Returns the parameters of queries for due failures."""
+    return {"now": now, "skewed": now + CLOCK_SKEW, "farthest": now + _MAX_DELAY + CLOCK_SKEW}
 
 
 _TIME = failures.c.next_try.type
@@ -297,18 +310,20 @@ _ACTIVATE = (
 
 
 def make_due(transaction: Transaction, attempt: str) -> None:
-    """Lets an attempt's pending failures be due once they are active, with all of their retries."""
+    """Makes an attempt's pending failures due once they are active, with all of their retries left."""
     transaction.execute(update(failures).where(_PENDING).values(next_try=failures.c.failed_on, attempts=0), {"ended": attempt})
 
 
 def activate(transaction: Transaction, job_id: str, attempt: str, superseded: Sequence[str]) -> None:
-    """Activates an attempt's pending failures, which replace earlier ones of the same files. Versions of files that were skipped
-    stay so: perhaps only since the attempt began."""
-    kept: set[str] = set()
+    """Activates an attempt's pending failures. They replace earlier failures of the same files.
+
+    Skipped versions of files stay skipped: they may have been skipped since the attempt began.
+    """
+    skipped: set[str] = set()
     failed = transaction.execute(_HAS_PENDING, {"ended": attempt}).first() is not None
     if failed:
-        kept.update(transaction.execute(_DROP_SKIPPED, {"ended": attempt}).scalars())
-    for chunk in groups([path for path in superseded if path not in kept], MAX_BOUND):
+        skipped.update(transaction.execute(_DROP_SKIPPED, {"ended": attempt}).scalars())
+    for chunk in groups([path for path in superseded if path not in skipped], MAX_BOUND):
         transaction.execute(delete(failures).where(_OLD, _among(chunk)), {"job": job_id})
     if failed:
         transaction.execute(_DROP_REPLACED, {"job": job_id, "ended": attempt})
@@ -321,14 +336,15 @@ def drop_pending(transaction: Transaction, attempt: str) -> None:
 
 
 def cut(text: str, limit: int = 8000) -> str:
-    """Returns ``text`` in a form that a database can store, without its middle beyond ``limit`` characters."""
+    """Returns ``text`` in a form that a database can store. Beyond ``limit`` characters, cuts out the
+    middle."""
     text = writable(text)
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
 
 
 def _as_glob(pattern: str) -> str:
-    """Converts a LIKE pattern to SQLite's GLOB, which is case-sensitive; a backslash escapes a wildcard."""
+    """Converts a LIKE pattern to SQLite's case-sensitive GLOB. A backslash escapes a wildcard."""
     parts: list[str] = []
     characters = iter(pattern)
     for character in characters:

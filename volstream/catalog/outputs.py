@@ -1,4 +1,4 @@
-"""The ledger of output files: which paths of target volumes rows of result tables name, or may name (``jobs.outputs``)."""
+"""The ledger of output files: the paths in target volumes that rows of result tables name or may name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from volstream.errors import FencedError
 
 
 class OutputState(StrEnum):
-    """``PENDING``: of an attempt that has not ended; ``LIVE``: a committed row names it; ``DEAD``: to be removed.
+    """``PENDING``: its attempt has not ended. ``LIVE``: a committed row names it. ``DEAD``: to be removed.
 
-    ``LOADING`` and ``LOADED``: no output, but a file that a job takes out of its volume once its rows are committed; they are not
-    yet, or they are.
+    ``LOADING`` and ``LOADED`` are not outputs, but files that a job removes from its volume once their rows
+    are committed: not yet, or already.
     """
 
     PENDING = "pending"
@@ -32,15 +32,16 @@ class OutputState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """An output file of a result table's rows; or a file that was loaded, whose ``etag`` is its version, and ``staged`` where it
-    goes.
+    """An output file of a result table's rows, or a loaded file.
+
+    For a loaded file, ``etag`` is its version and ``staged`` its destination.
 
     Attributes:
-        id: None: not stored yet.
+        id: None if not stored yet.
         table: the result table.
         source: path of the file whose rows name it.
-        attempt: wrote it.
-        staged: where its content waits in the volume; None: it is at ``path``.
+        attempt: the attempt that wrote it.
+        staged: where its content waits in the volume. None if it is at ``path``.
     """
 
     id: int | None = None
@@ -74,37 +75,38 @@ class Outputs:
         return [from_row(Output, row._mapping) for row in rows]
 
     def note(self, table: str, attempt: str, new: Iterable[Output], replaced: Iterable[str]) -> None:
-        """Records, before it is committed, what an attempt changes: its outputs, and the files whose rows it replaces.
+        """Records an attempt's changes before it is committed: its outputs, and the files whose rows it
+        replaces.
 
         Raises:
             FencedError: another process considered this one dead and ended the attempt.
         """
-        mine = select(intents.c.attempt).where(intents.c.attempt == attempt, intents.c.state == "intent")
+        open_attempt = select(intents.c.attempt).where(intents.c.attempt == attempt, intents.c.state == "intent")
         with self._database.transaction() as transaction:
             # Locked, so that another process ends the attempt either before this check or after these rows.
-            if transaction.execute(mine.with_for_update()).first() is None:
+            if transaction.execute(open_attempt.with_for_update()).first() is None:
                 raise FencedError("The attempt was already ended by another process.")
-            for some in groups(replaced, MAX_BOUND):
-                ended = update(outputs).where(_of(table, some), _is(OutputState.LIVE))
+            for chunk in groups(replaced, MAX_BOUND):
+                ended = update(outputs).where(_of(table, chunk), _is(OutputState.LIVE))
                 transaction.execute(ended.values(replaced_by=attempt))
             for part in groups(new, MAX_BOUND):
                 transaction.execute(insert(outputs), [_columns(output) for output in part])
 
-    def placed(self, these: Sequence[tuple[Output, str]]) -> None:
-        """Records that outputs are at their paths, with the etags that they have there."""
+    def placed(self, pairs: Sequence[tuple[Output, str]]) -> None:
+        """Records that outputs are at their paths, with their etags there."""
         with self._database.transaction() as transaction:
-            for some in groups(these, MAX_BOUND):
-                ids = [output.id for output, _ in some]
+            for chunk in groups(pairs, MAX_BOUND):
+                ids = [output.id for output, _ in chunk]
                 transaction.execute(update(outputs).where(outputs.c.id.in_(ids)).values(staged=None))
-            for output, etag in these:
+            for output, etag in pairs:
                 if etag != output.etag:
                     transaction.execute(update(outputs).where(outputs.c.id == output.id).values(etag=etag))
 
-    def forget(self, these: Iterable[Output]) -> None:
+    def forget(self, removed: Iterable[Output]) -> None:
         """Deletes rows of outputs that were removed."""
         with self._database.transaction() as transaction:
-            for some in groups(these, MAX_BOUND):
-                transaction.execute(delete(outputs).where(outputs.c.id.in_([output.id for output in some])))
+            for chunk in groups(removed, MAX_BOUND):
+                transaction.execute(delete(outputs).where(outputs.c.id.in_([output.id for output in chunk])))
 
     def of_attempt(self, attempt: str) -> Sequence[Output]:
         """Returns the outputs of an open attempt."""
@@ -112,15 +114,15 @@ class Outputs:
         return self._database.all(query, Output)
 
     def resolve_attempts(self, table: str) -> None:
-        """Applies what attempts noted that have ended since: of a committed one its outputs are live, of any other they are dead.
+        """Applies the records of ended attempts: outputs of committed attempts become live, others dead.
 
-        An attempt that the catalog no longer knows, because its job was dropped by force, may have been committed: all of its
-        outputs, and those that it would replace, stay.
+        An attempt that the catalog no longer knows, because its job was dropped by force, may have been
+        committed. All of its outputs stay, and so do the outputs that it would replace.
         """
         with self._database.transaction() as transaction:
-            noted = select(outputs.c.attempt).where(outputs.c.table_name == table, _is_open())
+            recorded = select(outputs.c.attempt).where(outputs.c.table_name == table, _is_open())
             replacing = select(outputs.c.replaced_by).where(outputs.c.table_name == table, outputs.c.replaced_by.is_not(None))
-            attempts = {*transaction.execute(noted).scalars(), *transaction.execute(replacing).scalars()}
+            attempts = {*transaction.execute(recorded).scalars(), *transaction.execute(replacing).scalars()}
             for attempt in sorted(attempts):
                 ended = select(intents.c.state).where(intents.c.attempt == attempt)
                 match {*transaction.execute(ended).scalars()}:
@@ -132,13 +134,13 @@ class Outputs:
                         _abort(transaction, attempt, OutputState.DEAD if states else OutputState.LIVE)
 
     def unfinished(self, table: str) -> Sequence[Output]:
-        """Returns a table's outputs that are still to be placed or removed: those that are live first."""
+        """Returns a table's outputs that are still to be moved to their paths or removed, live ones first."""
         waiting = or_(_is(OutputState.DEAD), _is(OutputState.LOADED), _is(OutputState.LIVE) & outputs.c.staged.is_not(None))
         query = _OUTPUTS.where(outputs.c.table_name == table, waiting)
         return self._database.all(query.order_by(outputs.c.state.desc(), outputs.c.id), Output)
 
     def unfinished_tables(self) -> Sequence[str]:
-        """Returns the tables with outputs of attempts that have not ended, or that are to be placed or removed."""
+        """Returns the tables with outputs of open attempts, or with outputs to move or remove."""
         waiting = or_(outputs.c.state != OutputState.LIVE, outputs.c.staged.is_not(None), outputs.c.replaced_by.is_not(None))
         query = select(outputs.c.table_name).where(waiting).distinct().order_by(outputs.c.table_name)
         return [row.table_name for row in self._database.rows(query)]
@@ -149,47 +151,48 @@ class Outputs:
         return self._database.all(query, Output)
 
     def staged(self, table: str) -> set[str]:
-        """Returns where contents of a table's outputs wait that may still be needed: live ones, and those of open attempts."""
+        """Returns the staging paths of a table's outputs that may still be needed: live ones and those of
+        open attempts."""
         query = select(outputs.c.staged).where(
             outputs.c.table_name == table, outputs.c.staged.is_not(None), ~_is(OutputState.DEAD)
         )
         return {row.staged for row in self._database.rows(query)}
 
     def end(self, table: str) -> None:
-        """Makes all live outputs of a table dead: its rows are to name none."""
+        """Marks all live outputs of a table as dead, because its rows will name none."""
         with self._database.transaction() as transaction:
-            mine = update(outputs).where(outputs.c.table_name == table, _is(OutputState.LIVE))
-            transaction.execute(mine.values(state=OutputState.DEAD))
+            live = update(outputs).where(outputs.c.table_name == table, _is(OutputState.LIVE))
+            transaction.execute(live.values(state=OutputState.DEAD))
 
 
 def _commit(transaction: Transaction, attempt: str) -> None:
-    mine = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
+    pending = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
     replaced = outputs.c.replaced_by == attempt
-    # The path of these is now the new one's.
+    # Their paths now belong to the new outputs.
     other = (_other.c.attempt == attempt) & (_other.c.state == OutputState.PENDING)
     transaction.execute(delete(outputs).where(replaced, _has(other)))
     transaction.execute(update(outputs).where(replaced).values(state=OutputState.DEAD, replaced_by=None))
-    transaction.execute(update(outputs).where(mine).values(state=OutputState.LIVE))
+    transaction.execute(update(outputs).where(pending).values(state=OutputState.LIVE))
     loaded = (outputs.c.attempt == attempt) & _is(OutputState.LOADING)
     transaction.execute(update(outputs).where(loaded).values(state=OutputState.LOADED))
 
 
 def _abort(transaction: Transaction, attempt: str, state: OutputState) -> None:
-    mine = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
-    transaction.execute(delete(outputs).where(mine, _has(_other.c.state == OutputState.LIVE)))
-    transaction.execute(update(outputs).where(mine).values(state=state))
+    pending = (outputs.c.attempt == attempt) & _is(OutputState.PENDING)
+    transaction.execute(delete(outputs).where(pending, _has(_other.c.state == OutputState.LIVE)))
+    transaction.execute(update(outputs).where(pending).values(state=state))
     transaction.execute(update(outputs).where(outputs.c.replaced_by == attempt).values(replaced_by=None))
     transaction.execute(delete(outputs).where(outputs.c.attempt == attempt, _is(OutputState.LOADING)))
 
 
-#: Columns named as the attributes of :class:`Output`.
+#: Columns named like the attributes of :class:`Output`.
 _OUTPUTS = select(outputs, outputs.c.table_name.label("table"))
 
 _other = outputs.alias("other")
 
 
 def _has(other: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Selects outputs whose path is also that of another one that meets a condition."""
+    """Selects outputs that share their path with another output that meets a condition."""
     same = (_other.c.volume_id == outputs.c.volume_id) & (_other.c.path_digest == outputs.c.path_digest)
     return select(_other.c.id).where(same, _other.c.id != outputs.c.id, other).exists()
 
@@ -203,8 +206,8 @@ def _is(state: OutputState) -> ColumnElement[bool]:
 
 
 def _of(table: str, sources: Sequence[str]) -> ColumnElement[bool]:
-    mine: ColumnElement[bool] = outputs.c.table_name == table
-    return mine & outputs.c.source_digest.in_(list(map(digest, sources)))
+    of_table: ColumnElement[bool] = outputs.c.table_name == table
+    return of_table & outputs.c.source_digest.in_(list(map(digest, sources)))
 
 
 def _columns(output: Output) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Refreshes of directory tables, keys that jobs asked the writer to check again, and rejected messages."""
+"""Refreshes of directory tables, requested checks of keys, and rejected messages."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from volstream.catalog.tables import (
     volumes,
 )
 
-#: Number of full listings kept on record per volume.
-_KEPT = 100
+#: Number of full listings on record per volume.
+_MAX_RECONCILES = 100
 
-#: Number of rejected messages kept per volume: senders may send any number.
-_KEPT_REJECTED = 1000
+#: Number of rejected messages on record per volume, because senders may send any number.
+_MAX_REJECTED = 1000
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,13 @@ class RejectedMessage:
     last_seen: datetime
 
 
-def _start(of: ColumnElement[int]) -> ColumnElement[int]:
-    """Returns the refresh after which a stream reads changes. A read from the beginning uses the directory at the end of the
-    range, unless each insertion counts."""
+def _start(offset: ColumnElement[int]) -> ColumnElement[int]:
+    """Returns the refresh after which a stream reads changes.
+
+    A read from the beginning uses the directory at the end of the range, unless each insertion counts.
+    """
     inserts = and_(streams.c.mode == StreamMode.APPEND_ONLY, ~streams.c.initial)
-    return case((inserts, func.coalesce(of, 0)), else_=func.nullif(of, 0))
+    return case((inserts, func.coalesce(offset, 0)), else_=func.nullif(offset, 0))
 
 
 #: The newest full listing of each volume.
@@ -92,7 +94,8 @@ class Refreshes:
         self._database = database
 
     def record(self, refresh: Refresh) -> None:
-        """Records a committed refresh. Idempotent: the caller may crash after the commit, before recording it."""
+        """Records a committed refresh. Idempotent: the caller may crash after the commit, before recording
+        it."""
         with self._database.transaction() as transaction:
             row = dataclasses.asdict(refresh)
             if self._database.add_missing(transaction, refreshes, ["volume_id", "number"], [row]):
@@ -114,7 +117,7 @@ class Refreshes:
         return self._database.all(query, Refresh)
 
     def newest(self, volume_id: str, *, before: int | None = None, limit: int) -> Sequence[Refresh]:
-        """Returns a volume's newest refreshes, newest first; with ``before``, only those with lower numbers."""
+        """Returns a volume's newest refreshes, newest first. ``before`` limits them to lower numbers."""
         query = select(refreshes).where(refreshes.c.volume_id == volume_id).order_by(refreshes.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(refreshes.c.number < before)
@@ -127,7 +130,8 @@ class Refreshes:
         return number
 
     def needed_after(self, volume_id: str) -> int | None:
-        """Returns the oldest refresh of a volume that a stream or one of its open plans still reads from, or None."""
+        """Returns the oldest refresh of a volume that a stream or one of its open plans still reads from, or
+        None."""
         oldest = [row[0] for row in self._database.rows(_NEEDED_AFTER, volume=volume_id)]
         return min((int(offset) for offset in oldest if offset is not None), default=None)
 
@@ -136,51 +140,53 @@ class Refreshes:
         return self._database.one(_LAST, Refresh, volume=volume_id)
 
     def last_arrival(self, volume_id: str) -> datetime | None:
-        """Returns when a file was last new or changed; None: never, or the history of that time is deleted."""
+        """Returns when a file was last new or changed, or None if never or no longer in the history."""
         arrived = refreshes.c.inserted + refreshes.c.updated > 0
         query = select(refreshes.c.committed_on).where(refreshes.c.volume_id == volume_id, arrived)
         time: datetime | None = self._database.value(query.order_by(refreshes.c.number.desc()).limit(1))
         return time
 
     def ask_check(self, volume_id: str, paths: Iterable[str]) -> datetime:
-        """Asks the volume's writer to check these keys again; idempotent. Returns a time that identifies the request."""
+        """Asks the volume's writer to check keys again. Returns a time that identifies the request.
+        Idempotent."""
         return self._ask({(volume_id, path) for path in paths})
 
     def ask_checks(self, paths: Mapping[str, Set[str]]) -> Sequence[Rejection]:
-        """Asks the writers of volumes, by id, to check keys again; returns those that cannot become rows."""
-        odd = unusable({path for asked in paths.values() for path in asked})
-        self._ask({(volume_id, path) for volume_id, asked in paths.items() for path in asked - odd.keys()})
-        return list(odd.values())
+        """Asks the writers of volumes, by id, to check keys again. Returns the keys that cannot become
+        rows."""
+        invalid = unusable({path for asked in paths.values() for path in asked})
+        self._ask({(volume_id, path) for volume_id, asked in paths.items() for path in asked - invalid.keys()})
+        return list(invalid.values())
 
     def _ask(self, keys: Set[tuple[str, str]]) -> datetime:
         now = datetime.now(UTC)
-        # In a fixed order, so that two jobs asking for the same keys cannot deadlock.
+        # In a fixed order, so that two jobs that request the same keys cannot deadlock.
         rows = [
             {"volume_id": volume, "path_digest": digest(path), "path": path, "asked_on": now} for volume, path in sorted(keys)
         ]
         if rows:
             with self._database.transaction() as transaction:
-                # A writer that is checking a key now does not know of this request.
+                # A writer that is checking a key at this moment does not know this request.
                 key = ["volume_id", "path_digest"]
                 self._database.add_up(transaction, key_checks, key, rows, sums=(), latest=["asked_on"])
         return now
 
     def asked_volumes(self) -> Set[str]:
-        """Returns the ids of the volumes with requested checks that are not done yet."""
+        """Returns the ids of volumes with pending checks."""
         requested = exists().where(key_checks.c.volume_id == volumes.c.id)
         return {row.id for row in self._database.rows(select(volumes.c.id).where(requested))}
 
     def asked_checks(self, volume_id: str, limit: int) -> Mapping[str, datetime]:
-        """Returns requested keys that are not checked yet, with the time of the request."""
+        """Returns requested keys that are not checked yet, with the times of the requests."""
         query = select(key_checks.c.path, key_checks.c.asked_on).where(key_checks.c.volume_id == volume_id).limit(limit)
         rows = self._database.rows(query)
-        if len(rows) == limit:  # those that cannot be checked now must not keep the others waiting, nor folders
+        if len(rows) == limit:  # keys that cannot be checked now must not block others, or folders
             is_file = case((or_(key_checks.c.path == "", key_checks.c.path.endswith("/")), 0), else_=1)
             rows = self._database.rows(query.order_by(is_file, func.random()))
         return {row.path: row.asked_on for row in rows}
 
     def asked_count(self, volume_id: str) -> int:
-        """Returns how many requested keys are not checked yet."""
+        """Returns the number of requested keys that are not checked yet."""
         query = select(func.count()).select_from(key_checks).where(key_checks.c.volume_id == volume_id)
         return int(self._database.value(query))
 
@@ -197,7 +203,8 @@ class Refreshes:
         return int(inserted), int(updated), int(deleted)
 
     def first_after(self, volume_id: str, number: int | None) -> datetime | None:
-        """Returns the time of the first refresh on record after ``number`` (None: of all), or None if there is none."""
+        """Returns the time of the first refresh on record after ``number`` (None: of all), or None without
+        one."""
         query = select(func.min(refreshes.c.committed_on)).where(
             refreshes.c.volume_id == volume_id, refreshes.c.number > (number or 0)
         )
@@ -210,7 +217,8 @@ class Refreshes:
         return int(found[0].files) if found else 0
 
     def changed_after(self, volume_id: str, number: int | None) -> tuple[int, int]:
-        """Returns the numbers of rows changed, and of bytes in new files, by refreshes after ``number``; None: all-time."""
+        """Returns the number of changed rows, and of bytes in new files, by refreshes after ``number`` (None:
+        all-time)."""
         if number is None:
             query = select(volume_totals.c.changed, volume_totals.c.bytes).where(volume_totals.c.volume_id == volume_id)
         else:
@@ -222,16 +230,16 @@ class Refreshes:
         return int(rows), int(size)
 
     def checked(self, volume_id: str, asked: Mapping[str, datetime]) -> None:
-        """Records that keys were checked, as of the given requests; keys requested again since stay."""
+        """Records that keys were checked, as of the given requests. Keys that were requested again stay."""
         mine = delete(key_checks).where(key_checks.c.volume_id == volume_id)
         with self._database.transaction() as transaction:
             for path, asked_on in asked.items():
                 transaction.execute(mine.where(key_checks.c.path_digest == digest(path), key_checks.c.asked_on == asked_on))
 
     def note_reconcile(self, result: Completeness) -> None:
-        """Records the result of a full listing; keeps the newest hundred."""
+        """Records the result of a full listing. Keeps the newest hundred."""
         mine = reconciles.c.volume_id == result.volume_id
-        old = select(reconciles.c.began_on).where(mine).order_by(reconciles.c.began_on.desc()).offset(_KEPT).limit(1)
+        old = select(reconciles.c.began_on).where(mine).order_by(reconciles.c.began_on.desc()).offset(_MAX_RECONCILES).limit(1)
         with self._database.transaction() as transaction:
             row = dataclasses.asdict(result)
             self._database.add_missing(transaction, reconciles, ["volume_id", "began_on"], [row])
@@ -248,7 +256,8 @@ class Refreshes:
         return self._database.all(query, Completeness)
 
     def reject(self, volume_id: str, rejections: Iterable[Rejection]) -> None:
-        """Records unusable messages, keeping the newest; repeats of a subject and reason only increase the count."""
+        """Records unusable messages, and keeps the newest. Repeats of a subject and reason only increase the
+        count."""
         now, counts = datetime.now(UTC), Counter(rejections)
         rows = [
             {
@@ -260,7 +269,7 @@ class Refreshes:
                 "first_seen": now,
                 "last_seen": now,
             }
-            for message, count in islice(counts.items(), _KEPT_REJECTED)
+            for message, count in islice(counts.items(), _MAX_REJECTED)
         ]
         if not rows:
             return
@@ -269,8 +278,8 @@ class Refreshes:
         with self._database.transaction() as transaction:
             key = ["volume_id", "digest"]
             self._database.add_up(transaction, rejected, key, rows, sums=["count"], latest=["last_seen"])
-            # The limit is in the inner query because PostgreSQL does not accept one in a DELETE.
-            old = newest.offset(_KEPT_REJECTED).limit(len(rows)).subquery()
+            # The limit is in the inner query, because PostgreSQL does not accept one in a DELETE.
+            old = newest.offset(_MAX_REJECTED).limit(len(rows)).subquery()
             transaction.execute(delete(rejected).where(rejected.c.id.in_(select(old.c.id))))
 
     def rejected(self, volume_id: str | None = None, limit: int = 1000) -> Sequence[RejectedMessage]:

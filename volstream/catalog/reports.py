@@ -1,4 +1,4 @@
-"""What plans, batches and attempts did, for people: reads the rows that ``consumptions`` writes."""
+"""Reports on plans, batches and attempts, for people: reads the rows that ``consumptions`` writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Batches of a job that were committed close together, with their number and that of their files."""
+    """Batches of a job that were committed close together, with the numbers of batches and files."""
 
     began_on: datetime
     ended_on: datetime
@@ -77,10 +77,11 @@ _MEASURED = (
 
 _NEWEST = _MEASURED.subquery()
 
-#: Of the newest batches, the largest.
+#: The largest of the newest batches.
 _LARGEST = select(_NEWEST).order_by((_NEWEST.c.files + _NEWEST.c.removals).desc(), _NEWEST.c.committed_on.desc()).limit(1)
 
-#: When the oldest change of a batch's plan was found: of a stream's first plan, and of a replay, when it was planned.
+#: When the oldest change of a batch's plan was found. For a stream's first plan and for a replay, when it was
+#: planned.
 _OLDEST_CHANGE = func.coalesce(refreshes.c.committed_on, plans.c.created_on)
 
 #: Batches of volumes' streams with that time.
@@ -93,7 +94,7 @@ _WITH_CHANGES = (
         (plans.c.kind == PlanKind.STREAM)
         & (refreshes.c.volume_id == streams.c.source_id)
         & (refreshes.c.number == plans.c.from_version + 1)
-        & (refreshes.c.number <= plans.c.to_version),  # a plan may hold no change
+        & (refreshes.c.number <= plans.c.to_version),  # a plan may have no changes
     )
 )
 
@@ -115,8 +116,8 @@ class Reports:
 
     def batches_in(self, attempt: str) -> Sequence[Batch]:
         """Returns the batches of an attempt: several if it consumes several streams."""
-        mine = select(intents.c.batch_id).where(intents.c.attempt == attempt)
-        query = select(batches).where(batches.c.id.in_(mine)).order_by(batches.c.stream_id)
+        ids = select(intents.c.batch_id).where(intents.c.attempt == attempt)
+        query = select(batches).where(batches.c.id.in_(ids)).order_by(batches.c.stream_id)
         return self._database.all(query, Batch)
 
     def plan(self, identity: str) -> Plan | None:
@@ -134,19 +135,22 @@ class Reports:
         return self._database.all(query, Batch, job=job_id, most=limit)
 
     def largest(self, job_id: str, limit: int = 20) -> Sequence[Batch]:
-        """Returns the largest of the batches of :meth:`measured`, if there are any: one row instead of all."""
+        """Returns the largest of the batches of :meth:`measured`, if any: one row instead of all."""
         return self._database.all(_LARGEST, Batch, job=job_id, most=limit)
 
     def worked_on(self, job_id: str, limit: int) -> Sequence[Batch]:
-        """Returns a job's batches in progress and those committed last, newest first; no waiting ones."""
-        mine = select(batches).where(batches.c.job_id == job_id).limit(limit)
-        open_ones = mine.where(batches.c.state == BatchState.INTENT)
-        ended = mine.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
-        return [batch for query in (open_ones, ended) for batch in self._database.all(query, Batch)][:limit]
+        """Returns a job's batches in progress and the last committed ones, newest first, without waiting
+        ones."""
+        of_job = select(batches).where(batches.c.job_id == job_id).limit(limit)
+        in_progress = of_job.where(batches.c.state == BatchState.INTENT)
+        ended = of_job.where(batches.c.committed_on.is_not(None)).order_by(batches.c.committed_on.desc())
+        return [batch for query in (in_progress, ended) for batch in self._database.all(query, Batch)][:limit]
 
     def worked_in(self, job_ids: Iterable[str], since: datetime, slot: timedelta) -> Mapping[str, Sequence[Work]]:
-        """Returns the work of jobs since a time, by id of the job, in the order of time: batches that were committed in the same
-        slot are one piece of work."""
+        """Returns the work of jobs since a time, by job id, in the order of time.
+
+        Batches committed in the same slot are one piece of work.
+        """
         committed = extract("epoch", batches.c.committed_on)
         number = cast((committed - since.timestamp()) / slot.total_seconds(), Integer)
         sums = (func.sum(batches.c[name]) for name in ("files", "failed"))
@@ -166,11 +170,11 @@ class Reports:
     def batches_of(
         self, job_id: str | None = None, *, covering: str | None = None, before: Batch | None = None, limit: int = 1000
     ) -> Sequence[Batch]:
-        """Returns the newest batches of one job or of all; with ``covering``, those whose bounds may include this path: see
-        :meth:`Batch.covers`.
+        """Returns the newest batches of one job or of all.
 
         Args:
-            before: a batch of an earlier result: returns the batches after it in that order.
+            covering: only batches whose bounds may include this path: see :meth:`Batch.covers`.
+            before: the last batch of an earlier result. Returns the batches after it in that order.
         """
         order = (batches.c.created_on, batches.c.number, batches.c.id)
         query = select(batches).order_by(*(column.desc() for column in order)).limit(limit)
@@ -189,30 +193,35 @@ class Reports:
         return Load(*map(int, row[: len(dataclasses.fields(Load))]))
 
     def totals(self, job_id: str) -> dict[str, int]:
-        """Returns sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``, ``bytes``."""
+        """Returns sums over a job's committed batches: ``batches``, ``succeeded``, ``failed``, ``rows``,
+        ``bytes``."""
         query = select(*(job_totals.c[name] for name in TOTALS)).where(job_totals.c.job_id == job_id)
         numbers = next(iter(self._database.rows(query)), (0,) * len(TOTALS))
         return {name: int(number) for name, number in zip(TOTALS, numbers, strict=True)}
 
     def counted(self, job_id: str) -> dict[str, float]:
-        """Returns the sums, over a job's committed batches, of what its function counted, by name."""
+        """Returns the sums of a job's function's counters over its committed batches, by name."""
         return {row.name: row.number for row in self._database.rows(counted_by(job_id))}
 
     def counted_since(self, job_id: str, day: date) -> Sequence[tuple[str, date, float]]:
-        """Returns what a job's function counted on a day, in UTC, and later: name, day and number, by name and day."""
+        """Returns the counters of a job's function since a day in UTC: name, day and number, by name and
+        day."""
         counted = select(job_counts.c.name, job_counts.c.day, job_counts.c.number)
-        mine = counted.where(job_counts.c.job_id == job_id, job_counts.c.day >= day).order_by(job_counts.c.name, job_counts.c.day)
-        return [(row.name, row.day, row.number) for row in self._database.rows(mine)]
+        sums = counted.where(job_counts.c.job_id == job_id, job_counts.c.day >= day).order_by(job_counts.c.name, job_counts.c.day)
+        return [(row.name, row.day, row.number) for row in self._database.rows(sums)]
 
     def waited(self, committed: Iterable[Batch]) -> Mapping[str, float]:
-        """Returns how many seconds after the oldest change of its plan each batch was committed, by its id."""
+        """Returns, by batch id, the seconds from the oldest change of a batch's plan to its commit."""
         query = _WITH_CHANGES.with_only_columns(batches.c.id, batches.c.committed_on, _OLDEST_CHANGE)
         rows = self._database.rows_in(query, batches.c.id, (batch.id for batch in committed))
         return {identity: (ended - began).total_seconds() for identity, ended, began in rows}
 
     def waited_in(self, job_ids: Iterable[str], since: datetime, slot: timedelta) -> Sequence[tuple[int, int, int]]:
-        """Returns how many files waited from which slot of the time since then until which: those of jobs' batches that were
-        committed in that time. A batch waits from the oldest change of its plan."""
+        """Returns how many files of jobs' batches waited, as triples: first slot, last slot, number of files.
+
+        Slots count from ``since``. Includes batches committed since then. A batch waits from the oldest
+        change of its plan.
+        """
         first, last = (
             cast((extract("epoch", moment) - since.timestamp()) / slot.total_seconds(), Integer)
             for moment in (_OLDEST_CHANGE, batches.c.committed_on)
@@ -224,22 +233,22 @@ class Reports:
 
 
 def counted_by(job_id: str) -> Select[Any]:
-    """Selects the sums, by name, of what a job's function counted."""
+    """Selects the sums of a job's function's counters, by name."""
     number = func.sum(job_counts.c.number).label("number")
     return select(job_counts.c.name, number).where(job_counts.c.job_id == job_id).group_by(job_counts.c.name)
 
 
-# Versions of the code of jobs, and which batches ran which, for as long as rows of a batch may live.
+# Versions of jobs' code, and the version that each batch ran, for as long as rows of the batch may exist.
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeVersion:
-    """What made rows of a job: its code, and all that the rows depend on besides the files.
+    """The code that made rows of a job, with everything else that the rows depend on besides the files.
 
     Attributes:
-        number: from 1, in the order of first use; 0: not used yet.
-        digest: of the function's code, its arguments, its columns and its environment; versions of a job differ in it.
-        source: text of the modules, by path; None: the code is installed, or too long to be kept.
+        number: from 1, in the order of first use. 0 if not used yet.
+        digest: of the function's code, arguments, columns and environment. Differs between a job's versions.
+        source: text of the modules, by path. None if the code is installed, or too long to keep.
         made_by, made_on: who ran it first, and when.
     """
 
@@ -260,14 +269,14 @@ class BatchCode:
     """The version of code that a batch ran.
 
     Attributes:
-        carried: versions of the rows that followed moved files into the batch, by path, where they differ; None: unknown.
+        carried: other versions of rows that followed moved files into the batch, by path. None if unknown.
     """
 
     code: int | None
     carried: Mapping[str, int | None]
 
     def of(self, path: str) -> int | None:
-        """Returns the version that made the rows of a file; None: unknown."""
+        """Returns the version that made the rows of a file, or None if unknown."""
         return self.carried.get(path, self.code)
 
 
@@ -283,16 +292,18 @@ class Codes:
         self._database = database
 
     def versions(self, job_id: str) -> Sequence[CodeVersion]:
-        """Returns the versions of a job's code, in the order of their numbers."""
+        """Returns the versions of a job's code, ordered by number."""
         query = select(code_versions).where(code_versions.c.job_id == job_id).order_by(code_versions.c.number)
         return self._database.all(query, CodeVersion)
 
     def number_of(self, job: Job, version: CodeVersion) -> int:
-        """Returns the number of a version of a job's code, which is recorded if it is new. Raises JobChangedError if the job was
-        altered or dropped since it was read."""
-        present = self._database.value(_NUMBER, job=version.job_id, digest=version.digest)
-        if present is not None:
-            return int(present)
+        """Returns the number of a version of a job's code. Records a new version.
+
+        Raises JobChangedError if the job was altered or dropped since it was read.
+        """
+        existing = self._database.value(_NUMBER, job=version.job_id, digest=version.digest)
+        if existing is not None:
+            return int(existing)
         with self._database.transaction() as transaction:
             check_current(transaction, job)
             last = select(func.max(code_versions.c.number)).where(code_versions.c.job_id == version.job_id)
@@ -302,7 +313,7 @@ class Codes:
         return number
 
     def of_batches(self, ids: Iterable[str]) -> Mapping[str, BatchCode]:
-        """Returns what batches ran, by their id; without those that are unknown."""
+        """Returns the code that batches ran, by batch id, as far as known."""
         found: dict[str, BatchCode] = {}
         ids = {*ids}
         for table in (batches, forgotten_batches):
@@ -312,22 +323,22 @@ class Codes:
         return found
 
     def note_carried(self, batch: Batch, carried: Mapping[str, int | None]) -> None:
-        """Records, before a batch is committed, the versions of rows that follow moved files in it."""
+        """Records, before a batch's commit, the versions of rows that follow moved files in it."""
         self._database.write(update(batches).where(batches.c.id == batch.id).values(carried=dict(carried)))
 
     def forgotten(self, job_id: str) -> Sequence[str]:
-        """Returns the batches of a job that are kept only for their code."""
+        """Returns the ids of a job's batches that are kept only for their code."""
         known = select(forgotten_batches.c.id).where(forgotten_batches.c.job_id == job_id)
         return [row.id for row in self._database.rows(known)]
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Deletes what is known of these batches, which have no rows left."""
-        for some in groups(ids, MAX_BOUND):
-            self._database.write(delete(forgotten_batches).where(forgotten_batches.c.id.in_(some)))
+        """Deletes the records of batches without remaining rows."""
+        for chunk in groups(ids, MAX_BOUND):
+            self._database.write(delete(forgotten_batches).where(forgotten_batches.c.id.in_(chunk)))
 
 
 def keep(transaction: Transaction, ids: Sequence[str]) -> None:
-    """Keeps what is known of the code of batches that are about to be deleted."""
+    """Preserves the code versions of batches that are about to be deleted."""
     columns = ("id", "job_id", "code", "carried")
     known = select(*(batches.c[name] for name in columns)).where(
         batches.c.id.in_(ids), batches.c.code.is_not(None), batches.c.job_id.is_not(None)
@@ -337,20 +348,21 @@ def keep(transaction: Transaction, ids: Sequence[str]) -> None:
 
 # The catalog's facts as relations for SQL: failures, batches, refreshes, rejected messages.
 
-#: Columns that people know by another name.
-_SHOWN_AS = {"commit_version": "refresh_id"}
+#: Columns that users know by another name.
+_USER_NAMES = {"commit_version": "refresh_id"}
 
 #: Rows in memory at a time.
 _CHUNK = 1000
 
 
 def _facts(owner: FromClause, of: FromClause, key: str, columns: str) -> Select[Any]:
-    """Selects facts; the first two columns are the name of the job or volume that ``key`` names."""
-    shown = (of.c[name].label(_SHOWN_AS.get(name, name)) for name in columns.split())
-    return select(owner.c.schema_name, owner.c.name, *shown).select_from(of.outerjoin(owner, of.c[key] == owner.c.id))
+    """Selects facts. The first two columns are the name of the job or volume that ``key`` refers to."""
+    selected = (of.c[name].label(_USER_NAMES.get(name, name)) for name in columns.split())
+    return select(owner.c.schema_name, owner.c.name, *selected).select_from(of.outerjoin(owner, of.c[key] == owner.c.id))
 
 
-#: By name: the kind of object that the facts concern, and the query, whose first two columns are the object's name.
+#: By name: the kind of object that the facts concern, and the query. Its first two columns are the object's
+#: name.
 FACTS: Mapping[str, tuple[str, Select[Any]]] = {
     "failures": (
         "job",
@@ -380,18 +392,18 @@ FACTS: Mapping[str, tuple[str, Select[Any]]] = {
 def fact_types(name: str) -> Mapping[str, type]:
     """Returns the columns of a relation in :data:`FACTS`, each with its Python type."""
     of, query = FACTS[name]
-    own = list(query.selected_columns)[2:]
-    return {of: str, **{column.name: column.type.python_type for column in own}}
+    columns = list(query.selected_columns)[2:]
+    return {of: str, **{column.name: column.type.python_type for column in columns}}
 
 
 def fact_rows(database: Database, name: str) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yields the rows of a relation in chunks."""
     of, query = FACTS[name]
-    own = list(fact_types(name))[1:]
+    columns = list(fact_types(name))[1:]
     with database.reading() as transaction:
         result = transaction.execute(query.execution_options(yield_per=_CHUNK))
         for part in result.partitions():
             yield [
-                {of: None if owner is None else str(Name(schema, owner)), **dict(zip(own, row, strict=True))}
+                {of: None if owner is None else str(Name(schema, owner)), **dict(zip(columns, row, strict=True))}
                 for schema, owner, *row in part
             ]

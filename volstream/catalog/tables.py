@@ -1,6 +1,6 @@
-"""The catalog's tables, whose columns follow from the fields of the objects that they store.
+"""The catalog's tables. Their columns follow from the fields of the stored objects.
 
-A change, of a field too, needs a migration in ``migrations/versions``; a test compares the two.
+A change, even of a field, needs a migration in ``migrations/versions``; a test compares the two.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from volstream.base.model.work import AuditEntry, Batch, Completeness, Failure, 
 
 # Converts a home's objects to rows of the catalog and back, by the types of their fields.
 #
-# A name takes two columns, a word is stored as its text, sequences and mappings as JSON. Columns that apply only to other classes
-# in the same table are NULL.
+# A name takes two columns. A word is stored as text, sequences and mappings as JSON. Columns that only apply
+# to other classes in the same table are NULL.
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ def columns_of(name: str) -> tuple[str, str]:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware UTC time; SQLite stores it without the time zone."""
+    """An aware UTC time. SQLite stores it without the time zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -146,7 +146,7 @@ class Path(TypeDecorator[str]):
 
 
 class EscapedText(TypeDecorator[str]):
-    """Text for people, possibly of external origin; characters that a database cannot store are escaped."""
+    """Text for people, possibly of external origin. Characters that a database cannot store are escaped."""
 
     impl = Text
     cache_ok = True
@@ -163,7 +163,8 @@ def writable(text: str) -> str:
 
 
 def _revision() -> Column[int]:
-    """Returns a column with a number that each UPDATE of a row increases; a new row's differs from that of the row before."""
+    """Returns a column with a number that each UPDATE of a row increases. A recreated row gets another
+    number."""
     return Column(
         "revision",
         BigInteger,
@@ -175,7 +176,8 @@ def _revision() -> Column[int]:
 
 
 def digest(text: str) -> str:
-    """Returns a fixed-length key for text of any length, because PostgreSQL limits index entries to 2,704 bytes."""
+    """Returns a fixed-length key for text of any length, because PostgreSQL limits index entries to 2,704
+    bytes."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
@@ -204,15 +206,15 @@ _TYPES: Mapping[Any, TypeEngine[Any] | type[TypeEngine[Any]]] = {
 
 
 def _numbered() -> Column[Any]:
-    """Returns a key that the database counts up."""
+    """Returns an auto-increment key."""
     return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 
 def _fields(cls: type[Any], *given: Column[Any], subclasses: Sequence[type[Any]] = ()) -> list[Column[Any]]:
-    """Returns columns for the fields of a class, as ``rows`` converts them: those given, and the others by their types.
+    """Returns columns for the fields of a class, by the fields' types unless given.
 
     Args:
-        subclasses: the table stores objects of these; columns of their own fields may be NULL.
+        subclasses: further classes in the table. Columns of their own fields may be NULL.
     """
     columns = {column.key: column for column in given}
     for class_ in (cls, *subclasses):
@@ -244,7 +246,8 @@ volumes = Table(
         Volume,
         Column("connection_id", ForeignKey("connections.id")),
         Column("reconciled_on", UtcDateTime, key="last_listing"),
-        # Number of rows that the newest full listing would remove, held until confirmed; and the confirmation.
+        # Number of rows that the newest full listing would remove, held until confirmed; and the
+        # confirmation.
         Column("held_removals", BigInteger, nullable=False, server_default="0"),
         Column("accept_removals", Boolean, nullable=False, server_default=false()),
     ),
@@ -265,7 +268,8 @@ jobs = Table(
     _revision(),
     *_fields(
         Job,
-        # A stream serves at most one job; creating one checks that none of the other streams that it reads serves another.
+        # A stream serves at most one job; creating one checks that none of the other streams that it reads
+        # serves another.
         Column("stream_id", ForeignKey("streams.id"), nullable=False, unique=True),
         Column("cls", String(20), nullable=False),
         Column("fingerprint", String(64)),
@@ -412,7 +416,8 @@ intents = Table(
         Column("stream_id", String(36), primary_key=True),
         Column("sequence", BigInteger, primary_key=True, autoincrement=False),
         Column("batch_id", ForeignKey("batches.id"), nullable=False, index=True),
-        # An attempt that consumes several streams has a row for each; one of them provides the number for the marker.
+        # An attempt that consumes several streams has a row for each; one of them provides the number for the
+        # marker.
         Column("attempt", String(36), nullable=False, index=True),
         Column("state", String(20), nullable=False),
         Column("ended_on", UtcDateTime),

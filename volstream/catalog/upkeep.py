@@ -1,4 +1,4 @@
-"""Deletes the history of work that ended long ago, and copies the rows of a catalog into another one."""
+"""Deletes old history, and copies the rows of a catalog into another one."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from volstream.catalog.tables import (
     volumes,
 )
 
-# Deletes the history of work that ended long ago. Keeps open work and whatever a stream still reads from; all-time totals are
-# stored separately.
+# Deletes the history of work that ended long ago. Keeps open work and history that streams still read.
+# All-time totals are stored separately.
 
-#: Rows or plans deleted per transaction, which other writers wait for.
+#: Rows or plans deleted per transaction. Other writers wait for it.
 _CHUNK = 500
 
 
@@ -60,10 +60,10 @@ class History:
         self._refreshes = refreshes_
 
     def forget(self, before: datetime, *, kept: int) -> int:
-        """Deletes history older than ``before``; returns the number of rows, not counting attempts.
+        """Deletes history older than ``before``. Returns the number of rows, not counting attempts.
 
         Args:
-            kept: number of each volume's newest refreshes to keep regardless of age.
+            kept: number of each volume's newest refreshes to keep, regardless of age.
         """
         forgotten = 0
         while removed := self._forget_plans(before):
@@ -79,28 +79,29 @@ class History:
         return forgotten
 
     def _forget_plans(self, before: datetime) -> int:
-        """Deletes some ended plans, or some of their batches, with the attempts; returns the number of rows."""
+        """Deletes some ended plans, or some of their batches, with their attempts. Returns the number of
+        rows."""
         ended = plans.c.state.in_([PlanState.DONE, PlanState.DROPPED])
         with self._database.transaction() as transaction:
             query = select(plans.c.id).where(ended, plans.c.created_on < before).limit(_CHUNK)
             ids = transaction.execute(query).scalars().all()
-            mine = select(batches.c.id).where(batches.c.plan_id.in_(ids)).limit(_CHUNK)
-            some = transaction.execute(mine).scalars().all()
-            reports.keep(transaction, some)
-            transaction.execute(delete(intents).where(intents.c.batch_id.in_(some)))
-            transaction.execute(delete(batches).where(batches.c.id.in_(some)))
+            old_batches = select(batches.c.id).where(batches.c.plan_id.in_(ids)).limit(_CHUNK)
+            batch_ids = transaction.execute(old_batches).scalars().all()
+            reports.keep(transaction, batch_ids)
+            transaction.execute(delete(intents).where(intents.c.batch_id.in_(batch_ids)))
+            transaction.execute(delete(batches).where(batches.c.id.in_(batch_ids)))
             remaining = select(batches.c.id).where(batches.c.plan_id == plans.c.id)
-            gone = transaction.execute(delete(plans).where(plans.c.id.in_(ids), ~remaining.exists())).rowcount
-            return len(some) + gone
+            deleted = transaction.execute(delete(plans).where(plans.c.id.in_(ids), ~remaining.exists())).rowcount
+            return len(batch_ids) + deleted
 
     def _forget_refreshes(self, volume_id: str, until: int, before: datetime) -> int:
-        mine = refreshes.c.volume_id == volume_id
+        of_volume = refreshes.c.volume_id == volume_id
         with self._database.transaction() as transaction:
-            first = transaction.execute(select(func.min(refreshes.c.number)).where(mine)).scalar()
+            first = transaction.execute(select(func.min(refreshes.c.number)).where(of_volume)).scalar()
             if first is None or first > until:
                 return 0
-            some = refreshes.c.number.between(first, min(until, first + 10 * _CHUNK))
-            return transaction.execute(delete(refreshes).where(mine, some, refreshes.c.committed_on < before)).rowcount
+            chunk = refreshes.c.number.between(first, min(until, first + 10 * _CHUNK))
+            return transaction.execute(delete(refreshes).where(of_volume, chunk, refreshes.c.committed_on < before)).rowcount
 
 
 # Copies the rows of a catalog into another one, possibly on a different kind of database.
@@ -108,16 +109,17 @@ class History:
 #: Rows in memory at a time.
 _COPIED_ROWS = 1000
 
-#: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers would get twice;
-#: and the identity and registrations, because a copy is a separate catalog: entries in a metastore stay its original's. Of the
-#: audit only what has ended, or a copy would do the tasks, too.
+#: Not copied: leases and conditions, which describe running processes; waiting alerts, which their receivers
+#: would get twice; and the identity and registrations, because a copy is a separate catalog, and entries in a
+#: metastore still belong to the original. Only ended audit entries are copied, or a copy would also do the
+#: tasks.
 _COPIED = [table for table in metadata.sorted_tables if table not in (leases, conditions, alerts, identity, registrations)]
 
 Row = Mapping[str, Any]
 
 
 def copy(source: Connection, target: Connection, changed: Callable[[str, Row], Row] = lambda _, row: row) -> dict[str, int]:
-    """Copies all rows, except those named above, into an empty catalog; returns the number of rows by table.
+    """Copies all rows, with the exceptions above, into an empty catalog. Returns the number of rows by table.
 
     Args:
         changed: maps a table's name and a row to the row to write.
@@ -141,7 +143,8 @@ def is_empty(catalog: Connection) -> bool:
 
 
 def _continue_numbers(target: Connection, table: Table) -> None:
-    """Makes PostgreSQL number new rows after the copied ones, which keep their numbers; SQLite always does."""
+    """Makes PostgreSQL number new rows after the copied ones, which keep their numbers. SQLite always
+    does."""
     column = table.autoincrement_column
     if target.dialect.name != "postgresql" or column is None or not isinstance(column.type, BigInteger):
         return

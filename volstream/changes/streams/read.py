@@ -347,10 +347,8 @@ def stream_rows(changes: str, columns: Sequence[str], times: str | None, *, both
     else:
         entries = f"array({inserted})"
     selected = ", ".join(f"c.image.data.{quoted(name)} AS {quoted(name)}" for name in columns)
-    image_time = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
-    time, joined = (
-        (image_time, "") if times is None else (f"r.time, {image_time}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
-    )
+    stamp = "c.image.wrote_on, CASE WHEN c.version = c.image.wrote THEN c.time END"
+    time, joined = (stamp, "") if times is None else (f"r.time, {stamp}", f" LEFT JOIN {times} r ON r.version = c.image.wrote")
     wrote = "c.image.wrote"
     if times is not None:
         wrote = f"CASE WHEN r.version IS NULL OR r.time IS NOT NULL THEN {wrote} END"

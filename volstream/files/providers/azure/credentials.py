@@ -182,11 +182,11 @@ def reading(access: Access, account: Account, container: str, blob: str) -> str:
 
 def signature(access: Access, account: Account, container: str, blob: str, lifetime: timedelta) -> str | None:
     """Returns a signature for reading a blob, or None if the access cannot sign. May send a request."""
-    signing = signer(access, account)
-    if not signing:
+    auth = signer(access, account)
+    if not auth:
         return None
     until = datetime.now(UTC) + lifetime
-    sas: str = generate_blob_sas(account.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **signing)
+    sas: str = generate_blob_sas(account.name, container, blob, permission=BlobSasPermissions(read=True), expiry=until, **auth)
     return sas
 
 
@@ -246,16 +246,14 @@ def _keys(access: Access) -> Keys | None:
 
 
 def _sign(access: Access, account: Account, container: str) -> Keys:
-    keys, expires = _keys(access), datetime.now(UTC) + _SECONDS
+    keys, end = _keys(access), datetime.now(UTC) + _SECONDS
     if keys is not None and keys.token is not None:  # a user's signature, which cannot sign another one
         return Keys(keys.id, "", keys.token)
-    signing = signer(access, account)
+    auth = signer(access, account)
     protocol = "https" if account.url.startswith("https:") else None
-    sas = generate_container_sas(
-        account.name, container, permission=_READ_AND_WRITE, expiry=expires, protocol=protocol, **signing
-    )
-    delegation = signing.get("user_delegation_key")
-    return Keys(account.name, "" if delegation is None else json.dumps(vars(delegation)), sas, expires)
+    sas = generate_container_sas(account.name, container, permission=_READ_AND_WRITE, expiry=end, protocol=protocol, **auth)
+    delegation = auth.get("user_delegation_key")
+    return Keys(account.name, "" if delegation is None else json.dumps(vars(delegation)), sas, end)
 
 
 def _delegation(text: str) -> UserDelegationKey:
