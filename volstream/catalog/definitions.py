@@ -150,16 +150,21 @@ class Definitions(Generic[T]):
         query = select(*columns).where(*of_name).order_by(_VERSIONS.c.id.desc()).limit(_MAX_VERSIONS)
         return self._database.all(query, DefinitionVersion)
 
-    def definition(self, value: T) -> Mapping[str, Any]:
+    def definition(self, value: T, transaction: Transaction | None = None) -> Mapping[str, Any]:  # noqa: ARG002  # of jobs
         """Returns an object's definition as in versions, without a pickled function."""
         [names] = [{*keys(cls), *_DEFINING} for cls in self._classes.values() if isinstance(value, cls)]
-        return {name: column for name, column in self._columns(value).items() if name in names}
+        found = {name: column for name, column in self._columns(value).items() if name in names}
+        if isinstance(value, Job):
+            found["into"] = str(value.into)
+        elif isinstance(value, Stream):
+            found[value.source_kind.value] = str(value.source_name)
+        return found
 
     def add(self, transaction: Transaction, value: T) -> None:
         """Stores a new object. Raises AlreadyExistsError."""
         if not self._database.add_missing(transaction, self._table, ["schema_name", "name"], [self._columns(value)]):
             raise self._already_exists(value.name)
-        self._save(transaction, value, self.definition(value))
+        self._save(transaction, value, self.definition(value, transaction))
 
     def remove(self, transaction: Transaction, value: T, *, replaced: bool = False) -> None:
         """Deletes the object and all rows that belong to it.
@@ -225,7 +230,7 @@ class Definitions(Generic[T]):
         transaction.execute(update(self._table).where(self._table.c.id == value.id).values(**different))
         if different.keys() <= _STATE:
             return
-        before = self.definition(value)
+        before = self.definition(value, transaction)
         if different.keys() & {*before, "pickled"}:
             self._save_first(transaction, value)
             after = {name: different.get(name, column) for name, column in before.items()}
@@ -236,7 +241,7 @@ class Definitions(Generic[T]):
         """Saves the definition of an object that is older than its history."""
         query = select(_VERSIONS.c.id).where(_VERSIONS.c.object_id == value.id).limit(1)
         if transaction.execute(query).first() is None:
-            self._save(transaction, value, self.definition(value), saved_on=value.created_on, saved_by="")
+            self._save(transaction, value, self.definition(value, transaction), saved_on=value.created_on, saved_by="")
 
     def _save(self, transaction: Transaction, value: Any, definition: Mapping[str, Any] | None, **columns: Any) -> None:
         row = {
@@ -263,6 +268,18 @@ class Jobs(Definitions[Job]):
         altered = dataclasses.replace(job, generation=job.generation + 1, **changes)
         self._update(transaction, job, self._difference(job, altered))
         return altered
+
+    def definition(self, value: Job, transaction: Transaction | None = None) -> Mapping[str, Any]:
+        """See :class:`Definitions`; of a file job also the volume or the stream that it reads."""
+        found = super().definition(value, transaction)
+        if not isinstance(value, FileJob):
+            return found
+        query = select(tables.streams).where(tables.streams.c.id == value.stream_id)
+        rows = self._database.rows(query) if transaction is None else transaction.execute(query)
+        for stream in [from_row(Stream, row._mapping) for row in rows]:
+            source = ("volume", stream.source_name) if value.owns_stream else ("stream", stream.name)
+            found = {**found, source[0]: str(source[1])}
+        return found
 
     def _update(self, transaction: Transaction, value: Job, different: Mapping[str, Any]) -> None:
         check_current(transaction, value)

@@ -40,7 +40,7 @@ def create_job_command(session: Session, output: Output, name: str, given: dict[
     made = Made(session, "job", name)
     job = session.jobs.create(name, function, into, tell=output.message, **existing, **given)
     assert isinstance(job, FileJob), "created with a function"
-    output.result(details.values(job), made.said(job, created(job), given))
+    output.result(details.values(job), made.said(job, created(job), {**given, "into": into}))
 
 
 def created(job: FileJob) -> str:

@@ -33,4 +33,4 @@ def load_command(
     made = Made(session, "job", name)
     job = session.jobs.load(name, volume, into, **existing, **given)
     assert isinstance(job, FileJob), "a job that loads is one of files"
-    output.result(details.values(job), made.said(job, created(job), given))
+    output.result(details.values(job), made.said(job, created(job), {**given, "volume": volume, "into": into}))

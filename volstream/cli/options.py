@@ -19,7 +19,7 @@ from volstream.base.model.names import Name
 from volstream.base.model.paths import is_utf8, printable
 from volstream.base.model.text import counted, nearest
 from volstream.base.model.units import format_size
-from volstream.base.model.work import FailureKind
+from volstream.base.model.work import ENDS, FailureKind
 from volstream.base.threads import Stop, stop_on_signals
 from volstream.cli.output import Output
 from volstream.errors import InvalidValueError, NotFoundError
@@ -267,7 +267,9 @@ class Made:
 
     def __init__(self, session: Session, kind: str, name: str) -> None:
         self._collection = session.by_kind[kind]
-        self._before = session.home.catalog.by_kind[kind].find(Name.parse(name))
+        self._session = session
+        self._definitions = session.home.catalog.by_kind[kind]
+        self._before = self._definitions.find(Name.parse(name))
 
     def said(self, made: Any, text: str, given: Mapping[str, Any]) -> str:
         """Returns ``text``, which says that an object was made; or that it existed, and how it differs from what was ``given``;
@@ -276,17 +278,29 @@ class Made:
             return text
         title = f"{self._collection.kind} {made.name}"
         if made.id == self._before.id:
-            other = {option: (getattr(made, option), value) for option, value in given.items() if hasattr(made, option)}
+            known = self._definitions.definition(made)
+            other = {option: (getattr(made, option, known[option]), value) for option, value in given.items() if option in known}
             differing = [f"{option} is {old}, not {new}" for option, (old, new) in other.items() if _differ(option, old, new)]
             return f"The {title} exists, unchanged{': ' if differing else ''}{', '.join(differing)}."
         [change, *_] = self._collection.history(str(made.name))
         if not change.changes:
             return f"{text} It replaces an identical one."
-        return f"{text} It replaces another: {change.text}. To put that back: volstream revert {title}."
+        text = f"{text} It replaces another: {change.text}."
+        if stale := self._session.home.catalog.streams.list(source_id=self._before.id):
+            text += f" Stale now: {', '.join(f'stream {stream.name}' for stream in stale)} (volstream heal JOB, or replace them)."
+        if self._collection.can_revert(change):
+            return f"{text} To put that back: volstream revert {title}."
+        return f"{text} To put that back, create it again as it was."
 
 
 def _differ(option: str, old: Any, new: Any) -> bool:
     """True if an option has another value. Where code is may be written in several ways."""
+    if option in ENDS:
+        return Name.parse(str(old)) != Name.parse(str(new))
+    if option == "location":
+        from volstream.files.storage import normalise_location
+
+        new = normalise_location(str(new))
     plain = [[*value] if isinstance(value, tuple) else value for value in (old, new)]
     return option not in ("function", "environment") and plain[0] != plain[1]
 

@@ -42,7 +42,7 @@ def create_volume_command(
     text = f"Volume {volume.name} at {volume.location} (queue: {volume.queue_type})."
     text += _no_longer_ignored(given)
     text += _matching(session, volume) if volume.patterns and check else ""
-    output.result(volume, made.said(volume, text, given))
+    output.result(volume, made.said(volume, text, {**given, "location": location}))
 
 
 def _no_longer_ignored(given: Mapping[str, Any]) -> str:

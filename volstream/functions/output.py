@@ -212,13 +212,20 @@ class Outputs:
             raise NotRowsError(f"The function returned two outputs with the path {path!r}.")
         self._paths.add(path)
         kind = file.content_type or type_by_name(path)
-        with file.opened() as content:
-            if target.store is None:
-                size, etag = _length(content), None
-            else:
-                staged = f"{target.folder}/{uuid.uuid4().hex}"
-                size, etag = target.store.put(staged, content, kind)
-                self.staged.append(StagedOutput(staged, path, size, etag))
+        try:
+            with file.opened() as content:
+                if isinstance(content, io.TextIOBase):
+                    raise TypeError("it gives text, not bytes")
+                if target.store is None:
+                    size, etag = _length(content), None
+                else:
+                    staged = f"{target.folder}/{uuid.uuid4().hex}"
+                    size, etag = target.store.put(staged, content, kind)
+                    self.staged.append(StagedOutput(staged, path, size, etag))
+        except (OSError, TypeError, ValueError) as error:
+            hint = " Text is the path of a file; for content write data=text.encode()." if isinstance(file.data, str) else ""
+            why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            raise NotRowsError(f"The data of the output {path!r} cannot be read: {why}.{hint}") from None
         return {"volume": target.volume, "relative_path": path, "size": size, "etag": etag, "content_type": kind}
 
 

@@ -55,8 +55,8 @@ FOREIGN: Sequence[ForeignConstruct] = (
     ),
     ForeignConstruct(
         r"(\b(FROM|JOIN)|,) (?P<word>VOLUME) \S++(?: \. \S++)*+(?! (USING|FILES|OPTIONS)\b)",
-        "Name the format or the files: FROM VOLUME v USING csv FILES ('a.csv'). The list of its files is DIRECTORY(VOLUME v).",
-        "FROM VOLUME",
+        "Add USING or FILES: FROM VOLUME v USING csv, or FILES ('a.csv'). The list of its files is DIRECTORY(VOLUME v).",
+        "FROM VOLUME without USING or FILES",
     ),
     ForeignConstruct(
         r"(?<!\. )\b(?P<word>READ_FILES|CLOUD_?FILES) \(|(\b(FROM|JOIN)|,) (?P<other>CLOUDFILES) \. /"

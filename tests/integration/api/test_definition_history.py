@@ -181,3 +181,76 @@ def test_commands_say_what_they_replace_and_what_differs(
     replaced = said("sql", "CREATE OR REPLACE VOLUME inbox LOCATION 'in' COMMENT = 'x'")
     assert "Volume inbox is replaced: comment none -> x." in replaced
     assert "comment none -> x" in said("describe", "volume", "inbox", "--history")
+
+
+#: What a command names besides options: two of each, and what the history says when the second replaces the first.
+ENDS = {
+    "volume's location": (("create-volume", "o"), ("in",), ("other",), "location"),
+    "stream's volume": (("create-stream", "o"), ("--volume", "inbox"), ("--volume", "outbox"), "volume inbox -> outbox"),
+    "job's volume": (("create-job", "o"), ("--volume", "inbox"), ("--volume", "outbox"), "volume inbox -> outbox"),
+    "job's table": (("create-job", "o", "--volume", "inbox"), ("--into", "t"), ("--into", "t2"), "into t -> t2"),
+    "load's volume": (("load", "--into", "t", "--name", "o"), ("inbox",), ("outbox",), "volume inbox -> outbox"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_an_object_reads_and_writes_is_a_part_of_what_it_is(
+    session: Session, end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, first, second, said = ENDS[end]
+    Path("other").mkdir()
+    session.volumes.create("outbox", "other")
+    rest = {
+        "create-job": ("--function", "f.py:f", "--returns", "n INT", *(() if "table" in end else ("--into", "t"))),
+        "load": ("--schema", "n INT"),
+    }.get(words[0], ())
+    kind = end.partition("'")[0].replace("load", "job")
+
+    def make(*options: str) -> str:
+        assert run(["--home", str(session.home.settings.home), *words, *options, *rest]) == 0
+        return capsys.readouterr().out
+
+    make(*first)
+    assert f"The {kind} o exists, unchanged." in make(*first, "--if-not-exists")
+    kept = make(*second, "--if-not-exists")
+    assert "exists, unchanged: " in kept
+    assert kept.rstrip().endswith(f", not {second[-1]}.")
+    assert "It replaces an identical one." in make(*first, "--or-replace")
+    replaced = make(*second, "--or-replace")
+    assert said in replaced
+    assert "create it again as it was" in replaced
+    assert "volstream revert" not in replaced
+    assert said in session.by_kind[kind].history("o")[0].text
+    with pytest.raises(InvalidStateError, match="cannot become"):
+        session.by_kind[kind].revert("o")
+
+
+def test_a_replaced_volume_names_the_streams_that_are_stale(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    session.streams.create("s", volume="inbox")
+    Path("other").mkdir()
+    assert run(["--home", str(session.home.settings.home), "create-volume", "inbox", "other", "--or-replace"]) == 0
+    assert "Stale now: stream s" in capsys.readouterr().out
+
+
+def test_other_code_of_a_function_of_the_program_is_a_change(session: Session) -> None:
+    def made(number: int) -> Any:
+        return lambda file: {"n": number}
+
+    session.jobs.create("o", made(1), "t", volume="inbox", returns="n INT")
+    session.jobs.alter("o", function=made(2))
+    assert session.jobs.history("o")[0].text == "function lambda (earlier code) -> lambda (other code)"
+    session.jobs.revert("o")
+    assert "other code" in session.jobs.history("o")[0].text
+
+
+def test_a_reverted_load_has_its_arguments_as_they_were(session: Session) -> None:
+    Path("in/a.csv").write_text("id,qty\n1,2\n")
+    session.volumes.refresh("inbox")
+    session.jobs.load("o", "inbox", "t", null_values=["NA"])
+    before = session.jobs.get("o")
+    assert isinstance(before, FileJob)
+    assert "inferred" in before.arguments
+    session.jobs.load("o", "inbox", "t", schema="id BIGINT, qty BIGINT, x STRING", delimiter=";", or_replace=True)
+    after = session.jobs.revert("o")
+    assert isinstance(after, FileJob)
+    assert (after.arguments, after.returns) == (before.arguments, before.returns)

@@ -52,6 +52,9 @@ def test_files_are_archived_once_their_rows_are_committed_and_their_rows_stay(pl
     events = file_history.tell(place.session.home, "v", "d/b.csv")
     [removed] = [event for event in events if event.what == "removed after loading"]
     assert removed.details == {"job": "j", "archive": ".done/d/b.csv"}
+    events = file_history.tell(place.session.home, "v", "a.csv")
+    [removed] = [event for event in events if event.what == "removed after loading"]
+    assert removed.details == {"job": "j", "archive": ".done/a*.csv"}, "an earlier version has the name"
 
 
 def test_files_are_deleted_by_a_job_of_a_function_too_and_failed_ones_stay(place: Place) -> None:

@@ -71,6 +71,16 @@ def test_other_code_shows_what_it_would_change_and_writes_nothing(place: Place) 
     assert (written(place), place.session.jobs.get("j"), place.session.batches.list()) == before
 
 
+def test_a_column_that_the_other_code_adds_is_inferred_as_a_switch_would(place: Place) -> None:
+    place.put("a", "xy")
+    place.put("b", "z")
+    place.job("def f(file):\n    return {'n': file.size}\n", returns=None)
+    place.run()
+    found = place.session.jobs.compare("j", code(place, "def f(file):\n    return {'n': file.size, 'up': file.name.upper()}\n"))
+    assert found.differences.new_failures == []
+    assert (found.differences.same, found.columns.new) == (2, {"up": "STRING"})
+
+
 @pytest.mark.long
 def test_files_are_chosen_and_mistakes_are_told(place: Place) -> None:
     for number in range(8):

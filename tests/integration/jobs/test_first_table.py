@@ -67,6 +67,19 @@ def test_a_second_call_does_what_changed(run: Run, home: Home, tmp_path: Path) -
     assert [str(volume.name) for volume in home.session.volumes.list()] == ["files"]
 
 
+def test_another_function_for_the_same_table_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a").write_text("a")
+    run(sized())
+
+    def other(file: Any) -> Any:
+        return {"n": 2}
+
+    _, told = run(other)
+    assert "has changed: function " in told
+    assert "-> test_another_function_for_the_same_table_is_said.<locals>.other" in told or "-> other" in told
+    assert "Undo: volstream revert job " in told
+
+
 @pytest.mark.long
 def test_its_frame_shows_rows_in_a_notebook(run: Run, home: Home, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")

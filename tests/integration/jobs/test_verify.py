@@ -573,3 +573,18 @@ def test_an_append_table_that_others_changed_is_not_proven(place: Place) -> None
     for _ in range(2):
         found = verified.jobs.verify("j")
         assert (found.wrong, found.is_right, found.is_proven, len(found.commits)) == ({}, True, False, 1)
+
+
+def test_a_file_that_fails_while_it_is_put_right_is_a_failure_and_no_longer_a_difference(place: Place) -> None:
+    for name in ("a", "b", "c"):
+        place.put(name, name)
+    place.job("def f(file):\n    return {'n': 1}\n", retries=0)
+    place.run()
+    place.gateway.session().sql(f"DELETE FROM {place.at} WHERE _file_path <> 'c'").collect()
+    code = "def f(file):\n    return {'n': 1 // (file.name != 'a')}\n"
+    (place.folder.parent / "code" / "job.py").write_text(code)
+    found = place.session.jobs.verify("j", fix=True)
+    assert (found.count, found.fixed, found.is_right) == (2, 1, False)
+    assert [failure.path for failure in place.session.jobs.failures("j")] == ["a"]
+    assert place.session.jobs.verify("j").count == 0
+    assert place.session.home.catalog.conditions.of(ConditionKind.PROOF) == {}

@@ -72,12 +72,26 @@ def test_a_file_that_several_rows_name_is_written_once(target: OutputTarget) -> 
         written("a FILE", target, {"a": made}, {"a": OutputFile("x", b"1")})
 
 
+def closed() -> io.BytesIO:
+    file = io.BytesIO(b"1")
+    file.close()
+    return file
+
+
 @pytest.mark.parametrize(
     ("value", "target_is", "message"),
     [
         ("text", True, "has a str; give volstream.OutputFile"),
         (OutputFile("x", 1), True, "is a int; give bytes, a path or a binary file"),  # type: ignore[arg-type]
         (OutputFile("x", b""), False, "its job has no target volume"),
+        (OutputFile("x", "some text"), True, "'up/x' cannot be read: No such file or directory. Text is the path of a file; for"),
+        (OutputFile("x", "long " * 2000), True, "cannot be read: File name too long. Text is"),
+        (OutputFile("x", "nul\0"), True, "cannot be read: embedded null byte. Text is"),
+        (OutputFile("x", Path("/nowhere")), True, "cannot be read: No such file or directory.$"),
+        (OutputFile("x", "/"), True, "cannot be read: Is a directory"),
+        (OutputFile("x", closed()), True, "cannot be read: I/O operation on closed file"),
+        (OutputFile("x", io.StringIO("text")), True, "cannot be read: it gives text, not bytes"),  # type: ignore[arg-type]
+        (OutputFile("x", io.StringIO("")), True, "cannot be read: it gives text, not bytes"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_written_is_said(target: OutputTarget, value: Any, target_is: bool, message: str) -> None:

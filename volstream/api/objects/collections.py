@@ -17,7 +17,7 @@ from volstream.base.definitions.options import keys, read, to_alter, to_create
 from volstream.base.model.arguments import checked, takes
 from volstream.base.model.names import Name
 from volstream.base.model.text import to_json
-from volstream.base.model.work import DefinitionVersion, PlanKind
+from volstream.base.model.work import ENDS, DefinitionVersion, PlanKind
 from volstream.catalog.definitions import Definitions
 from volstream.errors import InvalidStateError, InvalidValueError, NotFoundError, ObjectInUseError
 from volstream.files.volumes import definitions
@@ -168,6 +168,10 @@ class Collection(Generic[T]):
         read_ = {name: options[name].read(options[name].write(changes.pop(name))) for name in options.keys() & changes}
         return self._put_back(current, {**read_, **changes})
 
+    def can_revert(self, change: DefinitionChange) -> bool:
+        """Returns whether :meth:`revert` can undo a change."""
+        return change.changes.keys() <= self._revertible
+
     #: The class whose options :meth:`revert` can change, and what else it can.
     _spec: type[Any] = StreamOptions
     _revertible: frozenset[str] = frozenset()
@@ -186,11 +190,15 @@ class Collection(Generic[T]):
         if known is None:
             defaults = {name: key.default for name, key in keys(self._spec).items()}
             known = {name: [*value] if isinstance(value, tuple) else value for name, value in defaults.items()}
+        hidden = {"search_path", *(ENDS if before is not None and known.keys().isdisjoint(ENDS) else ())}
         changes = {
             option: (as_written(option, known.get(option)), as_written(option, value))
             for option, value in after.definition.items()
-            if option != "search_path" and (known.get(option) or None) != (value or None)
+            if option not in hidden and (known.get(option) or None) != (value or None)
         }
+        if before is not None and before.pickled != after.pickled:
+            names = known.get("function"), after.definition.get("function")
+            changes["function"] = (f"{names[0]} (earlier code)", f"{names[1]} (other code)")
         return DefinitionChange(after.id, after.saved_on, after.saved_by, what, changes)
 
     def frame(self, name: str) -> DataFrame:

@@ -271,8 +271,8 @@ class Jobs(Collection[Job]):
         folder = values.pop("search_path", getattr(current, "search_path", None))
         if "function" in values:
             values.setdefault("pickled", None)
-        if "arguments" in values and isinstance(current, FileJob) and current.loads:
-            values["arguments"] = {**dict.fromkeys(current.arguments, ""), **values["arguments"]}
+        if values.keys() & {"arguments", "returns"} and isinstance(current, FileJob) and current.loads:
+            values["arguments"] = {**dict.fromkeys(current.arguments, ""), **values.get("arguments", current.arguments)}
         return alter_job(self._home, current.name, directory=None if folder is None else Path(folder), **values)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
@@ -448,7 +448,13 @@ class Jobs(Collection[Job]):
         condition = of_files(where, paths)
         environments = self._home.settings.environments_directory
         other = with_function(
-            job, function_attributes(function), returns, arguments, environments=environments, directory=directory
+            job,
+            function_attributes(function),
+            returns,
+            arguments,
+            environments=environments,
+            directory=directory,
+            infer=partial(self.inferring, job, lambda _: None),
         )
         return compare(
             self.services, job, other, SampleSelection(max(sample, len(paths)), condition, paths), both=both, observe=observe

@@ -247,7 +247,7 @@ def _renewed(
         changes["may_have_strays"] = True  # the next run with the condition removes the rows of files that it leaves out
     has_rows = objects.home.catalog.reports.totals(job.id)["batches"] > 0
     changed = _changed(objects, job, changes, tell) if changes else job
-    if changes.keys() - {*code, "where", "may_have_strays"}:
+    if changes.keys() - {*code, "where", "may_have_strays"} or changes.get("function", job.function) != job.function:
         [newest, *_] = objects.jobs.history(str(job.name))
         which = ", which run did not make," if "made_by_run" in changes else ""
         tell(f"The job {job.name}{which} has changed: {newest.text}. Undo: volstream revert job {job.name}")

@@ -429,6 +429,10 @@ class ActionState(StrEnum):
     CANCELLED = "cancelled"
 
 
+#: In a definition: what an object reads and writes, by name, which no change alters. Versions of 0.2 lack these.
+ENDS = ("into", "volume", "table", "stream")
+
+
 @dataclass(frozen=True)
 class DefinitionVersion:
     """What an object was defined as from a moment on.

@@ -151,7 +151,9 @@ class ColumnInference:
         tasks = self._sample()
         if not tasks:
             where, sets = self.job.where, self.job.group_by is not None
-            none = "there are no files yet" if where is None else f"no file satisfies {where}"
+            none = f"no file satisfies {where}" if where is not None else "there are no files yet"
+            if where is None and self.volume.patterns:
+                none = f"no file matches {', '.join(map(repr, self.volume.patterns))}, as far as volstream refresh has listed"
             none = "no set is complete yet" if sets and where is None else none
             raise self._refused(none)
         inference, failed, tried = Inference(), list[FileOutcome](), 0

@@ -315,12 +315,13 @@ def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
         )
     changed = dict(changes)
     if "arguments" in changed:
-        changed["arguments"] = {**job.arguments, **changed["arguments"]}
+        changed["arguments"] = {name: text for name, text in {**job.arguments, **changed["arguments"]}.items() if text}
         LoadOptions.of(changed["arguments"])
     if "returns" in changed:
         changed["returns"] = with_rescued(changed["returns"])
-        arguments = changed.get("arguments", job.arguments)
-        changed["arguments"] = {name: text for name, text in arguments.items() if name != INFERRED}
+        if INFERRED not in changes.get("arguments", {}):
+            arguments = changed.get("arguments", job.arguments)
+            changed["arguments"] = {name: text for name, text in arguments.items() if name != INFERRED}
     return changed
 
 
@@ -362,6 +363,7 @@ def with_function(
     *,
     environments: Path,
     directory: Path | None = None,
+    infer: Infer | None = None,
 ) -> FileJob:
     """Returns the job as it would be with another function; None: its columns or arguments stay. See :func:`alter_job`.
 
@@ -375,7 +377,7 @@ def with_function(
     chosen = job.arguments if arguments is None else arguments
     in_environment = partial(with_environment, path=job.environment, folder=environments)
     attributes = function_of(
-        given, returns, chosen, job=job, in_environment=in_environment, directory=directory, declared=declared_apart
+        given, returns, chosen, job=job, in_environment=in_environment, infer=infer, directory=directory, declared=declared_apart
     )
     return dataclasses.replace(job, **attributes, arguments=chosen)
 

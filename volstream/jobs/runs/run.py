@@ -446,10 +446,10 @@ class VerifyRun(Run):
         if kind is PlanKind.STREAM and stream.began_after is not None and not self.ended:
             current = self.services.stream(self.job)
             self.services.catalog.streams.change(current, began_after=covered.to_version)
+        failed = self.report.progress.failed - failed_before
         if fix and not self.ended:
-            fixed = found.count - (self.report.progress.failed - failed_before)
-            found = replace(found, damages=damages, fixed=fixed)
-        return found if self.ended else self._noted(found, comparison.version)
+            found = replace(found, damages=damages, fixed=found.count - failed)
+        return found if self.ended else self._noted(found, comparison.version, failed)
 
     def _stop_attempt(self, damage: Damage) -> None:
         """Abandons the attempt that a dead run left open if the log that recorded its outcome is lost. Damage to a ledger or a
@@ -459,11 +459,17 @@ class VerifyRun(Run):
         if intent is not None and damage.log and of_table and not is_table(damage.location):
             self.services.catalog.consumptions.abort(intent, f"The table is damaged: {damage}.")
 
-    def _noted(self, found: Verification, version: int | None = None) -> Verification:
-        """Records and returns what was found; ``version``: of the table, if it was compared."""
+    def _noted(self, found: Verification, version: int | None = None, failed: int = 0) -> Verification:
+        """Records and returns what was found.
+
+        Args:
+            version: of the table, if it was compared.
+            failed: files that failed while they were put right: the job's failures name them from now on.
+        """
         known = {"verified_version": version} if version is not None and found.is_proven else {}
         self.job = self.services.catalog.jobs.change(self.job, verified_on=datetime.now(UTC), **known)
-        reason = None if found.is_right else f"does not match the files: {found.text}"
+        is_known = found.fixed is not None and replace(found, fixed=found.fixed + failed).is_right
+        reason = None if found.is_right or is_known else f"does not match the files: {found.text}"
         self.services.catalog.conditions.note(ConditionKind.PROOF, self.job.id, reason)
         return found
 

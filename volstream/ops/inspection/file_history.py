@@ -85,7 +85,7 @@ def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
         events += [_seen(change) for change in history[path]]
         # The rows of a statement do not refer to files.
         for job in (job for job in jobs_on(home.catalog, volume) if isinstance(job, FileJob)):
-            events += _of_job(home, job, path, history)
+            events += _of_job(home, volume, job, path, history)
     dated = [event for event in events if event.time is not None]
     undated = [event for event in events if event.time is None]
     now = _now(home, volume, path)
@@ -184,7 +184,7 @@ def _modified(changes: Sequence[Mapping[str, Any]], to: int) -> datetime | None:
     return next((change["last_modified_time"] for change in reversed(changes) if change["refresh_id"] <= to), None)
 
 
-def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[FileEvent]:
+def _of_job(home: Home, volume: Volume, job: FileJob, path: str, history: dict[str, list[dict[str, Any]]]) -> list[FileEvent]:
     events: list[FileEvent] = []
     versions = [change["refresh_id"] for change in history[path]]
     of_sets = job.group_by is not None
@@ -232,7 +232,11 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         events.append(FileEvent(failure.failed_on, what, details))
     rows = _rows(home, job, key)
     if job.takes_files and rows and history[path] and history[path][-1]["change"] == DELETE:
-        to = {} if job.archive is None else {"archive": f"{job.archive}/{path}"}
+        to = (
+            {}
+            if job.archive is None
+            else {"archive": _archived(home, volume, f"{job.archive}/{path}", history[path][-1]["etag"])}
+        )
         rows.append(FileEvent(history[path][-1]["refreshed_on"], "removed after loading", {"job": str(job.name), **to}))
     if job.where is not None and not any(event.what in ("failed", "waits") for event in events):
         # Whether the condition holds, Spark alone knows.
@@ -241,6 +245,16 @@ def _of_job(home: Home, job: FileJob, path: str, history: dict[str, list[dict[st
         kept = {"values": dict(blob.by_step()), "computed_last": dict(blob.computed)}
         rows.append(FileEvent(None, "has kept values of steps", {"job": str(job.name), **kept}))
     return events + rows
+
+
+def _archived(home: Home, volume: Volume, path: str, etag: str) -> str:
+    """Returns the path of an archived file, or a glob for it if another version may have the name."""
+    found = store_of(volume, home.catalog, home.settings).head(path)
+    if found is None or found.etag == etag:
+        return path
+    folder, _, name = path.rpartition("/")
+    stem, dot, ending = name.partition(".")
+    return f"{folder}/{stem}*{dot}{ending}"
 
 
 def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
