@@ -1,4 +1,4 @@
-"""Tables of a home that this process writes in real time: their tails, and their commits in the background."""
+"""The tables of a home that this process writes in real time: their tails and their background commits."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 _log = get("ingest")
 
-#: If it is lost, two processes make the same commit at once, which does no harm.
+#: Length of the commit lease. If it is lost, two processes make the same commit at once, which is harmless.
 _LEASE_SECONDS = 60.0
 
-#: Bytes of batches that may wait for one table.
+#: Maximum bytes of batches that wait for one table.
 _WAITING_BYTES = 256 << 20
 
 
 @dataclass
 class _Request:
-    """A request that waits for its turn, or its outcome."""
+    """A request that waits for its turn, or the outcome of one."""
 
     batches: Sequence[Flush]
     size: int
@@ -45,56 +45,56 @@ class _Request:
 
 
 class LocalTable:
-    """The receiver of streams of this process; see :class:`volstream.ingest.stream.FlushReceiver`.
+    """The receiver of this process's streams. See :class:`volstream.ingest.stream.FlushReceiver`.
 
-    Requests of several streams that wait at once are appended together: a commit takes as long for many as for one.
+    Waiting requests of several streams are appended together: a commit takes as long for many as for one.
     """
 
-    def __init__(self, writer: TailWriter, arrived: Callable[[], object]) -> None:
+    def __init__(self, writer: TailWriter, on_arrival: Callable[[], object]) -> None:
         self.columns: pa.Schema = writer.columns
         self.location = writer.target
         self._writer = writer
-        self._arrived = arrived
-        self._lock = threading.Lock()  #: guards what waits
+        self._on_arrival = on_arrival
+        self._lock = threading.Lock()  #: guards ``_waiting``
         self._waiting: list[_Request] = []
-        self._turn = threading.Lock()  #: its holder appends for all
+        self._turn = threading.Lock()  #: its holder appends all waiting requests
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """See ``TailWriter.append``; raises what the commit raises if each flush is committed."""
-        mine = _Request(batches, sum(batch.rows.nbytes for batch in batches))
+        """See ``TailWriter.append``. If every flush is committed, also raises what the commit raises."""
+        request = _Request(batches, sum(batch.rows.nbytes for batch in batches))
         with self._lock:
-            if self._waiting and sum(request.size for request in self._waiting) + mine.size > _WAITING_BYTES:
+            if self._waiting and sum(waiting.size for waiting in self._waiting) + request.size > _WAITING_BYTES:
                 raise TailFullError(f"Too many rows wait to be written to {self.location}.", "Try again later, or send fewer.")
-            self._waiting.append(mine)
+            self._waiting.append(request)
         with self._turn:
-            if not mine.done:
-                self._append_waiting(mine)
-        if mine.error is not None:
-            raise mine.error
-        self._arrived()
+            if not request.done:
+                self._append_waiting(request)
+        if request.error is not None:
+            raise request.error
+        self._on_arrival()
 
     def close(self) -> None:
         """Does nothing: other streams use the table as well."""
 
-    def _append_waiting(self, mine: _Request) -> None:
+    def _append_waiting(self, request: _Request) -> None:
         with self._lock:
-            taken, self._waiting = self._waiting, []
+            requests, self._waiting = self._waiting, []
         try:
-            self._try(taken)
-        except BaseException:  # of this thread alone
+            self._append_together(requests)
+        except BaseException:  # raised in this thread only
             with self._lock:
-                self._waiting = [*(request for request in taken if request is not mine and not request.done), *self._waiting]
+                self._waiting = [*(other for other in requests if other is not request and not other.done), *self._waiting]
             raise
 
-    def _try(self, requests: Sequence[_Request]) -> None:
-        """Appends requests together; if one of them cannot be appended, each by itself."""
+    def _append_together(self, requests: Sequence[_Request]) -> None:
+        """Appends requests together, or one at a time if a request makes that fail."""
         error: Exception | None = None
         try:
             self._writer.append([batch for request in requests for batch in request.batches])
         except Exception as raised:  # noqa: BLE001  # raised where the request was made
-            if len(requests) > 1 and not isinstance(raised, DependencyError):  # of which no request is the cause
+            if len(requests) > 1 and not isinstance(raised, DependencyError):  # which no request causes
                 for request in requests:
-                    self._try([request])
+                    self._append_together([request])
                 return
             error = raised
         for request in requests:
@@ -102,12 +102,12 @@ class LocalTable:
 
 
 class LocalTables:
-    """Tables by name. Commits what arrives for them every ``commit_seconds``, while it is open, unless another process does.
+    """Tables by name. Thread-safe.
 
-    Thread-safe.
+    While open, commits their new rows every ``commit_seconds`` unless another process does.
 
     Args:
-        commits: False: something else in this process commits.
+        commits: False if something else in this process commits.
     """
 
     def __init__(self, home: Home, *, commits: bool = True) -> None:
@@ -119,35 +119,39 @@ class LocalTables:
         self._closed = threading.Event()
 
     def table(self, name: Name) -> LocalTable:
-        """Returns the table, whose columns are looked at again.
+        """Returns the table, with its current columns.
 
         Raises:
             NotFoundError: there is no such table.
             InvalidStateError: a job keeps the table.
             ObjectInUseError: its columns are being changed.
-            InvalidStateError, StorageError, DependencyError: see :class:`volstream.tables.tails.writer.TailWriter`.
+            InvalidStateError, StorageError, DependencyError: see
+                :class:`volstream.tables.tails.writer.TailWriter`.
         """
         location = places.table_location(self._home.warehouse, name)
         try:
             writer = writer_of(self._home, name, location)
         except NotFoundError:
-            near = places.like_one(self._home.warehouse, name)
-            raise NotFoundError(f"There is no table {name}.", f"{near}First: CREATE TABLE {name} (...).") from None
+            suggestion = places.like_one(self._home.warehouse, name)
+            raise NotFoundError(f"There is no table {name}.", f"{suggestion}First: CREATE TABLE {name} (...).") from None
         check_writable(self._home.catalog, name, location, self._home.warehouse)
-        at_once = self._home.settings.commit_seconds == 0
+        immediate = self._home.settings.commit_seconds == 0
         with self._lock:
             local = self._tables[name] = LocalTable(
-                writer, (lambda: commit_tail(location, lambda: self._home.gateway)) if at_once else lambda: None
+                writer, (lambda: commit_tail(location, lambda: self._home.gateway)) if immediate else lambda: None
             )
-            if self._committer is None and self._commits and not at_once:
+            if self._committer is None and self._commits and not immediate:
                 self._committer = threading.Thread(target=self._commit_all, name="commits", daemon=True)
                 self._committer.start()
         self._home.catalog.tails.put(name, location)
         return local
 
     def close(self) -> None:
-        """Commits what can be committed without starting an engine. The rest stays queryable, and is committed later: by a
-        daemon, by the next connection that writes the table, or before a statement that changes it."""
+        """Commits what can be committed without starting an engine.
+
+        The rest stays queryable, and is committed later: by a daemon, by the next connection that writes the
+        table, or before a statement that changes it.
+        """
         self._closed.set()
         if self._committer is not None:
             self._committer.join()
@@ -164,15 +168,18 @@ class LocalTables:
             for name, local in tables.items():
                 try:
                     commit(self._home.catalog, name, local.location, lambda: self._home.gateway)
-                except VolstreamError as error:  # reported, and retried at the next turn; the rows are safe
+                except VolstreamError as error:  # retried at the next interval; the rows are durable
                     _log.warning("commit_failed", table=str(name), error=in_brief(error))
-                except Exception:  # noqa: BLE001  # a fault of volstream's; other tables, and later commits, must not suffer
+                except Exception:  # noqa: BLE001  # a bug in volstream; other tables and later commits go on
                     _log.exception("commit_failed", table=str(name))
 
 
 def writer_of(home: Home, name: Name, location: str) -> TailWriter:
-    """Returns a writer of the tail of a table. Raises ObjectInUseError if the table's columns are being changed; and as
-    :class:`volstream.tables.tails.writer.TailWriter`."""
+    """Returns a writer of a table's tail.
+
+    Raises ObjectInUseError if the table's columns are being changed, and as
+    :class:`volstream.tables.tails.writer.TailWriter` does.
+    """
 
     def check() -> None:
         if not home.catalog.leases.is_free(of_columns(location), home.settings.lease_seconds):
@@ -182,7 +189,7 @@ def writer_of(home: Home, name: Name, location: str) -> TailWriter:
 
 
 def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], SparkGateway]) -> int:
-    """Commits what has arrived for a table, unless another process is doing that; returns the number of rows.
+    """Commits a table's new rows unless another process is doing so. Returns their number.
 
     Raises:
         VolstreamError: as :func:`volstream.tables.tails.writer.commit_tail`.
@@ -190,8 +197,8 @@ def commit(catalog: Catalog, name: Name, location: str, spark: Callable[[], Spar
     if not tail_exists(location):
         return 0
     purpose = f"committing rows of {name}"
-    held = lease(catalog.leases, of_commits(location), new_owner(), purpose, _LEASE_SECONDS)
-    with held as other, span("commit", table=str(name)) as current:
+    commit_lease = lease(catalog.leases, of_commits(location), new_owner(), purpose, _LEASE_SECONDS)
+    with commit_lease as other, span("commit", table=str(name)) as current:
         count = 0 if other is not None else commit_tail(location, spark)
         current.set(rows=count)
     if count:

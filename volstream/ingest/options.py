@@ -1,6 +1,6 @@
-"""What a real-time stream is asked to do: operations, and options with their builder.
+"""The operations of real-time streams, and their options with a builder.
 
-Names, units and defaults are those of the hosted platforms' SDKs, so that programs written for one carry over.
+Names, units and defaults match the hosted platforms' SDKs, so that programs written for them carry over.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from volstream.errors import InvalidValueError
 
 
 class RealtimeOperation(StrEnum):
-    """The kind of a stream: APPEND_ONLY adds rows to a table without a primary key, CDC changes rows of one with a key."""
+    """The kind of a stream. APPEND_ONLY is for tables without a primary key, CDC for tables with one."""
 
     APPEND_ONLY = "append_only"
     CDC = "cdc"
 
 
 class RowOperator(StrEnum):
-    """What a row does. INSERT is for APPEND_ONLY, the others are for CDC.
+    """The operation of a row. INSERT is for APPEND_ONLY, the others are for CDC.
 
-    UPSERT replaces the row with its key or inserts it; DELETE_IGNORE deletes it, if it is there.
+    UPSERT replaces the row with the same key or inserts one. DELETE_IGNORE deletes the row if it exists.
     """
 
     INSERT = "insert"
@@ -33,7 +33,7 @@ class RowOperator(StrEnum):
 
 
 class FlushMode(StrEnum):
-    """Who sends full buffers: a background thread, the caller of ``apply``, or nobody until ``flush`` is called."""
+    """Who sends full buffers: a background thread, the caller of ``apply``, or nobody until ``flush()``."""
 
     AUTO_FLUSH_BACKGROUND = "background"
     AUTO_FLUSH_SYNC = "sync"
@@ -41,8 +41,11 @@ class FlushMode(StrEnum):
 
 
 class RetryStatus(StrEnum):
-    """Why a flush failed: too much has arrived and is not committed; an unexpected error; something that volstream needs is
-    not available; the table was dropped or no longer fits."""
+    """Why a flush failed.
+
+    THROTTLED: too many rows await their commit. INTERNAL_ERROR: an unexpected error. FAILED: something that
+    volstream needs is unavailable. PRECHECK_FAILED: the table was dropped or no longer fits.
+    """
 
     THROTTLED = "throttled"
     INTERNAL_ERROR = "internal_error"
@@ -60,12 +63,12 @@ class RealtimeOptions:
         mutation_buffer_space: bytes of values after which a buffer is full.
         mutation_buffer_max_num: number of full buffers that may wait to be sent.
         flush_interval: maximum age of a row in a buffer, in milliseconds.
-        request_failed_retry_enable: retry flushes that failed.
+        request_failed_retry_enable: retry failed flushes.
         request_failed_retry_times: maximum number of retries of one flush.
         request_failed_retry_internal_ms: pause before each retry, in milliseconds.
         request_failed_retry_log_debug_enable: log each retry at level debug.
         request_failed_retry_status: failures that are retried.
-        truncate: cut text that is longer than its CHAR or VARCHAR column; otherwise it is an error.
+        truncate: cut text that is too long for its CHAR or VARCHAR column. Otherwise it is an error.
     """
 
     flush_mode: FlushMode = FlushMode.AUTO_FLUSH_BACKGROUND
@@ -81,14 +84,14 @@ class RealtimeOptions:
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        for name, minimum in _LEAST.items():
+        for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
                 raise InvalidValueError(f"{name} cannot be {value!r}.", f"Give a whole number of at least {minimum}.")
 
 
-#: Options that are numbers, and the smallest value of each.
-_LEAST = {
+#: Numeric options and their minimum.
+_MINIMUMS = {
     "mutation_buffer_lines_num": 1,
     "mutation_buffer_space": 1,
     "mutation_buffer_max_num": 1,
@@ -100,10 +103,11 @@ _LEAST = {
 
 @checked
 class RealtimeOptionsBuilder:
-    """Collects options; see :class:`RealtimeOptions` for their meaning. A stream takes the builder as well as its result.
+    """Collects options. See :class:`RealtimeOptions` for their meaning. A stream accepts the builder as well
+    as its result.
 
     Raises:
-        InvalidValueError: a value that cannot be accepted, by each method.
+        InvalidValueError: each method raises it for an invalid value.
     """
 
     def __init__(self) -> None:
@@ -134,7 +138,7 @@ class RealtimeOptionsBuilder:
         return self._with(flush_interval=milliseconds)
 
     def with_request_failed_retry_enable(self, enable: bool) -> Self:
-        """Sets whether flushes that failed are retried."""
+        """Sets whether failed flushes are retried."""
         return self._with(request_failed_retry_enable=bool(enable))
 
     def with_request_failed_retry_times(self, times: int) -> Self:
@@ -154,7 +158,7 @@ class RealtimeOptionsBuilder:
         return self._with(request_failed_retry_status=frozenset(statuses))
 
     def with_truncation(self, enable: bool) -> Self:
-        """Sets whether text that is longer than its CHAR or VARCHAR column is cut; otherwise it is an error."""
+        """Sets whether text too long for its CHAR or VARCHAR column is cut. Otherwise it is an error."""
         return self._with(truncate=bool(enable))
 
     def _with(self, **values: Any) -> Self:

@@ -18,17 +18,17 @@ from volstream.base.model.names import Name
 from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 from volstream.tables.tails.writer import Flush
 
-# What ingestion server and client say to each other over Arrow Flight: JSON in tickets, actions and metadata,
-# rows as Arrow.
+# The protocol of ingestion server and client over Arrow Flight: JSON in tickets, actions and metadata, rows
+# as Arrow.
 
 #: Action that returns the columns of a table, as an Arrow schema.
 COLUMNS = "columns"
 
-#: Errors that cross the wire, by name: all that can be built from message and remedy.
+#: Errors that cross the wire, by name. Each can be built from a message and a remedy.
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, VolstreamError)}
 
-#: Longest message of an error, in characters: it travels in a header.
-_LONGEST = 2000
+#: Maximum characters of an error's message, which travels in a header.
+_MAX_MESSAGE = 2000
 
 
 class ServerError(DependencyError):
@@ -54,15 +54,15 @@ def decoded(content: Any) -> dict[str, Any]:
 
 
 def to_flight(error: Exception) -> flight.FlightError:
-    """Returns the error that carries one of ours to a client; of others, only the name."""
+    """Returns the Flight error that carries a VolstreamError, or only the name of any other error."""
     if not isinstance(error, VolstreamError):
         return flight.FlightInternalError(f"The server failed: {type(error).__name__}. Its log has the details.")
-    info = encoded(kind=type(error).__name__, message=error.message[:_LONGEST], remedy=error.remedy[:_LONGEST])
+    info = encoded(kind=type(error).__name__, message=error.message[:_MAX_MESSAGE], remedy=error.remedy[:_MAX_MESSAGE])
     return flight.FlightServerError(error.brief, extra_info=info)
 
 
 def from_flight(error: flight.FlightError) -> VolstreamError:
-    """Returns the error that a server raised, or a :class:`ServerError`."""
+    """Returns the error that the server raised, or else a :class:`ServerError`."""
     try:
         info = decoded(error.extra_info)
         return _KINDS[info["kind"]](info["message"], info["remedy"])
@@ -76,8 +76,8 @@ def from_flight(error: flight.FlightError) -> VolstreamError:
 
 T = TypeVar("T")
 
-#: Seconds that a request may take before the server counts as away.
-_SECONDS = 120.0
+#: Seconds after which a request times out.
+_REQUEST_SECONDS = 120.0
 
 
 class Client:
@@ -85,11 +85,11 @@ class Client:
 
     Args:
         location: ``grpc://host:port``, or ``grpc+tls://host:port``.
-        token: the server's; None: it has none.
-        certificate: PEM file of the authority that signed the server's certificate; None: the system's authorities.
+        token: the server's token, if it has one.
+        certificate: PEM file of the server's certificate authority. The system's authorities by default.
 
     Raises:
-        InvalidValueError: the location or the token is not one.
+        InvalidValueError: the location or the token is invalid.
     """
 
     def __init__(self, location: str, token: str | None, certificate: str | None = None) -> None:
@@ -103,16 +103,17 @@ class Client:
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
 
     def query(self, statement: str, schema: str) -> tuple[pa.Schema, Iterator[pa.Table]]:
-        """Runs a statement; returns its columns, and its rows as they are read.
+        """Runs a statement. Returns its columns and an iterator that reads its rows.
 
         Args:
-            schema: for names of tables without one.
+            schema: for unqualified table names.
 
         Raises:
-            VolstreamError: the server's, also while rows are read; ServerError.
+            VolstreamError: the server raised it, possibly while rows are read.
+            ServerError: the server cannot be reached, or failed.
         """
         with _mapped():
-            # Without a deadline: it may take long.
+            # Without a deadline: a query may take long.
             reader = self._client.do_get(flight.Ticket(encoded(sql=statement, schema=schema)), self._options())
             columns = reader.schema
 
@@ -124,16 +125,17 @@ class Client:
         return columns, rows()
 
     def columns(self, name: Name) -> pa.Schema:
-        """Returns the columns of a table; see :func:`volstream.tables.tails.tail.tail_columns`. Raises VolstreamError."""
+        """Returns the columns of a table; see :func:`volstream.tables.tails.tail.tail_columns`. Raises
+        VolstreamError."""
         with _mapped():
             action = flight.Action(COLUMNS, encoded(schema=name.schema, table=name.name))
-            [result] = self._client.do_action(action, self._options(_SECONDS))
+            [result] = self._client.do_action(action, self._options(_REQUEST_SECONDS))
             return pa.ipc.read_schema(pa.py_buffer(result.body))
 
     def put(self, name: Name, schema: pa.Schema) -> tuple[Any, Any]:
-        """Begins to send rows of a table; returns Flight's writer and reader."""
+        """Opens a call that sends rows of a table. Returns Flight's writer and reader."""
         descriptor = flight.FlightDescriptor.for_path(name.schema, name.name)
-        # Without a deadline, because it lasts as long as its stream.
+        # Without a deadline: the call lasts as long as its stream.
         return self._client.do_put(descriptor, schema, self._options())  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -152,47 +154,50 @@ class RemoteTable:
         self._client = client
         self._name = name
         self._lock = threading.Lock()
-        self._sending: tuple[Any, Any] | None = None
+        self._call: tuple[Any, Any] | None = None
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """Sends batches and waits for their acknowledgement; after a failure, over a new call.
+        """Sends batches and waits for their acknowledgement. Opens a new call after a failure.
 
         Raises:
-            VolstreamError: the server's; ServerError.
+            VolstreamError: the server raised it.
+            ServerError: the server cannot be reached, or failed.
         """
         with self._lock:
             try:
                 with _mapped():
-                    if self._sending is None:
-                        self._sending = self._client.put(self._name, batches[0].rows.schema)
-                    writer, reader = self._sending
+                    if self._call is None:
+                        self._call = self._client.put(self._name, batches[0].rows.schema)
+                    writer, reader = self._call
                     for batch in batches:
                         metadata = encoded(stream=batch.stream_id, sequence=batch.sequence, more=batch is not batches[-1])
                         writer.write_with_metadata(batch.rows.combine_chunks().to_batches()[0], metadata)
-                    answer = _within(_SECONDS, reader.read)
-                    if answer is None:
+                    response = _with_timeout(_REQUEST_SECONDS, reader.read)
+                    if response is None:
                         writer.close()  # raises what the server raised
                         raise flight.FlightUnavailableError("the connection was closed")
-                    assert decoded(answer)["sequence"] == batches[-1].sequence, "acknowledgements come in order"
+                    assert decoded(response)["sequence"] == batches[-1].sequence, "acknowledgements come in order"
             except BaseException:
-                self._end()
+                self._end_call()
                 raise
 
     def close(self) -> None:
-        """Ends the call; everything that it sent is acknowledged."""
+        """Ends the call. Everything sent has been acknowledged."""
         with self._lock:
-            self._end()
+            self._end_call()
 
-    def _end(self) -> None:
-        sending, self._sending = self._sending, None
-        if sending is not None:
+    def _end_call(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
             with suppress(pa.ArrowException):
-                _within(_SECONDS, sending[0].close)
+                _with_timeout(_REQUEST_SECONDS, call[0].close)
 
 
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Returns what a call returns. Raises FlightTimedOutError if it takes longer: a host that vanished never answers, and a call
-    that lasts as long as a stream has no deadline."""
+def _with_timeout(seconds: float, call: Callable[[], T]) -> T:
+    """Returns what a call returns. Raises FlightTimedOutError if it takes too long.
+
+    A vanished host never responds, and a call that lasts as long as a stream has no deadline.
+    """
     done: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
 
     def run() -> None:

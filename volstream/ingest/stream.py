@@ -1,4 +1,4 @@
-"""Real-time streams: rows are checked as they are set, buffered, and sent in flushes that are numbered."""
+"""Real-time streams check rows as they are set, buffer them, and send them in numbered flushes."""
 
 from __future__ import annotations
 
@@ -30,22 +30,21 @@ from volstream.tables.delta.schema import partition_texts
 from volstream.tables.tails.tail import KEY, OPERATION
 from volstream.tables.tails.writer import Flush
 
-# Rows of real-time streams: their values are checked as they are set, or column by column if they come as
-# Arrow.
+# Rows of real-time streams. Values are checked when they are set, or column by column for Arrow input.
 
-#: In place of a value that was not set.
+#: Stands for a value that was not set.
 UNSET = object()
 
 
 class StreamColumns:
-    """The columns of one stream's table, as its rows must fit them.
+    """The columns of a stream's table, which its rows must fit.
 
     Args:
         table: its name, for messages.
         columns: as of :func:`volstream.tables.tails.tail.tail_columns`.
         key: names of the primary key's columns.
-        truncate: cut texts that are too long.
-        on_cut: called with the number of values that were cut; default 1.
+        truncate: cut text that is too long.
+        on_cut: called with the number of values that were cut, 1 by default.
 
     Attributes:
         schema: of the rows in a flush.
@@ -64,7 +63,7 @@ class StreamColumns:
         self.positions = {column.name: at for at, column in enumerate(self.all)}
         self.names = frozenset(self.positions)
         self.converters = [column.converter(truncate=truncate, on_cut=on_cut) for column in self.all]
-        self._needed = [at for at, column in enumerate(self.all) if not column.nullable]
+        self._required = [at for at, column in enumerate(self.all) if not column.nullable]
         keys = {name.lower() for name in key}
         self._key = [at for at, column in enumerate(self.all) if column.name.lower() in keys]
         self.schema = pa.schema([(OPERATION, pa.string()), *((column.name, column.type) for column in columns)])
@@ -78,24 +77,24 @@ class StreamColumns:
         raise InvalidValueError(f"The table {self.table} has no column {column}.", f"Its columns: {names}.")
 
     def check(self, row: Row) -> None:
-        """Raises InvalidStateError if a row is of other columns, InvalidValueError if it lacks a value that it must have."""
+        """Raises InvalidStateError for a row with other columns, InvalidValueError for a missing value."""
         if row._columns is not self and row._columns.all != self.all:
             raise InvalidStateError(
                 "The row belongs to a table with other columns.", "Create it with this stream's create_row()."
             )
-        for at in self._needed_by(row.operator):
+        for at in self._required_for(row.operator):
             if row.values[at] is UNSET or row.values[at] is None:
                 raise InvalidValueError(
                     f"The row has no value for {self.all[at].name}, which is NOT NULL.", "Set it with set_value()."
                 )
 
     def fitted(self, rows: pa.Table, operator: RowOperator) -> pa.Table:
-        """Converts rows that came as Arrow. Raises InvalidValueError."""
+        """Converts Arrow rows to :attr:`schema`. Raises InvalidValueError."""
         spellings = {name: self.all[self.position_of(name)].name for name in rows.column_names}
         rows = rows.rename_columns([spellings[name] for name in rows.column_names])
         if repeated := [name for name in rows.column_names if rows.column_names.count(name) > 1]:
             raise InvalidValueError(f"The rows have the column {repeated[0]} more than once.")
-        for at in self._needed_by(operator):
+        for at in self._required_for(operator):
             name = self.all[at].name
             if name not in rows.column_names or rows[name].null_count:
                 raise InvalidValueError(f"There are rows without a value for {name}, which is NOT NULL.")
@@ -108,7 +107,7 @@ class StreamColumns:
                     if convert.lacks_zone(rows[column.name].type, column.type):
                         raise ValueError("its times need a zone")
                     values = convert.from_arrow(rows[column.name], column.type)
-                    columns.append(self._limited(values, self.all[self.position_of(column.name)]))
+                    columns.append(self._fit_text(values, self.all[self.position_of(column.name)]))
                 except convert.WRONG_VALUES as error:
                     raise InvalidValueError(f"Column {column.name}: {error}.") from None
             else:
@@ -116,7 +115,7 @@ class StreamColumns:
         return convert.copied(pa.table(columns, schema=self.schema))  # it is sent later
 
     def table_of(self, rows: Sequence[Row]) -> pa.Table:
-        """Returns rows as they are sent."""
+        """Returns rows as a table of :attr:`schema`."""
         arrays = [pa.array([row.operator.value for row in rows], pa.string())]
         for at, column in enumerate(self.all):
             arrays.append(pa.array([None if row.values[at] is UNSET else row.values[at] for row in rows], column.type))
@@ -131,11 +130,11 @@ class StreamColumns:
             rows.append(row)
         return rows
 
-    def _needed_by(self, operator: RowOperator) -> Sequence[int]:
-        """Returns the columns that a row must have."""
-        return self._key if operator is RowOperator.DELETE_IGNORE else self._needed
+    def _required_for(self, operator: RowOperator) -> Sequence[int]:
+        """Returns the positions of the columns that must have a value."""
+        return self._key if operator is RowOperator.DELETE_IGNORE else self._required
 
-    def _limited(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
+    def _fit_text(self, values: pa.ChunkedArray, column: TailColumn) -> pa.ChunkedArray:
         """Returns values that fit a CHAR, VARCHAR or partition column. Raises InvalidValueError."""
         if column.length is not None:
             values = self._cut(values, column)
@@ -155,7 +154,7 @@ class StreamColumns:
 
 
 class Row:
-    """A row for one stream. Columns that are not set are NULL."""
+    """A row for one stream. Unset columns are NULL."""
 
     __slots__ = ("_columns", "operator", "size", "values")
 
@@ -166,10 +165,10 @@ class Row:
         self.size = 0  #: of its values in bytes, approximately
 
     def set_value(self, column: str, value: Any) -> None:
-        """Sets the value of a column, whose name is not case-sensitive. See :mod:`volstream.ingest.values` for the types.
+        """Sets a column's value. Names are case-insensitive. Types: see :mod:`volstream.ingest.values`.
 
         Raises:
-            InvalidValueError: there is no such column, or it cannot have the value. The row is as before.
+            InvalidValueError: there is no such column, or it cannot have the value. The row is unchanged.
         """
         columns = self._columns
         at = columns.positions.get(fitting("column", column, str) if type(column) is not str else column)
@@ -187,7 +186,10 @@ class Row:
         self.size += size_of(self.values[at])
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Sets the values of several columns by name. Raises as :meth:`set_value`, and if a column is named in two spellings."""
+        """Sets the values of several columns by name.
+
+        Raises as :meth:`set_value` does, and if two spellings name the same column.
+        """
         if type(values) is not dict:
             values = fitting("values", values, Mapping[str, Any])
         if not values.keys() <= self._columns.names:
@@ -198,7 +200,7 @@ class Row:
             self.set_value(column, value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the values that were set, by column, as they are stored."""
+        """Returns the values that were set, by column, in their stored form."""
         pairs = zip(self._columns.all, self.values, strict=True)
         return {column.name: value for column, value in pairs if value is not UNSET}
 
@@ -208,32 +210,34 @@ class Row:
 
 _log = get("ingest")
 
-#: Bytes of buffers that are sent in one request, unless the first has more: a request is one commit of the tail, however
-#: many buffers it has.
+#: Maximum bytes of the buffers in one request, unless the first buffer is larger. A request is one commit of
+#: the tail, however many buffers it has.
 _REQUEST_BYTES = 32 << 20
 
 
 class FlushReceiver(Protocol):
-    """Where a stream's flushes go: the tail of a table, here or behind a server. Thread-safe."""
+    """The destination of a stream's flushes: a table's tail, here or behind a server. Thread-safe."""
 
     columns: pa.Schema
 
     def append(self, batches: Sequence[Flush]) -> None:
-        """Makes batches durable, at most once each; see :meth:`volstream.tables.tails.writer.TailWriter.append`."""
+        """Makes each batch durable, at most once. See
+        :meth:`volstream.tables.tails.writer.TailWriter.append`."""
 
     def close(self) -> None:
-        """Ends the sending of rows."""
+        """Stops sending rows."""
 
 
 class BufferFullError(InvalidStateError):
-    """All buffers of a stream with MANUAL_FLUSH are full; the row was not taken. Call ``flush()``."""
+    """All buffers of a MANUAL_FLUSH stream are full, and the row was not accepted. Call ``flush()``."""
 
 
 class RowsNotSentError(DependencyError):
-    """Rows could not be sent, with all the retries that the options allow.
+    """Rows could not be sent, even with all the retries that the options allow.
 
-    The stream takes no more rows. None of ``rows`` is known to have arrived; those of the flush that failed may have, if only
-    the answer was lost. Upserts and deletes can be applied again, to another stream, without harm.
+    The stream accepts no more rows. None of ``rows`` is known to have arrived. The rows of the failed flush
+    may have arrived if only the response was lost. Upserts and deletes can safely be applied again, to
+    another stream.
 
     Attributes:
         rows: the rows that were not sent, in order.
@@ -252,10 +256,10 @@ class Statistics:
     """What a stream has done.
 
     Attributes:
-        applied: rows taken.
+        applied: accepted rows.
         sent: rows that arrived.
-        flushes: requests that were acknowledged.
-        retries: requests that were repeated.
+        flushes: acknowledged requests.
+        retries: repeated requests.
         truncated: values that were cut.
     """
 
@@ -268,7 +272,7 @@ class Statistics:
 
 @dataclass
 class _Buffer:
-    """Rows of one flush; ``sequence`` is given when it is closed."""
+    """The rows of one flush. ``sequence`` is set when the buffer is closed."""
 
     began: float
     rows: list[Row] = field(default_factory=list)
@@ -278,17 +282,19 @@ class _Buffer:
 
 
 class RealtimeStream(Closeable):
-    """Writes rows to one table. Thread-safe; rows of one thread arrive in its order. A context manager, which closes it.
+    """Writes rows to one table. Thread-safe. Rows of one thread arrive in order. A context manager that
+    closes itself.
 
-    A row is safe, and queries see it, once its flush returned: :meth:`flush` or :meth:`close`, or any later time for those
-    that are flushed in the background. Table streams and dynamic tables see it when it is committed.
+    A row is durable, and visible to queries, once its flush returns: :meth:`flush`, :meth:`close`, or at some
+    later time a flush in the background. Table streams and dynamic tables see the row when it is committed.
 
     Attributes:
-        options: as they are used; a table with a primary key turns AUTO_FLUSH_BACKGROUND into AUTO_FLUSH_SYNC.
+        options: the effective options. For a table with a primary key, AUTO_FLUSH_BACKGROUND becomes
+            AUTO_FLUSH_SYNC.
         statistics: counts so far.
 
     Args:
-        name: the table's, for messages.
+        name: the table's name, for messages.
 
     Raises:
         InvalidStateError: the table's kind does not allow the operation.
@@ -325,7 +331,7 @@ class RealtimeStream(Closeable):
             operator: default: INSERT for APPEND_ONLY, UPSERT for CDC.
 
         Raises:
-            InvalidValueError: the stream's operation does not have the operator.
+            InvalidValueError: the stream's operation does not support the operator.
         """
         allowed = _OPERATORS[self.operation]
         chosen = allowed[0] if operator is None else operator
@@ -339,19 +345,20 @@ class RealtimeStream(Closeable):
         return Row(self._columns, chosen)
 
     def apply(self, *rows: Row | Mapping[str, Any]) -> None:
-        """Takes rows, which must not be changed afterwards; or dicts, each for a row of the default operator.
+        """Accepts rows, which must not be changed afterwards, or dicts, each a row with the default operator.
 
-        With AUTO_FLUSH_SYNC it sends each buffer that it fills; with AUTO_FLUSH_BACKGROUND it waits while too many wait.
+        With AUTO_FLUSH_SYNC it sends each buffer that it fills. With AUTO_FLUSH_BACKGROUND it blocks while
+        too many buffers wait.
 
         Raises:
-            InvalidValueError: a row lacks a value of a NOT NULL or key column, or a dict does not fit the table; it and those
-                after it were not taken.
-            BufferFullError: MANUAL_FLUSH, and all buffers are full.
-            RowsNotSentError: rows applied before could not be sent.
-            InvalidStateError: the stream is closed, or the row is another stream's.
+            InvalidValueError: a row lacks a value of a NOT NULL or key column, or a dict does not fit the
+                table. Neither that row nor any after it was accepted.
+            BufferFullError: the mode is MANUAL_FLUSH, and all buffers are full.
+            RowsNotSentError: earlier rows could not be sent.
+            InvalidStateError: the stream is closed, or the row was created for other columns.
         """
-        for given in rows:
-            row = given if type(given) is Row else self._row_of(given)
+        for item in rows:
+            row = item if type(item) is Row else self._row_of(item)
             self._columns.check(row)
             with self._changed:
                 self._check_open()
@@ -376,22 +383,22 @@ class RealtimeStream(Closeable):
 
     @checked
     def apply_arrow(self, rows: pa.Table | pa.RecordBatch, operator: RowOperator | None = None) -> None:
-        """Takes rows of Arrow, each of the same operator, column by column.
+        """Accepts Arrow rows, column by column, all with the same operator.
 
         Args:
-            rows: with columns of the table, by name, in any order; missing ones are NULL.
+            rows: columns of the table by name, in any order. Missing columns are NULL.
 
         Raises:
-            InvalidValueError: columns that the table does not have, or whose values do not fit it.
+            InvalidValueError: the table lacks a column, or cannot have its values.
             BufferFullError, RowsNotSentError, InvalidStateError: as :meth:`apply`.
         """
-        chosen = self.create_row(operator).operator
-        table = self._columns.fitted(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows, chosen)
+        row_operator = self.create_row(operator).operator
+        table = self._columns.fitted(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows, row_operator)
         size, mode = self.options.mutation_buffer_lines_num, self.options.flush_mode
         parts = [table.slice(start, size) for start in range(0, table.num_rows, size)]
         if mode is FlushMode.AUTO_FLUSH_SYNC:
-            self.flush()  # what was applied before
-        # With MANUAL_FLUSH all rows are taken, or none.
+            self.flush()  # earlier rows
+        # With MANUAL_FLUSH, all rows are accepted or none.
         with self._changed if mode is FlushMode.MANUAL_FLUSH else nullcontext():
             if mode is FlushMode.MANUAL_FLUSH:
                 self._check_room(parts)
@@ -410,18 +417,18 @@ class RealtimeStream(Closeable):
             self._close_buffer()
 
     def _check_room(self, parts: Sequence[pa.Table]) -> None:
-        """Raises BufferFullError if a stream with MANUAL_FLUSH has no room for all parts."""
-        most = self.options.mutation_buffer_max_num
-        if len(parts) > most:
+        """Raises BufferFullError if a MANUAL_FLUSH stream has no room for all parts."""
+        maximum = self.options.mutation_buffer_max_num
+        if len(parts) > maximum:
             raise BufferFullError(
-                f"The rows need {len(parts)} buffers, but the stream on {self.name} has {most}.",
+                f"The rows need {len(parts)} buffers, but the stream on {self.name} has {maximum}.",
                 "Apply fewer rows at a time, or raise mutation_buffer_lines_num.",
             )
-        if len(self._full) + len(self._sending) + (self._open is not None) + len(parts) > most:
+        if len(self._full) + len(self._sending) + (self._open is not None) + len(parts) > maximum:
             raise BufferFullError(f"The buffers of the stream on {self.name} are full.", "Call flush().")
 
     def flush(self) -> None:
-        """Sends all rows taken so far; returns when they have arrived.
+        """Sends all rows accepted so far, and returns when they have arrived.
 
         Raises:
             RowsNotSentError: rows could not be sent.
@@ -433,22 +440,23 @@ class RealtimeStream(Closeable):
         self._drain()
 
     def close(self) -> None:
-        """Flushes and closes the stream; does nothing if it is closed.
+        """Flushes and closes the stream. Does nothing if it is closed.
 
         Raises:
-            RowsNotSentError: rows could not be sent, unless an earlier call has raised that. It is closed nevertheless.
+            RowsNotSentError: rows could not be sent, and no earlier call has raised that. The stream is
+                closed anyway.
         """
         with self._changed:
             if self._closing:
                 return
-            self._closing = True  # from here on no row is taken, which would not be sent
+            self._closing = True  # no more rows: they would not be sent
             self._close_buffer()
         try:
             if not self._raised:
                 self._drain()
         finally:
             with self._changed:
-                self._closed.set()  # ends retries in the background, too, if the last flush was interrupted
+                self._closed.set()  # also ends retries in the background if the last flush was interrupted
                 self._changed.notify_all()
             if self._sender is not None:
                 self._sender.join()
@@ -484,11 +492,11 @@ class RealtimeStream(Closeable):
     def _current(self) -> _Buffer:
         if self._open is None:
             self._open = _Buffer(time.monotonic())
-            self._changed.notify_all()  # its age is watched
+            self._changed.notify_all()  # the sender watches its age
         return self._open
 
     def _make_room(self) -> None:
-        """Waits until another buffer may wait to be sent. Raises BufferFullError, RowsNotSentError."""
+        """Waits until there is room for another full buffer. Raises BufferFullError, RowsNotSentError."""
         while len(self._full) + len(self._sending) >= self.options.mutation_buffer_max_num:
             if self.options.flush_mode is FlushMode.MANUAL_FLUSH:
                 raise BufferFullError(
@@ -498,7 +506,7 @@ class RealtimeStream(Closeable):
             self._check_open()
 
     def _close_buffer(self) -> None:
-        """Puts the open buffer among those that wait to be sent."""
+        """Closes the open buffer and queues it for sending."""
         if self._open is not None:
             self._sequence += 1
             self._open.sequence = self._sequence
@@ -507,17 +515,17 @@ class RealtimeStream(Closeable):
             self._changed.notify_all()
 
     def _drain(self) -> None:
-        """Sends buffers until those that wait now have arrived. Raises RowsNotSentError."""
+        """Sends buffers until all that are queued now have arrived. Raises RowsNotSentError."""
         with self._changed:
             last = self._sequence
         while True:
             with self._changed:
-                while self._sending and self._failure is None:  # somebody else is sending
+                while self._sending and self._failure is None:  # another thread is sending
                     self._changed.wait()
                 self._raise_failure()
                 if not self._full or self._full[0].sequence > last:
                     return
-                self._take()
+                self._fill_request()
             try:
                 self._send()
             except RowsNotSentError:
@@ -525,7 +533,7 @@ class RealtimeStream(Closeable):
                 raise
 
     def _send_in_background(self) -> None:
-        """Sends full buffers, and those that are old."""
+        """Sends full buffers, and open buffers once they are old enough."""
         background = self.options.flush_mode is FlushMode.AUTO_FLUSH_BACKGROUND
         interval = self.options.flush_interval / 1000
         while True:
@@ -541,47 +549,48 @@ class RealtimeStream(Closeable):
                     if self._full and (background or old) and not self._sending:
                         break
                     self._changed.wait(None if self._sending else remaining)
-                self._take()
+                self._fill_request()
             try:
                 self._send()
             except RowsNotSentError as error:
                 _log.error("rows_not_sent", table=self.name, rows=len(error.rows), error=in_brief(error))
                 return
 
-    def _take(self) -> None:
+    def _fill_request(self) -> None:
         size = 0
         while self._full and (not self._sending or size + self._full[0].size <= _REQUEST_BYTES):
             size += self._full[0].size
             self._sending.append(self._full.popleft())
 
     def _send(self) -> None:
-        """Sends what was taken. Raises RowsNotSentError after the last retry, and at every later use of the stream."""
-        taken = self._sending
+        """Sends the buffers of the next request. After the last retry, this and every later use raises
+        RowsNotSentError."""
+        buffers = self._sending
         try:
-            self._try([self._flush_of(buffer) for buffer in taken])
+            self._append_with_retries([self._flush_of(buffer) for buffer in buffers])
         except BaseException as error:
             with self._changed:
-                self._failure = self._not_sent(error)
+                self._failure = self._unsent_error(error)
                 self._changed.notify_all()
             if isinstance(error, Exception):
                 raise self._failure from error
             raise
         with self._changed:
-            self.statistics.sent += sum(_count(buffer) for buffer in taken)
+            self.statistics.sent += sum(_row_count(buffer) for buffer in buffers)
             self.statistics.flushes += 1
             self._sending = []
             self._changed.notify_all()
 
-    def _not_sent(self, error: BaseException) -> RowsNotSentError:
+    def _unsent_error(self, error: BaseException) -> RowsNotSentError:
         unsent = [*self._sending, *self._full, *([] if self._open is None else [self._open])]
-        count, rows = sum(map(_count, unsent)), list[Row]()
+        count, rows = sum(map(_row_count, unsent)), list[Row]()
         for buffer in unsent:
             with suppress(OverflowError, ValueError):  # Arrow has times that Python lacks
                 rows += buffer.rows if buffer.table is None else self._columns.rows_of(buffer.table)
-        them = "They" if len(rows) == count else "Those whose values Python can represent"
+        subject = "They" if len(rows) == count else "Those whose values Python can represent"
         return RowsNotSentError(
             f"{counted(count, 'row')} for {self.name} could not be sent: {in_brief(error).rstrip('.')}.",
-            f"{them} are in the error's attribute rows. Apply them to a new stream.",
+            f"{subject} are in the error's attribute rows. Apply them to a new stream.",
             rows,
         )
 
@@ -589,15 +598,15 @@ class RealtimeStream(Closeable):
         rows = self._columns.table_of(buffer.rows) if buffer.table is None else buffer.table
         return Flush(self._id, buffer.sequence, rows)
 
-    def _try(self, batches: Sequence[Flush]) -> None:
-        """Sends batches, and again as the options say. A repeated batch that had arrived is not written again."""
+    def _append_with_retries(self, batches: Sequence[Flush]) -> None:
+        """Sends batches, with retries as the options say. A batch that had arrived is not written twice."""
         options = self.options
         failures = 0
         while True:
             try:
                 self._receiver.append(batches)
                 return
-            except Exception as error:  # any error may be retried: the options say which
+            except Exception as error:  # the options say which errors are retried
                 status = _status(error)
                 allowed = options.request_failed_retry_enable and status in options.request_failed_retry_status
                 if not allowed or failures >= options.request_failed_retry_times:
@@ -616,7 +625,7 @@ _OPERATORS = {
 }
 
 
-def _count(buffer: _Buffer) -> int:
+def _row_count(buffer: _Buffer) -> int:
     return len(buffer.rows) if buffer.table is None else int(buffer.table.num_rows)
 
 

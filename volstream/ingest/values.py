@@ -1,4 +1,4 @@
-"""Values of rows: checked and converted when they are set, against the type of the table's column.
+"""Checks and converts row values when they are set, according to the column's type.
 
 ============================  ==========================================================================
 Column                        Python value
@@ -19,8 +19,9 @@ MAP                           dict
 STRUCT                        dict, named tuple, JSON text
 ============================  ==========================================================================
 
-None fits every column that is nullable. A partition column takes no text that Delta cannot store as a partition value, and
-turns one that Delta stores as NULL into NULL. Values that have an ``item`` method, as NumPy's do, are taken as Python's.
+None fits every nullable column. A partition column rejects text that Delta cannot store as a partition value,
+and turns text that Delta stores as NULL into NULL. Values with an ``item`` method, such as NumPy's, are
+treated as the Python value.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from volstream.functions.types.kinds import is_bytes, is_sequence, is_text, name
 from volstream.tables.delta.schema import is_char, length_of, partition_text
 from volstream.tables.tails.tail import CHARACTERS, PARTITION
 
-#: Returns the value as it is stored. Raises ValueError with the reason.
+#: Returns the stored form of a value. Raises ValueError with the reason.
 Converter = Callable[[Any], Any]
 
 
@@ -53,9 +54,9 @@ class TailColumn:
     """A column of a table.
 
     Attributes:
-        length: of a CHAR or VARCHAR, in characters; None: unlimited.
-        char: blanks at the end of text mean nothing, and are not stored.
-        partition: the table is partitioned by it.
+        length: of a CHAR or VARCHAR, in characters. None means unlimited.
+        char: trailing blanks are insignificant and not stored.
+        partition: the table is partitioned by the column.
     """
 
     name: str
@@ -67,25 +68,27 @@ class TailColumn:
 
     @classmethod
     def of(cls, field: pa.Field) -> TailColumn:
-        """Returns the column of a field of :func:`volstream.tables.tails.tail.tail_columns`. Raises InvalidValueError."""
+        """Returns the column of a field of :func:`volstream.tables.tails.tail.tail_columns`. Raises
+        InvalidValueError."""
         metadata = field.metadata or {}
         declared, partition = metadata.get(CHARACTERS.encode(), b"").decode(), PARTITION.encode() in metadata
-        if partition and is_bytes(field.type):  # Delta writes their values as text, which loses some
+        # Delta writes partition values as text, which loses some bytes
+        if partition and is_bytes(field.type):
             raise InvalidValueError(f"Column {field.name}: real-time streams do not support partition columns of BINARY.")
         return cls(field.name, field.type, field.nullable, length_of(declared), char=is_char(declared), partition=partition)
 
     def converter(self, *, truncate: bool, on_cut: Callable[[], None]) -> Converter:
-        """Returns what converts values of this column.
+        """Returns the converter of this column's values.
 
         Args:
             truncate: cut text that is too long.
-            on_cut: called for each text that is cut.
+            on_cut: called for each cut text.
 
         Raises:
             InvalidValueError: real-time streams do not support the column's type.
         """
         if self.length is not None:
-            convert = _limited(self.length, char=self.char, truncate=truncate, on_cut=on_cut)
+            convert = _bounded_text(self.length, char=self.char, truncate=truncate, on_cut=on_cut)
         else:
             try:
                 convert = _converter(self.type)
@@ -202,7 +205,8 @@ def _decimal(precision: int, scale: int) -> Converter:
             raise ValueError("a Decimal is needed")
         try:
             decimal = value if isinstance(value, Decimal) else Decimal(value)
-            if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's spellings of numbers
+            # spellings that only Python has
+            if isinstance(value, str) and ("_" in value or not value.isascii()):
                 raise InvalidOperation
         except InvalidOperation:
             raise ValueError("it is not a number") from None
@@ -224,7 +228,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _limited(length: int, *, char: bool, truncate: bool, on_cut: Callable[[], None]) -> Converter:
+def _bounded_text(length: int, *, char: bool, truncate: bool, on_cut: Callable[[], None]) -> Converter:
     def convert(value: Any) -> str:
         text = _text(value)
         text = text.rstrip(" ") if char else text
@@ -262,17 +266,17 @@ def _moment(kind: pa.DataType) -> Converter:
     return convert
 
 
-def _of_array(value: Any) -> Any:
-    """Returns an array's elements; others as they are."""
+def _unpack_array(value: Any) -> Any:
+    """Returns the elements of an array, or any other value unchanged."""
     if not hasattr(value, "tolist") or isinstance(value, memoryview):
         return value
-    # Numpy returns times and durations of nanoseconds as numbers.
+    # NumPy's tolist() returns times and durations in nanoseconds as numbers.
     return [*value] if getattr(getattr(value, "dtype", None), "kind", "O") in "mM" else value.tolist()
 
 
 def _array(element: Converter) -> Converter:
     def convert(value: Any) -> list[Any]:
-        items = _of_array(value)
+        items = _unpack_array(value)
         if isinstance(items, str | bytes | bytearray | memoryview | Mapping) or not isinstance(items, Sequence):
             raise ValueError("a list is needed")
         return [element(item) for item in items]
@@ -304,7 +308,7 @@ def _struct(fields: Mapping[str, Converter]) -> Converter:
 
 
 def _number(text: str) -> float:
-    """Returns a number of JSON with a point or an exponent. Raises ValueError if it would become another whole number."""
+    """Parses a JSON float. Raises ValueError if it would become infinite or another whole number."""
     value = float(text)
     if math.isinf(value) or (value.is_integer() and Decimal(text) != Decimal(value)):
         raise ValueError(f"DOUBLE cannot represent {text[:40]} exactly")
@@ -317,8 +321,8 @@ def _object(value: Any) -> Mapping[str, Any]:
             value = json.loads(value, parse_float=_number)
         except (json.JSONDecodeError, RecursionError):
             raise ValueError("it is not JSON") from None
-    named = getattr(value, "_asdict", None)
-    members = named() if callable(named) else value
+    as_dict = getattr(value, "_asdict", None)
+    members = as_dict() if callable(as_dict) else value
     if not isinstance(members, Mapping):
         raise ValueError("a dict, a named tuple or a JSON object is needed")
     return members

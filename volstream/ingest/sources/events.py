@@ -1,4 +1,4 @@
-"""Event streams: tables to which events are added one by one, each with the time at which it was received."""
+"""Event streams: tables of events, each with the time at which it was received."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from volstream.tables.tails.tail import INSERT, OPERATION
 
 FORMATS = ("json", "bytes", "avro")
 
-#: Events of one flush at most, so that any number of them takes little memory.
-_TOGETHER = 10_000
+#: Maximum events in a flush, so that uploading any number takes little memory.
+_MAX_EVENTS = 10_000
 
 _SCHEMA = pa.schema([pa.field(OPERATION, pa.string()), *EVENT_COLUMNS])
 
@@ -32,7 +32,7 @@ _SCHEMA = pa.schema([pa.field(OPERATION, pa.string()), *EVENT_COLUMNS])
 class EventStream:
     """A table of events. Thread-safe.
 
-    Its columns: ``arrived_at`` TIMESTAMP, ``format`` STRING, ``event`` STRING (JSON), ``payload`` BINARY.
+    Columns: ``arrived_at`` TIMESTAMP, ``format`` STRING, ``event`` STRING (JSON), ``payload`` BINARY.
 
     Attributes:
         source: its definition.
@@ -48,12 +48,12 @@ class EventStream:
         return str(self.source.name)
 
     def upload(self, event: Any, format: str = "json") -> None:  # the document's name
-        """Adds an event; it is safe, and queries see it, when this returns.
+        """Adds an event. When this returns, the event is durable and queries see it.
 
         Args:
-            format: ``json``: any value that JSON has; it is stored as text in ``event``. ``bytes``: stored in ``payload``.
-                ``avro``: the bytes of an Avro file (with its schema); each record is an event, stored as JSON in ``event``, in
-                which bytes are base64, times and durations ISO 8601 and decimals text.
+            format: ``json``: any JSON value, stored as text in ``event``. ``bytes``: stored in ``payload``.
+                ``avro``: the bytes of an Avro file (with its schema). Each record is an event, stored as JSON
+                in ``event``, with bytes as base64, times and durations as ISO 8601 and decimals as text.
 
         Raises:
             InvalidValueError: the event does not have the format.
@@ -62,14 +62,14 @@ class EventStream:
         self.upload_all([event], format)
 
     def upload_all(self, events: Iterable[Any], format: str = "json") -> int:
-        """Adds events in order, many at a time; returns their number. See :meth:`upload`.
+        """Adds events in order and in bulk, and returns their number. See :meth:`upload`.
 
-        They are added by groups of 10,000, each as a whole: if an event is wrong, none of its group is.
+        They are added in groups of 10,000, each all or nothing: an invalid event rejects its group.
         """
         if format not in FORMATS:
             raise InvalidValueError(f"{format!r} is not a format of events.", f"Use one of: {', '.join(FORMATS)}.")
         rows = (row for event in events for row in _stored(event, format))
-        return sum(self._send(some, format) for some in groups(rows, _TOGETHER))
+        return sum(self._send(some, format) for some in groups(rows, _MAX_EVENTS))
 
     def __repr__(self) -> str:
         return f"EventStream({self.name!r})"
@@ -84,7 +84,7 @@ class EventStream:
 
 
 def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
-    """Returns JSON text and bytes of an event. Raises InvalidValueError."""
+    """Returns the JSON text and the bytes of each row of an event. Raises InvalidValueError."""
     if format_ == "json":
         return [(json_text(event), None)]
     if not isinstance(event, bytes | bytearray | memoryview):
@@ -94,19 +94,19 @@ def _stored(event: Any, format_: str) -> list[tuple[str | None, bytes | None]]:
         )
     if format_ == "bytes":
         return [(None, bytes(event))]
-    parts = avro_files.parts(io.BytesIO(bytes(event)), "event", _TOGETHER)
+    parts = avro_files.parts(io.BytesIO(bytes(event)), "event", _MAX_EVENTS)
     return [(json_text(record), None) for record in itertools.chain.from_iterable(parts)]
 
 
 def json_text(value: Any) -> str:
-    """Returns a value as JSON, with halves of characters escaped. Raises InvalidValueError if JSON does not have it."""
+    """Returns a JSON value as text, with lone surrogates escaped. Raises InvalidValueError for others."""
     try:
         return strict_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(f"This cannot be stored as JSON: {error}.", "Convert such values first.") from None
 
 
-# Items as rows: their key and their JSON.
+# Items as rows of a key and JSON.
 
 #: The column of an item's JSON.
 ITEM = "item"
@@ -120,7 +120,7 @@ def columns_of(primary_key: str) -> pa.Schema:
 
 
 def stored(item: Mapping[str, Any], primary_key: str) -> tuple[str, str]:
-    """Returns key and JSON of an item. Raises InvalidValueError."""
+    """Returns the key and the JSON of an item. Raises InvalidValueError."""
     if not isinstance(item, Mapping):
         raise InvalidValueError(f"An item is a dict, not {type(item).__name__}.")
     if primary_key not in item:
@@ -129,12 +129,12 @@ def stored(item: Mapping[str, Any], primary_key: str) -> tuple[str, str]:
 
 
 def key_text(key: Any, primary_key: str) -> str:
-    """Returns a key as it is stored. Raises InvalidValueError."""
+    """Returns the stored text of a key. Raises InvalidValueError."""
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise InvalidValueError(f"{primary_key} cannot be {key!r:.60}.", "Keys are texts or integers.")
     try:
         text = str(key)
-    except ValueError:  # Python writes no integer of more than 4,300 digits
+    except ValueError:  # Python formats no integer of more than 4,300 digits
         raise InvalidValueError(f"{primary_key} cannot be an integer of thousands of digits.") from None
     if not is_utf8(text):
         raise InvalidValueError(

@@ -1,5 +1,7 @@
-"""Uploads a file of rows as a version of an immutable table: it is read as by jobs that load files, its keys are checked, and it
-is stored in one commit."""
+"""Uploads a file of rows as a version of an immutable table.
+
+The file is read as jobs that load files do, its keys are checked, and it is stored in one commit.
+"""
 
 from __future__ import annotations
 
@@ -58,16 +60,16 @@ if TYPE_CHECKING:
 
     from volstream.home import Home
 
-#: Bytes copied at a time; keys that an error names.
-_PIECE, _SHOWN = 1 << 20, 5
+#: Bytes copied at a time; maximum keys that an error names.
+_CHUNK_BYTES, _MAX_NAMED_KEYS = 1 << 20, 5
 
-#: The function that writes the rows of a file, and the name of the file that it writes.
+#: The function that writes the rows of a file, and the name of its output file.
 _WRITER, _OUTPUT = f"{__name__}:RowsWriter", "output.parquet"
 
 _HTTP_SECONDS = 60.0
 
-#: Schemes of files that Spark reads: it has the client.
-_SPARKS = ("hdfs", "viewfs")
+#: Schemes of files that Spark reads, because it has the client.
+_SPARK_SCHEMES = ("hdfs", "viewfs")
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,11 @@ class Upload:
     """A file to upload.
 
     Attributes:
-        uri: a path, or the URI of a bucket, ``hdfs://`` or ``https://``. It may sign itself; :attr:`shown` does not.
-        name: the last part of its path, by which its format is known.
-        load: how it is read.
-        connection: how to reach its object store; None: with the provider's own settings.
+        uri: a path, or the URI of a bucket, ``hdfs://`` or ``https://``. It may be presigned, which
+            :attr:`shown` hides.
+        name: the last part of its path, which tells the format.
+        load: how to read it.
+        connection: how to reach its object store. The provider's settings by default.
     """
 
     uri: str
@@ -88,19 +91,20 @@ class Upload:
 
     @property
     def shown(self) -> str:
-        """The file's place in messages."""
+        """The file's location for messages, without secrets."""
         return without_secrets(self.uri)
 
     @classmethod
     def of(cls, uri: str, format_: str | None, options: Mapping[str, Any], connection: Connection | None) -> Upload:
-        """Returns the upload of a file. Its name tells its format by default. Raises InvalidValueError."""
+        """Returns the upload of a file. The file's name tells the format by default. Raises
+        InvalidValueError."""
         try:
             place = urlsplit(uri)
         except ValueError:
             raise InvalidValueError(f"{without_secrets(uri)} is neither a path nor a URL.") from None
         load_keys(options)
         values = read(LoadKeys, options if format_ is None else {**options, "format": format_})
-        # Elsewhere a name may have # and ?.
+        # In other URIs a name may contain # and ?.
         path = place.path if place.scheme in ("http", "https") else uri
         upload = cls(uri, path.rpartition("/")[2], LoadKeys(**values), connection)
         if not may_be_read(upload.name, upload.options):
@@ -111,15 +115,15 @@ class Upload:
 
     @property
     def options(self) -> LoadOptions:
-        """How it is read, without its columns."""
+        """How to read the file, except its columns."""
         return LoadOptions(**{**vars(self.load), "schema": None, "new_columns": NewColumns.RESCUE})
 
 
 def add(home: Home, source: Source, version: int | None, upload: Upload) -> None:
-    """Makes a version of a file's rows, unless the table has it already; the table is created with its first one.
+    """Makes a version of a file's rows, unless the table already has it. The first version creates the table.
 
     Args:
-        version: None: the next one, unless the newest has the same rows.
+        version: None for the next one, unless the newest version has the same rows.
 
     Raises:
         InvalidValueError: there is no such file, it cannot be parsed, or keys are missing or occur twice.
@@ -132,16 +136,16 @@ def add(home: Home, source: Source, version: int | None, upload: Upload) -> None
         source = replace(source, primary_key=_checked_key(rows, upload, str(source.primary_key)))
 
         def write(number: int) -> None:
-            _fit(home, location, places.dataset(path).schema, source)
+            _fit_table(home, location, places.dataset(path).schema, source)
             versions.overwrite(home, location, number, lambda session: session.read.parquet(path))
 
-        with _first(home, source):
-            versions.make(home, source, version, lambda existing: _has(spark, rows, location, existing), write)
+        with _registered(home, source):
+            versions.make(home, source, version, lambda existing: _has_rows(spark, rows, location, existing), write)
 
 
 @contextmanager
-def _first(home: Home, source: Source) -> Iterator[None]:
-    """Stores the definition unless it is stored. If the block fails then, nothing is left of it, nor of the table."""
+def _registered(home: Home, source: Source) -> Iterator[None]:
+    """Stores the definition if it is new. If the block then fails, removes the definition and the table."""
     if home.catalog.sources.find(source.name) is not None:
         yield
         return
@@ -156,14 +160,14 @@ def _first(home: Home, source: Source) -> Iterator[None]:
 
 @contextmanager
 def _staged(home: Home, upload: Upload) -> Iterator[str]:
-    """Writes the rows of the file next to the tables, where Spark finds them on any host; yields where they are.
+    """Writes the rows of the file next to the tables, where Spark on any host finds them. Yields the path.
 
     Raises:
         InvalidValueError: the file cannot be read, or has values that its columns cannot hold.
     """
     with places.staged(home.warehouse, "upload") as folder:
         with tempfile.TemporaryDirectory(prefix="volstream-upload-") as scratch:
-            # A name of our own: Spark skips names that begin with _, and the original one may be too long.
+            # A fixed name: Spark skips names that begin with _, and the original name may be too long.
             name = "rows" + "".join(Path(upload.name).suffixes[-2:])[-40:]
             with _opened(home, upload) as source, open(f"{scratch}/{name}", "wb") as copy:
                 _copy(source, copy, upload, home.settings.upload_max_bytes)
@@ -175,24 +179,24 @@ def _staged(home: Home, upload: Upload) -> Iterator[str]:
 def _copy(source: BinaryIO, copy: BinaryIO, upload: Upload, maximum: int) -> None:
     """Copies a file of up to ``maximum`` bytes. Raises InvalidValueError, DiskError."""
     copied = 0
-    while piece := source.read(_PIECE):
-        copied += len(piece)
+    while chunk := source.read(_CHUNK_BYTES):
+        copied += len(chunk)
         if copied > maximum:
             raise InvalidValueError(
                 f"{upload.shown} has more than {format_size(maximum)} (setting upload_max_bytes).",
                 "Raise the setting, or put the file into a volume and load it with a job.",
             )
         try:
-            copy.write(piece)
+            copy.write(chunk)
             copy.flush()
         except OSError as error:
             raise disk_error(error, f"{tempfile.gettempdir()} (TMPDIR)") or error from error
 
 
 def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) -> None:
-    """Writes the rows of a file in ``scratch`` to the file ``output.parquet`` there.
+    """Writes the rows of a file in ``scratch`` to ``output.parquet`` there. Raises InvalidValueError.
 
-    In a process with a memory limit of its own: a few bytes of some formats stand for gigabytes. Raises InvalidValueError.
+    Runs in a separate process with a memory limit: in some formats, a few bytes expand to gigabytes.
     """
     store = open_store(scratch)
     info = store.head(name)
@@ -208,18 +212,18 @@ def _write(upload: Upload, scratch: str, name: str, memory_bytes: int | None) ->
             "Raise the setting, or split the file.",
         )
     if outcome.kind is not None:
-        what = recognize(name, upload.options)
+        detected = recognize(name, upload.options)
         raise InvalidValueError(
-            f"{upload.shown} cannot be read as {'a file' if what is None else what.format}: {outcome.message}",
+            f"{upload.shown} cannot be read as {'a file' if detected is None else detected.format}: {outcome.message}",
             "Specify how to read it: options={'delimiter': ';', 'encoding': ..., 'schema': 'id INT, ...'}.",
         )
 
 
 class RowsWriter:
-    """The function that writes a file's rows to the file ``output.parquet`` beside it.
+    """The function that writes a file's rows to ``output.parquet`` beside it.
 
     Args:
-        columns: DDL; None: those that all rows of the file show.
+        columns: DDL. Inferred from all rows of the file by default.
         options: see :meth:`LoadOptions.of`.
     """
 
@@ -259,7 +263,7 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
                     yield file
             except OSError as error:
                 raise InvalidValueError(f"{path} cannot be read: {error.strerror}.") from None
-        case _ if place.scheme in _SPARKS:
+        case _ if place.scheme in _SPARK_SCHEMES:
             yield io.BytesIO(_read_by_spark(home, upload))
         case _ if provider_of(uri) is not None:
             parent, _, name = uri.rpartition("/")
@@ -275,13 +279,13 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
             )
         case "http" | "https" if place.hostname in home.settings.upload_hosts:
             try:
-                with _fetcher(home).open(uri, timeout=_HTTP_SECONDS) as answer:
-                    yield answer
-                    if answer.length:  # http.client is silent about the rest
-                        raise StorageError(f"{upload.shown} ended {answer.length} bytes too early.", "Try again.")
+                with _fetcher(home).open(uri, timeout=_HTTP_SECONDS) as response:
+                    yield response
+                    if response.length:  # http.client does not report missing bytes
+                        raise StorageError(f"{upload.shown} ended {response.length} bytes too early.", "Try again.")
             except HTTPException as error:
-                said = str(error).replace(f"?{place.query}", "")
-                raise InvalidValueError(f"{upload.shown} cannot be fetched: {said}.") from None
+                reason = str(error).replace(f"?{place.query}", "")
+                raise InvalidValueError(f"{upload.shown} cannot be fetched: {reason}.") from None
             except OSError as error:
                 raise StorageError(f"{upload.shown} cannot be read: {error}.") from error
         case "http" | "https":
@@ -292,7 +296,7 @@ def _opened(home: Home, upload: Upload) -> Iterator[BinaryIO]:
 
 
 def _fetcher(home: Home) -> urllib.request.OpenerDirector:
-    """Returns what opens URLs, and follows redirects to allowed hosts only."""
+    """Returns an opener of URLs that follows redirects only to allowed hosts."""
 
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -335,30 +339,30 @@ def _read_by_spark(home: Home, upload: Upload) -> bytes:
 
 
 def _checked_key(rows: DataFrame, upload: Upload, primary_key: str) -> str:
-    """Returns the key column as the file spells it. Raises InvalidValueError unless every row has a key of its own."""
+    """Returns the key column as the file spells it. Raises InvalidValueError for missing or repeated keys."""
     names = {name.lower(): name for name in rows.columns}
     column = names.get(primary_key.lower())
     if column is None:
         raise InvalidValueError(f"{upload.shown} has no column {primary_key}.", f"Its columns: {', '.join(rows.columns)}.")
     quoted = f"`{column.replace('`', '``')}`"
     counted = rows.groupBy(rows[quoted].alias("key")).count().where("count > 1 OR key IS NULL")
-    repeated = counted.orderBy("key").limit(_SHOWN + 1).collect()
+    repeated = counted.orderBy("key").limit(_MAX_NAMED_KEYS + 1).collect()
     if any(row["key"] is None for row in repeated):
         raise InvalidValueError(f"{upload.shown} has rows without a value for {primary_key}.", "Nothing was stored.")
     versions.raise_if_any([row["key"] for row in repeated], column)
     return column
 
 
-def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | None) -> bool:
-    """Returns whether a Delta version of the table has the same rows. Columns that the file lacks are NULL in it."""
+def _has_rows(spark: SparkSession, rows: DataFrame, location: str, version: int | None) -> bool:
+    """Returns whether a Delta version has the same rows, with NULL for columns that the file lacks."""
     from pyspark.errors import AnalysisException
 
     schema = None if version is None else schema_at(location, version)
     columns = [] if schema is None else schema.columns
-    present = {name.lower() for name in rows.columns}
-    if not present <= {name.lower() for name in columns}:
+    uploaded_names = {name.lower() for name in rows.columns}
+    if not uploaded_names <= {name.lower() for name in columns}:
         return False
-    listed = ", ".join(quote(name) if name.lower() in present else f"NULL AS {quote(name)}" for name in columns)
+    listed = ", ".join(quote(name) if name.lower() in uploaded_names else f"NULL AS {quote(name)}" for name in columns)
     stored = f"SELECT * FROM {table_at(location)} VERSION AS OF {version}"
     uploaded = f"SELECT {listed} FROM {Views(spark).show(rows)}"
     differing = f"({stored} EXCEPT ALL {uploaded}) UNION ALL ({uploaded} EXCEPT ALL {stored})"
@@ -368,8 +372,8 @@ def _has(spark: SparkSession, rows: DataFrame, location: str, version: int | Non
         return False
 
 
-def _fit(home: Home, location: str, columns: pa.Schema, source: Source) -> None:
-    """Creates the table, or adds the columns that it lacks."""
+def _fit_table(home: Home, location: str, columns: pa.Schema, source: Source) -> None:
+    """Creates the table, or adds missing columns to it."""
     schema = schema_at(location)
     writer = home.delta
     if schema is None:

@@ -1,4 +1,4 @@
-"""Tables that Kafka topics fill: their definition, messages as rows, and reading a topic exactly once."""
+"""Tables filled from Kafka topics: their definitions, messages as rows, and exactly-once reading."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from volstream.files.kafka.client import PollResult, Topic, TopicReader
     from volstream.home import Home
 
-# The definition of a table that a Kafka topic fills: the topic's address, and the format of its messages.
-# Reads no messages.
+# The definition of a table filled from a Kafka topic: the topic's address, and the format of its messages.
 
-#: What the values of messages are taken for: ``avro`` is kept as it is, like ``bytes``.
+#: Formats of message values. ``avro`` is stored unparsed, like ``bytes``.
 FORMATS = ("json", "bytes", "avro")
 
-#: Columns of the table. ``event`` is the text of a value that is JSON, ``payload`` any other value.
+#: Columns of the table. ``event`` is the text of a JSON value, ``payload`` any other value.
 COLUMNS = pa.schema(
     [
         *EVENT_COLUMNS,
@@ -57,7 +56,7 @@ class TopicSource(TopicAddress):
     """A topic that fills a table.
 
     Attributes:
-        format: one of :data:`FORMATS`.
+        format: an element of :data:`FORMATS`.
     """
 
     format: str
@@ -65,11 +64,11 @@ class TopicSource(TopicAddress):
     @classmethod
     def of(cls, source: Source) -> TopicSource:
         """Returns the source of a stored definition."""
-        said = source.options
-        return cls(tuple(said["brokers"]), said["topic"], dict(said["properties"]), said["format"])
+        options = source.options
+        return cls(tuple(options["brokers"]), options["topic"], dict(options["properties"]), options["format"])
 
     def options(self) -> dict[str, object]:
-        """Returns what the catalog stores."""
+        """Returns the options that the catalog stores."""
         return {**asdict(self), "brokers": [*self.brokers]}
 
     def check(self) -> None:
@@ -79,16 +78,16 @@ class TopicSource(TopicAddress):
         super().check()
 
 
-# Stores the definition of a table that a Kafka topic fills, and creates the table.
+# Creates a table filled from a Kafka topic, and stores its definition.
 
 
 def create_topic_table(home: Home, name: Name, source: TopicSource, retention: int | None, comment: str | None) -> Source:
-    """Creates an empty table, which a daemon then fills from the topic. The brokers need not be there yet.
+    """Creates an empty table, which a daemon then fills from the topic. The brokers need not exist yet.
 
     Raises:
         InvalidValueError: see :meth:`~volstream.ingest.sources.kafka.TopicSource.check`.
         DependencyError: the client is not installed.
-        AlreadyExistsError: the name is taken.
+        AlreadyExistsError: a source, a table or a stream has the name.
         InvalidStateError: the warehouse is in an object store.
     """
     source.check()
@@ -98,41 +97,41 @@ def create_topic_table(home: Home, name: Name, source: TopicSource, retention: i
     return table
 
 
-# Messages of a Kafka topic as rows of its table. Pure.
+# Converts messages of a Kafka topic to rows of its table. Pure.
 
-#: Stands for the name of a header that is not UTF-8.
+#: Stands for a header name that is not UTF-8.
 UNREADABLE = "\ufffd"
 
-#: The last millisecond of the year 9999: Kafka accepts any number, Spark shows no later time.
+#: The last millisecond of the year 9999. Kafka accepts any number, but Spark displays no later time.
 _LAST_MILLISECOND = 253_402_300_799_999
 
 
 class KafkaMessage(Protocol):
-    """A message, as confluent-kafka has them."""
+    """The interface of confluent-kafka's messages."""
 
     def key(self) -> bytes | None:
         """Returns the key."""
 
     def value(self) -> bytes | None:
-        """Returns the value; None: a tombstone."""
+        """Returns the value, or None for a tombstone."""
 
     def offset(self) -> int | None:
-        """Returns the number in the partition."""
+        """Returns the position in the partition."""
 
     def timestamp(self) -> tuple[int, int]:
         """Returns the kind of time, 0 for none, and milliseconds since 1970."""
 
     def headers(self) -> Any:
-        """Returns pairs of a name and bytes or None; or None."""
+        """Returns pairs of a name and bytes or None, if the message has headers."""
 
 
 M = TypeVar("M", bound=KafkaMessage)
 
 
 def new_messages(messages: Sequence[M], first: int) -> list[M]:
-    """Returns the messages of a partition from the offset ``first`` on, each once.
+    """Returns the messages of a partition from offset ``first`` on, without duplicates.
 
-    After a new assignment, nothing but the client's care keeps it from delivering what it had fetched before.
+    After a new assignment, only the client's care prevents it from delivering already fetched messages.
     """
     new: list[M] = []
     for message in messages:
@@ -144,7 +143,7 @@ def new_messages(messages: Sequence[M], first: int) -> list[M]:
 
 
 def rows(messages: Sequence[KafkaMessage], source_format: str, topic: str, partition: int, arrived_at: datetime) -> pa.Table:
-    """Returns a row for each message: the operation, and :data:`~volstream.ingest.sources.kafka.COLUMNS`."""
+    """Returns a row for each message: the operation, then :data:`~volstream.ingest.sources.kafka.COLUMNS`."""
     count = len(messages)
     values = [message.value() for message in messages]
     texts: Sequence[str | None] = [None] * count
@@ -169,8 +168,8 @@ def rows(messages: Sequence[KafkaMessage], source_format: str, topic: str, parti
 def json_text(value: bytes) -> str | None:
     """Returns a message's value as text if it is JSON in UTF-8, else None.
 
-    More than JSON's grammar is not asked: numbers may be too large for any type. What is nested deeper than Python's
-    recursion limit is taken for no JSON.
+    Checks only JSON's grammar: numbers may be too large for any type. A value nested deeper than Python's
+    recursion limit does not count as JSON.
     """
     try:
         text = value.decode()
@@ -180,12 +179,12 @@ def json_text(value: bytes) -> str | None:
     return text
 
 
-def _refused(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON.")
 
 
-#: ``float`` for integers, too: Python refuses to read integers of more than 4,300 digits.
-_DECODER = json.JSONDecoder(parse_constant=_refused, parse_int=float)
+#: Integers are parsed as ``float``: Python refuses to parse integers of more than 4,300 digits.
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant, parse_int=float)
 
 
 def _microseconds(message: KafkaMessage) -> int | None:
@@ -195,38 +194,37 @@ def _microseconds(message: KafkaMessage) -> int | None:
 
 def _headers(message: KafkaMessage) -> list[dict[str, object]]:
     try:
-        pairs = _asked(message) or ()
+        pairs = _read_headers(message) or ()
     except (SystemError, UnicodeDecodeError):
-        # confluent-kafka decodes names as UTF-8. If one is not, its list has nothing in the place of the name, and is returned
-        # from the second call on. To take that nothing from the list would end the process.
-        pairs = _asked(message) or ()
-    return [{"name": pair[0] if _first(pair, 0) else UNREADABLE, "value": pair[1]} for pair in pairs]
+        # confluent-kafka decodes names as UTF-8. If a name is not UTF-8, its slot is a null pointer, and the
+        # second call and later ones return that list. Reading the null pointer in Python would crash the
+        # process.
+        pairs = _read_headers(message) or ()
+    return [{"name": pair[0] if _tuple_item(pair, 0) else UNREADABLE, "value": pair[1]} for pair in pairs]
 
 
-#: Asks a message for its headers. Unlike a call in Python that has run often, it always looks whether there was an error.
-_asked = operator.methodcaller("headers")
+#: Calls ``headers()`` of a message. Unlike a Python call that has run often, it always checks whether an
+#: error was set.
+_read_headers = operator.methodcaller("headers")
 
-#: Returns the address of an item of a tuple; None if there is none, as only C can make it.
-_first = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_ssize_t)(("PyTuple_GetItem", ctypes.pythonapi))
+#: Returns the address of a tuple's item, or None for a null pointer, which only C code can store.
+_tuple_item = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_ssize_t)(("PyTuple_GetItem", ctypes.pythonapi))
 
 
-# Reads a topic into its table. A batch and the offsets up to which it reaches are one commit of the table's
-# tail.
-#
-# Each partition is a stream of the tail (``tails.writer.Flush``): its number is the offset of the next
-# message to read, so that the next reader goes on there, and one that has read the same messages before is
-# refused.
+# Reads a topic into its table. A batch and the offsets that it reaches are one commit of the table's tail.
+# Each partition is a stream of the tail (``tails.writer.Flush``). Its number is the offset of the next
+# message to read. The next reader continues there, and a reader that has read the same messages is refused.
 
 
 class TopicIngestion(Closeable):
-    """Reads a topic into its table, step by step. For one thread. Of several processes one gets on: see :meth:`step`.
+    """Reads a topic into its table, step by step. For one thread. Of several processes, only one succeeds.
 
     Args:
-        lost: called with what the brokers had deleted before it was read.
+        lost: called with a description of the messages that the brokers deleted before they were read.
 
     Raises:
         NotFoundError: the table was dropped.
-        InvalidStateError: the table lacks one of the columns, or has it with another type.
+        InvalidStateError: the table lacks a column, or has it with another type.
         InvalidValueError: the properties of the topic cannot be used on this host.
         DependencyError: the table cannot be read, or the client is not installed.
     """
@@ -240,8 +238,8 @@ class TopicIngestion(Closeable):
         self._lost = lost
         self._location = location
         self._writer = writer_of(home, source.name, location)
-        self._have: dict[int, int] = {}
-        self._reached: dict[int, int] = {}
+        self._tail_offsets: dict[int, int] = {}
+        self._read_offsets: dict[int, int] = {}
         self._at_end: set[int] = set()
         self._assigned = False
         self._polled: PollResult | None = None
@@ -250,45 +248,45 @@ class TopicIngestion(Closeable):
 
     @property
     def has_caught_up(self) -> bool:
-        """True if the newest look at each partition found its end."""
-        return self._assigned and self._at_end == self._have.keys()
+        """True if the latest poll of each partition reached its end."""
+        return self._assigned and self._at_end == self._tail_offsets.keys()
 
     def ends(self) -> Mapping[int, int]:
-        """Returns the offset after the last message of each partition, as of now. Raises as :meth:`step`."""
+        """Returns each partition's current end offset, after its last message. Raises as :meth:`step`."""
         return self._reader.bounds(self._topic().partitions)[1]
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
-        """True if everything before these offsets is in the table."""
-        return self._assigned and all(self._reached.get(partition, 0) >= end for partition, end in ends.items())
+        """True if all messages before these offsets are in the table."""
+        return self._assigned and all(self._read_offsets.get(partition, 0) >= end for partition, end in ends.items())
 
     def step(self, ends: Mapping[int, int] | None = None) -> int:
-        """Reads for half a second, or until a batch is full, and appends what was read; returns the number of messages.
+        """Reads for half a second or until a batch is full, and appends the messages. Returns their number.
 
         May be called again after an error.
 
         Args:
-            ends: offsets by partition, at which it need not wait for more.
+            ends: offsets by partition. The step does not wait for messages after them.
 
         Raises:
             BrokerError, NotFoundError: the brokers, or the topic, cannot be reached.
-            InvalidStateError: it is not the topic that was read before; or the tail is not the one that has the offsets.
+            InvalidStateError: the topic or the tail was replaced since the table was filled.
             FencedError: another process reads the topic.
             TailFullError: the tail is full, and another process commits it.
-            VolstreamError: it cannot be appended or committed; nothing of it is in the table.
+            VolstreamError: the messages cannot be appended or committed. None of them is in the table.
         """
         if self._polled is None:
             if not self._assigned:
                 self._assign(self._topic())
-            self._assigned = False  # unless the poll succeeds, nobody knows what it has taken
-            remaining = {partition: end for partition, end in (ends or {}).items() if self._reached.get(partition, 0) < end}
+            self._assigned = False  # if the poll fails, it is unknown what it has consumed
+            remaining = {partition: end for partition, end in (ends or {}).items() if self._read_offsets.get(partition, 0) < end}
             self._polled = self._reader.poll(remaining)
             self._assigned = True
             faults.point("kafka.polled")
-        # Ids are never given again: what was polled came from this topic if it is still there.
+        # Ids are never reused: if the topic still exists, the polled messages came from it.
         topic = self._topic()
         count = self._append(self._polled)
         polled, self._polled = self._polled, None
-        if polled.out_of_range or {*topic.partitions} - self._have.keys():
+        if polled.out_of_range or {*topic.partitions} - self._tail_offsets.keys():
             self._assign(topic)
         return count
 
@@ -299,26 +297,26 @@ class TopicIngestion(Closeable):
     def _topic(self) -> Topic:
         """Returns the topic. Raises InvalidStateError if it was re-created."""
         topic = self._reader.topic()
-        noted = self._source.options.get("topic_id")
-        if noted is not None and topic.id is not None and topic.id != noted:
+        recorded_id = self._source.options.get("topic_id")
+        if recorded_id is not None and topic.id is not None and topic.id != recorded_id:
             raise _replaced(self._source, self._address.topic)
-        if noted is None and topic.id is not None:
-            self._note("topic_id", topic.id)
+        if recorded_id is None and topic.id is not None:
+            self._record_option("topic_id", topic.id)
         return topic
 
     def _assign(self, topic: Topic) -> None:
-        """Goes on after what the tail has, or with the first message that the brokers still have."""
-        tail_id, have = self._writer.newest([self._stream(partition) for partition in topic.partitions])
+        """Continues after the tail's offsets, or with the first message that the brokers still have."""
+        tail_id, newest = self._writer.newest([self._stream(partition) for partition in topic.partitions])
         if self._source.options.get("tail_id") is None:
-            self._note("tail_id", tail_id)
+            self._record_option("tail_id", tail_id)
         elif self._source.options["tail_id"] != tail_id:
             raise InvalidStateError(
                 f"The table {self._source.name} lost its record of the offsets up to which topic {self._address.topic} was read.",
                 "Restore the home from a backup; or drop the table and create it again, to read the topic from its start.",
             )
         first, after = self._reader.bounds(topic.partitions)
-        self._have = {partition: have[self._stream(partition)] for partition in topic.partitions}
-        for partition, offset in self._have.items():
+        self._tail_offsets = {partition: newest[self._stream(partition)] for partition in topic.partitions}
+        for partition, offset in self._tail_offsets.items():
             if offset > after[partition]:
                 raise _replaced(self._source, self._address.topic)
             if 0 < offset < first[partition]:
@@ -326,9 +324,9 @@ class TopicIngestion(Closeable):
                     f"The brokers deleted messages {offset} to {first[partition] - 1} of partition {partition} of topic "
                     f"{self._address.topic} before they were read."
                 )
-        self._reached = {partition: max(offset, first[partition]) for partition, offset in self._have.items()}
+        self._read_offsets = {partition: max(offset, first[partition]) for partition, offset in self._tail_offsets.items()}
         self._at_end = set()
-        self._reader.assign(self._reached)
+        self._reader.assign(self._read_offsets)
         self._assigned = True
 
     def _append(self, polled: PollResult) -> int:
@@ -336,11 +334,12 @@ class TopicIngestion(Closeable):
         flushes: dict[int, Flush] = {}
         count = 0
         for partition, reached in polled.reached.items():
-            new = new_messages(polled.messages.get(partition, ()), self._reached[partition])
-            # It may be reached without messages: those of aborted transactions are skipped, as are the marks of others' ends.
-            if reached > self._have[partition]:
+            new = new_messages(polled.messages.get(partition, ()), self._read_offsets[partition])
+            # Offsets advance without messages, too: the client skips aborted transactions and the markers
+            # that end others.
+            if reached > self._tail_offsets[partition]:
                 batch = rows(new, self._address.format, self._address.topic, partition, now)
-                flushes[partition] = Flush(self._stream(partition), reached, batch, self._have[partition])
+                flushes[partition] = Flush(self._stream(partition), reached, batch, self._tail_offsets[partition])
                 count += len(new)
         if flushes:
             waiting = [*flushes.values()]
@@ -352,8 +351,8 @@ class TopicIngestion(Closeable):
                 self._writer.append(waiting)
             if self._home.settings.commit_seconds == 0:
                 self._commit()
-        self._have |= {partition: flush.sequence for partition, flush in flushes.items()}
-        self._reached |= polled.reached
+        self._tail_offsets |= {partition: flush.sequence for partition, flush in flushes.items()}
+        self._read_offsets |= polled.reached
         self._at_end = (self._at_end - polled.reached.keys()) | polled.at_end
         return count
 
@@ -363,20 +362,20 @@ class TopicIngestion(Closeable):
     def _stream(self, partition: int) -> str:
         return f"{self._source.id}/{partition}"
 
-    def _note(self, key: str, value: str) -> None:
+    def _record_option(self, key: str, value: str) -> None:
         self._source = self._home.catalog.sources.change(self._source, options={**self._source.options, key: value})
 
 
 def _check_columns(source: Source, location: str) -> None:
-    """Raises NotFoundError, InvalidStateError. Before the tail is opened, which would adapt itself to the table."""
+    """Raises NotFoundError, InvalidStateError. Call before opening the tail, which adapts to the table."""
     try:
         present = tail_columns(location)
     except NotFoundError:
         raise NotFoundError(f"The table {source.name} no longer exists.", f"Run: DROP TABLE {source.name}.") from None
-    for wanted in COLUMNS:
-        if wanted.name not in present.names or not present.field(wanted.name).type.equals(wanted.type):
+    for expected in COLUMNS:
+        if expected.name not in present.names or not present.field(expected.name).type.equals(expected.type):
             raise InvalidStateError(
-                f"The table {source.name} has no column {wanted.name} of the type that messages need.",
+                f"The table {source.name} has no column {expected.name} of the type that messages need.",
                 "Do not drop, rename or retype its columns; columns may be added.",
             )
 
@@ -388,31 +387,31 @@ def _replaced(source: Source, topic: str) -> InvalidStateError:
     )
 
 
-# Reads what a topic has by now into its table, for homes without a daemon.
+# Reads a topic's current messages into its table, for homes without a daemon.
 
 _log = get("sources")
 
-#: While another process commits a full tail.
+#: Delay while another process commits a full tail.
 _FULL = Backoff(cap_seconds=5.0)
 
 
 def read_to_end(home: Home, source: Source, stop: Stop) -> int:
-    """Reads what a topic has when called into its table, and commits it; returns the number of messages.
+    """Reads a topic's messages as of now into its table, and commits them. Returns their number.
 
-    Records what is wrong, if anything is.
+    Records or clears the source's condition.
 
     Args:
-        stop: set to end early; what was read stays.
+        stop: set to end early. Messages that were read stay in the table.
 
     Raises:
-        InvalidStateError: another process reads it, such as a daemon.
+        InvalidStateError: another process, such as a daemon, reads the topic.
         VolstreamError: see :class:`TopicIngestion`.
     """
-    name, mine, purpose = of_source(source.id), new_owner(), f"reading of source {source.name}"
-    ended = Stop()
+    name, owner, purpose = of_source(source.id), new_owner(), f"reading of source {source.name}"
+    lease_lost = Stop()
     lost: list[str] = []
     count = failures = 0
-    with lease(home.catalog.leases, name, mine, purpose, home.settings.lease_seconds, ended.set) as other:
+    with lease(home.catalog.leases, name, owner, purpose, home.settings.lease_seconds, lease_lost.set) as other:
         if other is not None:
             raise InvalidStateError(
                 f"Source {source.name} is in use: {other.purpose}.",
@@ -422,11 +421,11 @@ def read_to_end(home: Home, source: Source, stop: Stop) -> int:
             with TopicIngestion(home, source, lost.append) as reading:
                 ends = reading.ends()
                 # A table that is dropped is deleted once the lease is free.
-                while not (reading.has_reached(ends) or stop or ended) and home.catalog.sources.by_id(source.id) is not None:
+                while not (reading.has_reached(ends) or stop or lease_lost) and home.catalog.sources.by_id(source.id) is not None:
                     try:
                         count += reading.step(ends)
                         failures = 0
-                    except TailFullError:  # the process that commits it makes room
+                    except TailFullError:  # the process that commits the tail makes room
                         failures += 1
                         stop.wait(_FULL.delay(failures))
             commit(home.catalog, source.name, places.table_location(home.warehouse, source.name), lambda: home.gateway)

@@ -1,4 +1,4 @@
-"""Creates the tables of sources, without a JVM, and finds and drops them."""
+"""Creates the tables of sources without a JVM, drops them, expires their events and appends to them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from volstream.tables.delta.schema import PRIMARY_KEY
 from volstream.tables.delta.writer import with_retries
 from volstream.tables.tails.writer import Flush
 
-#: Table properties that keep every version.
+#: Table properties that retain every version.
 KEPT = {"delta.logRetentionDuration": "interval 36500 days", "delta.deletedFileRetentionDuration": "interval 36500 days"}
 
-#: Columns of a table of events: when an event was received, how it was given, its JSON text, its bytes.
+#: Columns of a table of events: the time of receipt, the format, the JSON text, the bytes.
 EVENT_COLUMNS = pa.schema(
     [
         pa.field("arrived_at", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -72,27 +72,27 @@ def drop_source(home: Home, source: Source) -> None:
     """Drops a source with its table.
 
     Raises:
-        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
+        ObjectInUseError: a stream, possibly of a dynamic table, reads it; or its reader does not end.
     """
     end_source(home.catalog, source)
     places.remove(places.table_location(home.warehouse, source.name))
 
 
 def check_free(home: Home, name: Name) -> None:
-    """Raises AlreadyExistsError if a table or a stream has the name; InvalidValueError if no table can have it."""
+    """Raises AlreadyExistsError if a table or stream has the name, InvalidValueError for an invalid name."""
     check_table(name)
     if home.catalog.streams.find(name) is not None or is_table(places.table_location(home.warehouse, name)):
         raise AlreadyExistsError(f"There is already a table or stream {name}.", "Choose another name.")
 
 
 def create_source_table(home: Home, source: Source, columns: pa.Schema) -> None:
-    """Creates an empty table for a source, and stores its definition. Its changes are tracked.
+    """Creates an empty table with change tracking for a source, and stores the source's definition.
 
     Raises:
-        AlreadyExistsError: the name is taken, by a source, a table or a stream.
+        AlreadyExistsError: a source, a table or a stream has the name.
         InvalidStateError: only Spark can create tables in the warehouse.
     """
-    # By the settings, so that a rehearsal in another folder has the same message.
+    # The path from the settings, so that a rehearsal in another folder has the same message.
     if not can_create(home.settings.warehouse_path):
         raise InvalidStateError(
             f"The warehouse {home.settings.warehouse_path} is in a store where only Spark creates tables.",
@@ -107,20 +107,20 @@ def create_source_table(home: Home, source: Source, columns: pa.Schema) -> None:
         direct.create(location, columns, key, tracked=True)
 
 
-# Ends the filling of a table by volstream, before the table is dropped.
+# Stops volstream from filling a table before the table is dropped.
 
-#: Between two looks at whether the reader has ended.
-_LOOK_SECONDS = 0.1
+#: Seconds between two checks whether the reader has ended.
+_POLL_SECONDS = 0.1
 
-#: The reader sees within a second that its source is gone, and then ends what it does.
+#: Seconds to wait for the reader. It notices within a second that its source was removed, and then stops.
 _END_SECONDS = 30.0
 
 
 def end_source(catalog: Catalog, source: Source) -> None:
-    """Removes a source from the catalog, and waits until no process writes its table, which can then be deleted.
+    """Removes a source from the catalog. On return, no process writes its table, which can be deleted.
 
     Raises:
-        ObjectInUseError: a stream, and thereby maybe a dynamic table, reads it; or its reader does not end.
+        ObjectInUseError: a stream, possibly of a dynamic table, reads it; or its reader does not end.
     """
     for stream in catalog.streams.list():
         if stream.source_kind is SourceKind.TABLE and stream.source_name == source.name:
@@ -130,28 +130,28 @@ def end_source(catalog: Catalog, source: Source) -> None:
             )
     with catalog.database.transaction() as transaction:
         catalog.sources.remove(transaction, source)
-    name, mine = of_source(source.id), new_owner()
-    waits = Stop()
-    for _ in range(int(_END_SECONDS / _LOOK_SECONDS)):
-        other = catalog.leases.acquire(name, mine, f"dropping source {source.name}", _END_SECONDS)
+    name, owner = of_source(source.id), new_owner()
+    pause = Stop()
+    for _ in range(int(_END_SECONDS / _POLL_SECONDS)):
+        other = catalog.leases.acquire(name, owner, f"dropping source {source.name}", _END_SECONDS)
         if other is None:
-            catalog.leases.release(name, mine)
+            catalog.leases.release(name, owner)
             catalog.tails.remove(source.name)
             return
-        waits.wait(_LOOK_SECONDS)
+        pause.wait(_POLL_SECONDS)
     raise ObjectInUseError(f"Source {source.name} is still being read.", f"Run DROP TABLE {source.name} again later.")
 
 
-# Deletes events that are older than their stream's retention.
+# Deletes events past their stream's retention.
 
 _ARRIVED = EVENT_COLUMNS.names[0]
 
 
 def expire_events(home: Home, source: Source) -> bool:
-    """Deletes committed events of a source that are too old; returns False, without Spark, if there are none.
+    """Deletes a source's expired committed events. Returns False, without starting Spark, if none expired.
 
     Raises:
-        VolstreamError: they cannot be deleted now.
+        VolstreamError: the events cannot be deleted now.
     """
     location = places.table_location(home.warehouse, source.name)
     if source.retention_policy is None:
@@ -168,36 +168,37 @@ def expire_events(home: Home, source: Source) -> bool:
     return True
 
 
-# Appends rows to the tail of a source's table; durable on return.
+# Appends rows to the tail of a source's table. They are durable on return.
 
 _log = get("sources")
 
-#: Rows of one flush at most.
+#: Maximum rows in a flush.
 _ROWS = 50_000
 
 
 @dataclass
 class _Sender:
-    """The numbering of flushes that come one after the other: those of two threads may arrive in any order."""
+    """Numbers the flushes of one thread at a time, because flushes of two threads may arrive in any order."""
 
     stream_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     sequence: int = 0
 
 
 class Appender:
-    """Writes to one table. Thread-safe: what several threads append at once is written together."""
+    """Writes to one table. Thread-safe: concurrent appends are written together."""
 
     def __init__(self, home: Home, name: Name, table: LocalTable) -> None:
         self._home = home
         self._name = name
         self._table = table
-        self._idle: list[_Sender] = []  # as many as there were threads at once: the tail keeps the number of each
+        # as many as there were concurrent threads: the tail stores the last number of each
+        self._idle: list[_Sender] = []
 
     def append(self, rows: pa.Table) -> None:
-        """Appends rows with their operations (``table.OPERATION``), in order. If many have arrived, commits them first.
+        """Appends rows with their operations (column ``OPERATION``), in order. Commits a full tail first.
 
         Raises:
-            VolstreamError: they cannot be written. Some of more than 50,000 rows may have been.
+            VolstreamError: the rows cannot be written. If there are more than 50,000, some may have been.
         """
         try:
             sender = self._idle.pop()
@@ -216,6 +217,6 @@ class Appender:
             return
         except TailFullError:
             commit(self._home.catalog, self._name, self._table.location, lambda: self._home.gateway)
-        except DependencyError as error:  # what fails after the commit does not say that the rows have arrived
+        except DependencyError as error:  # an error after the commit does not tell that the rows have arrived
             _log.info("append_repeated", table=str(self._name), cause=str(error))
-        self._table.append([flush])  # does nothing if they have
+        self._table.append([flush])  # does nothing if they have arrived

@@ -1,4 +1,4 @@
-"""Versions of immutable tables: each is one commit that replaces all rows, and can be read for ever."""
+"""Versions of immutable tables. Each is a commit that replaces all rows, and can be read forever."""
 
 from __future__ import annotations
 
@@ -31,69 +31,72 @@ if TYPE_CHECKING:
 
     from volstream.home import Home
 
-#: Keys that an error names.
-_SHOWN = 5
+#: Maximum keys that an error names.
+_MAX_NAMED_KEYS = 5
 
-#: Versions whose keys a reader keeps, which may be many for each.
-_KEPT_LOOKUPS = 4
+#: Versions whose keys a reader caches. Each may have many keys.
+_CACHED_LOOKUPS = 4
 
 
 @contextmanager
 def alone(home: Home, name: Name) -> Iterator[None]:
-    """Keeps other processes from making a version of the table. Raises ObjectInUseError if one is doing so."""
+    """Prevents other processes from making a version of the table. Raises ObjectInUseError if one is."""
     purpose = f"making a version of {name}"
     with lease(home.catalog.leases, of_version(str(name)), new_owner(), purpose, home.settings.lease_seconds) as other:
         if other is not None:
             raise ObjectInUseError(f"Another process is making a version of {name}.", "Wait for it to end.")
-        _note_lost(home, name)
+        _record_missing(home, name)
         yield
 
 
-def _note_lost(home: Home, name: Name) -> None:
-    """Records versions whose makers died between the commit and :func:`note`."""
+def _record_missing(home: Home, name: Name) -> None:
+    """Records versions whose processes died between the commit and :func:`note`."""
     source, location = home.catalog.sources.find(name), places.table_location(home.warehouse, name)
     if source is None or not source.immutable or not is_table(location):
         return
-    noted = source.options.get("versions", {})
-    for commit in DeltaLog(location).commits_after(max(map(int, noted.values()), default=0)):
+    recorded = source.options.get("versions", {})
+    for commit in DeltaLog(location).commits_after(max(map(int, recorded.values()), default=0)):
         if "version" in commit.metadata:
             note(home, source, int(commit.metadata["version"]), commit.version)
 
 
 def number_for(source: Source, version: int | None) -> int:
-    """Returns the number of a version to make, or of an existing one; the next one by default. Raises InvalidValueError."""
-    following = max(numbers(source), default=0) + 1
+    """Returns the number of a new or existing version, by default the next. Raises InvalidValueError."""
+    next_number = max(numbers(source), default=0) + 1
     if version is None:
-        return following
+        return next_number
     if version < 1:
         raise InvalidValueError(f"{version} is not a version.", "Versions are numbered from 1.")
-    if version < following and delta_version(source, version) is None:
+    if version < next_number and delta_version(source, version) is None:
         raise InvalidValueError(
-            f"Version {version} of {source.name} would come after version {following - 1}.",
-            f"Versions are created in the order of their numbers: create version {following} or a later one.",
+            f"Version {version} of {source.name} would come after version {next_number - 1}.",
+            f"Versions are created in the order of their numbers: create version {next_number} or a later one.",
         )
     return version
 
 
 def numbers(source: Source) -> Sequence[int]:
-    """Returns the numbers of the versions that the table has, ascending."""
+    """Returns the numbers of the table's versions, ascending."""
     return sorted(map(int, source.options.get("versions", {})))
 
 
 def delta_version(source: Source, version: int) -> int | None:
-    """Returns the Delta version of one of the table's own versions; None if it does not have it."""
+    """Returns the Delta version of a version that the definition lists, else None."""
     delta = source.options.get("versions", {}).get(str(version))
     return None if delta is None else int(delta)
 
 
 def newest(home: Home, source: Source) -> int | None:
-    """Returns the number of a table's newest version; None: it has none yet."""
+    """Returns the number of a table's newest version, or None before its first."""
     stored = home.catalog.sources.find(source.name)
     return None if stored is None else max(numbers(stored), default=None)
 
 
 def add(home: Home, source: Source, version: int | None, items: pa.Table) -> None:
-    """Makes a version of these rows, unless the table has it already; None: the next one, unless its newest has these rows.
+    """Makes a version of these rows, unless the table already has it.
+
+    Args:
+        version: None for the next one, unless the newest version has the same rows.
 
     Raises:
         AlreadyExistsError: the table has that version, with other rows.
@@ -121,16 +124,16 @@ def add(home: Home, source: Source, version: int | None, items: pa.Table) -> Non
 def make(
     home: Home, source: Source, version: int | None, has: Callable[[int | None], bool], write: Callable[[int], None]
 ) -> None:
-    """Makes a version while no other process does, and records it, unless the table has it already.
+    """Makes a version and records it, unless the table already has it. Requires :func:`alone`.
 
     Args:
-        version: None: the next one, unless the newest has the same rows.
+        version: None for the next one, unless the newest version has the same rows.
         has: returns whether a Delta version has the rows.
-        write: commits them as a version.
+        write: commits the rows as a version.
 
     Raises:
         AlreadyExistsError: the table has that version, with other rows.
-        InvalidValueError: there can be no such version.
+        InvalidValueError: the table cannot have such a version.
     """
     last = newest(home, source)
     if version is None and last is not None and has(present(home, source, last)):
@@ -148,13 +151,13 @@ def make(
 
 
 def present(home: Home, source: Source, version: int) -> int | None:
-    """Returns the Delta version of a version of the table; None: there is none."""
+    """Returns the Delta version of a version that the catalog lists, else None."""
     stored = home.catalog.sources.find(source.name)
     return None if stored is None else delta_version(stored, version)
 
 
 def overwrite(home: Home, location: str, version: int, rows_in: Callable[[SparkSession], DataFrame], count: int = 0) -> None:
-    """Replaces a table's rows by those of a frame, by name, as a version. Columns that it lacks are NULL.
+    """Replaces a table's rows with a frame's, by column name, as a version. Missing columns are NULL.
 
     Raises:
         VolstreamError: reading or writing failed.
@@ -173,29 +176,29 @@ def overwrite(home: Home, location: str, version: int, rows_in: Callable[[SparkS
 
 
 class VersionReader:
-    """Finds rows of an immutable table by key, in any of its versions. Keeps what the latest ones need. Thread-safe."""
+    """Finds rows of an immutable table by key, in any version. Caches the latest lookups. Thread-safe."""
 
     def __init__(self, home: Home, name: Name) -> None:
         self._home = home
         self._name = name
-        self._lookup = lru_cache(_KEPT_LOOKUPS)(self._looked_up)
+        self._lookup = lru_cache(_CACHED_LOOKUPS)(self._open_lookup)
 
     def get(self, key: object, version: int | None = None) -> Mapping[str, Any] | None:
-        """Returns a row, by column, or None.
+        """Returns a row by column, or None.
 
         Args:
-            version: default: the newest.
+            version: the newest by default.
 
         Raises:
-            InvalidValueError: there is no such version, or the key is no value of its column.
+            InvalidValueError: there is no such version, or the key column cannot have such a value.
         """
         source = self._home.catalog.sources.get(self._name)
         existing = numbers(source)
-        wanted = max(existing, default=0) if version is None else version
-        delta = delta_version(source, wanted)
+        number = max(existing, default=0) if version is None else version
+        delta = delta_version(source, number)
         if delta is None:
             raise InvalidValueError(
-                f"The table {self._name} has no version {wanted}.", f"Its versions: {', '.join(map(str, existing))}."
+                f"The table {self._name} has no version {number}.", f"Its versions: {', '.join(map(str, existing))}."
             )
         lookup = self._lookup(source.id, str(source.primary_key), delta)
         try:
@@ -203,14 +206,14 @@ class VersionReader:
         except (TypeError, OverflowError, pa.ArrowException):
             raise InvalidValueError(f"{source.primary_key} cannot be {key!r:.60}.", "Give a value of its type.") from None
 
-    def _looked_up(self, source_id: str, key: str, delta: int) -> Lookup:
-        """Returns the rows of a Delta version, by key; of a table of the same name there is one per ``source_id``."""
+    def _open_lookup(self, source_id: str, key: str, delta: int) -> Lookup:
+        """Returns a Delta version's lookup. In the cache, ``source_id`` distinguishes a re-created table."""
         del source_id
         return Lookup(places.table_location(self._home.warehouse, self._name), (key,), delta)
 
 
 def note(home: Home, source: Source, version: int, delta: int | None = None) -> None:
-    """Records that a Delta version, by default the newest one, is a version of the table, unless that is known."""
+    """Records a Delta version, by default the newest, as a version of the table, unless it is recorded."""
     source = home.catalog.sources.get(source.name)
     versions = source.options.get("versions", {})
     if str(version) not in versions:
@@ -234,5 +237,5 @@ def check_keys(items: pa.Table, primary_key: str) -> None:
 def raise_if_any(keys: Sequence[object], primary_key: str) -> None:
     """Raises InvalidValueError for keys that occur more than once."""
     if keys:
-        shown = ", ".join(repr(key) for key in keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-        raise InvalidValueError(f"{primary_key} is not unique: {shown}.", "Each item needs a unique key; nothing was stored.")
+        listed = ", ".join(repr(key) for key in keys[:_MAX_NAMED_KEYS]) + (", ..." if len(keys) > _MAX_NAMED_KEYS else "")
+        raise InvalidValueError(f"{primary_key} is not unique: {listed}.", "Each item needs a unique key; nothing was stored.")

@@ -237,11 +237,11 @@ def test_events_whose_commit_stands_are_not_sent_again(session: Session, monkeyp
     stream.upload({"n": 1})
     failures = iter([DependencyError("The log is away for a moment.")])
 
-    def made(_table_id: str, _version: int) -> None:
+    def record_commit(_table_id: str, _version: int) -> None:
         if (failure := next(failures, None)) is not None:
             raise failure
 
-    monkeypatch.setattr(durable, "made", made)
+    monkeypatch.setattr(durable, "record_commit", record_commit)
     stream.upload({"n": 2})
     assert next(failures, None) is None
     stream.upload({"n": 3})
