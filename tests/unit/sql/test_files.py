@@ -83,5 +83,5 @@ def test_pages_for_queries_do_not_read_files() -> None:
 @pytest.mark.parametrize("before", ["SELECT * FROM", "SELECT * FROM t JOIN", "SELECT * FROM t,"])
 def test_a_volume_may_have_any_name(before: str, name: str) -> None:
     grammar.check(f"{before} VOLUME {name} USING csv FILES ('a.csv')")
-    with pytest.raises(SqlError, match="Name the format or the files"):
+    with pytest.raises(SqlError, match="Add USING or FILES"):
         grammar.check(f"{before} VOLUME {name} WHERE a > 1")

@@ -71,7 +71,7 @@ def test_what_cannot_be_read_is_an_error_that_names_it(place: Place) -> None:
         ("VOLUME v USING csv OPTIONS (sep ';')", InvalidValueError, "no load option 'sep'"),
         ("VOLUME v USING csv FILES ('b.csv')", InvalidValueError, r"seems to be a comment.*skip_rows=1"),
         ("VOLUME v USING csv OPTIONS (schema 'id INT')", SqlError, r"^The file b\.csv cannot be read: The first row of the file"),
-        ("VOLUME v WHERE id = 1", SqlError, "Name the format or the files"),
+        ("VOLUME v WHERE id = 1", SqlError, "Add USING or FILES"),
     ):
         with pytest.raises(error, match=message), as_sql_errors():  # as for a command
             place.rows(f"SELECT * FROM {query}")
