@@ -36,6 +36,7 @@ from tests.storm.storm import Plan, Storm, UntrueError
 @click.option("--sets", is_flag=True, help="One more job takes the files of a folder together.")
 @click.option("--landing", is_flag=True, help="Two more jobs take the files of their volumes away, one into an archive.")
 @click.option("--changes", is_flag=True, help="Jobs are altered, paused and replaced meanwhile.")
+@click.option("--steps", is_flag=True, help="One more job's function has a step.")
 @click.option("--many", type=int, default=0, help="So many more volumes with a job each.")
 @click.option("--keep", is_flag=True, help="Keep the working folder in any case.")
 def main(
@@ -52,6 +53,7 @@ def main(
     sets: bool,
     landing: bool,
     changes: bool,
+    steps: bool,
     many: int,
     keep: bool,
 ) -> None:
@@ -70,6 +72,7 @@ def main(
         sets=sets,
         landing=landing,
         changes=changes,
+        steps=steps,
         many=many,
     )
     click.echo(f"{plan} in {folder}")

@@ -34,6 +34,9 @@ from tests.storm.victims import MARK, Victims
 #: In the storm's folder: keys of sets for which a function was called, though they were not complete.
 INCOMPLETE = "incomplete.txt"
 
+#: In the storm's folder: each word for which the step was called.
+COMPUTED = "computed.txt"
+
 #: One function for each job: what they return depends on the text and the code alone, so that rows may follow moved files.
 _FUNCTIONS = f'''
 import os
@@ -86,11 +89,27 @@ def whole(files: list, log: str) -> Text:
     return Text("\\n".join(f"{{file.relative_path}} {{read(file).text}}" for file in files))
 
 
+@volstream.step
+def word_of(word: str, log: str) -> str:
+    with open(log, "a") as computed:
+        print(word, file=computed)
+    return word
+
+
+def stepped(file, log: str) -> Text:
+    words = [word_of(word, log) for word in file.read_text().split(" ")]
+    read(file)
+    return Text(" ".join(words))
+
+
 def fragile(file) -> Text:
     if file.read_text().split()[0] == "{DEADLY}":
         os._exit(3)
     return read(file)
 '''
+
+#: Files of a batch of the job with a step.
+_STEPPED = 20
 
 #: Many times what a home needs on a busy machine.
 _TRUE_SECONDS = 300.0
@@ -140,6 +159,7 @@ class Plan:
         landing: two more jobs take the files of volumes of their own away, one into an archive; on a disk of its own that may be
             full, if the seed is odd.
         changes: jobs are altered, paused and replaced meanwhile.
+        steps: one more job's function has a step.
         many: so many more volumes with a few files and a job each, all made by one ``apply``.
     """
 
@@ -157,6 +177,7 @@ class Plan:
     sets: bool = False
     landing: bool = False
     changes: bool = False
+    steps: bool = False
     many: int = 0
 
 
@@ -266,6 +287,8 @@ class Storm:
             found += truth.of_outputs(self.home, "copies", self._outputs)
         if self.plan.sets:
             found += truth.of_sets(self.home, "together", self._files["a"], self._folder / INCOMPLETE)
+        if self.plan.steps:
+            found += truth.of_steps(self.home, "stepped", self._files["a"], self._folder / COMPUTED, self.report.kills)
         for job, landing in self._landings.items():
             found += truth.of_landing(self.home, job, landing, archives=job == "archived")
         return found or [*truth.of_failures(self.home, jobs)]
@@ -300,6 +323,9 @@ class Storm:
         if plan.sets:
             options = ("--group-by", "folder", "--group-complete", "count(*) >= 2", "--arg", f"log={self._folder / INCOMPLETE}")
             self._create("together", "a", "whole", "--on-change", "--retries", _RETRIES, *options)
+        if plan.steps:
+            options = ("--on-change", "--on-move", "rekey", "--retries", _RETRIES, "--max-files", str(_STEPPED))
+            self._job("stepped", "a", "stepped", "--arg", f"log={self._folder / COMPUTED}", *options)
         for job, after_load in (("archived", f"archive:{ARCHIVE}"), ("deleted", "delete")) if plan.landing else ():
             self._landings[job] = landing = Landing(self._folder / "files" / job, f"{plan.seed} {job}")
             landing.fill(plan.files)

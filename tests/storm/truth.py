@@ -13,6 +13,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.e2e.homes import Home
 from tests.storm.files import BAD, Files, Landing
+from volstream.functions.steps import name_of
+
+#: Values that a kill may cost: of the files of two batches.
+IN_FLIGHT = 40
 
 #: More differences of one kind are not reported.
 _TOLD = 5
@@ -132,6 +136,21 @@ def of_sets(home: Home, job: str, files: Files, incomplete: Path) -> Iterator[st
     yield from _told(job, "the row is of another set of files", wrong)
     called = incomplete.read_text(encoding="utf-8").splitlines() if incomplete.exists() else []
     yield from _told(job, "the function was called for an incomplete set", called)
+
+
+def of_steps(home: Home, job: str, files: Files, computed: Path, kills: int) -> Iterator[str]:
+    """Errors of the kept values of a job's steps: there are those of its files and no others, and what was computed again is
+    what was in flight at a kill. Each text has a number of its own."""
+    identity = home.json("describe", "job", job)["id"]
+    folder = home.path / "warehouse" / "_steps" / identity
+    there = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    paths = {name_of(path): path for path in files.contents()}
+    yield from _told(job, "the values are missing", [paths[name] for name in paths.keys() - there])
+    yield from _told(job, "there are values of no file", there - paths.keys())
+    numbers = Counter(word for word in computed.read_text().split() if word.isdigit()) if computed.exists() else Counter()
+    again = sum(numbers.values()) - len(numbers)
+    if again > IN_FLIGHT * kills:
+        yield f"{job}: {again} values were computed again after {kills} kills"
 
 
 def of_failures(home: Home, jobs: Sequence[RowRequirements]) -> Iterator[str]:
