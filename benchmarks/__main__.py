@@ -295,6 +295,7 @@ def _measure_steps(home: Path, count: int, rounds: int, environments: Path | Non
     figures = Figures()
     with Session(home) as session:
         try:
+            session.sql("SELECT 1").collect()  # the engine starts
             calls = steps.measure(session, home.parent / "steps", count, rounds, figures, environments)
             for name, numbers in calls.items():
                 _say(f"calls of {name}: {', '.join(f'{number:,}' for number in numbers)}")

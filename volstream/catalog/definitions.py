@@ -199,7 +199,8 @@ class Definitions(Generic[T]):
 
     def _already_exists(self, name: Name) -> AlreadyExistsError:
         options = "OR REPLACE or IF NOT EXISTS (--or-replace, --if-not-exists)" if self._replaceable else "IF NOT EXISTS"
-        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, or choose another name.")
+        alter = f"change it with volstream alter-{self.kind}, " if self.kind in ("volume", "job") else ""
+        return AlreadyExistsError(f"There is already a {self.kind} {name}.", f"Use {options}, {alter}or choose another name.")
 
     def _in(self, moment: ReadSnapshot) -> Mapping[str, T]:
         """Returns all objects at a moment by id, ordered by name. Reads them once."""

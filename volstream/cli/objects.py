@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volstream.base.definitions import FileJob, Job
+from volstream.base.definitions import FileJob, Job, Volume
 from volstream.base.model.names import Name
 from volstream.base.model.units import format_size
 from volstream.base.model.work import ACTIVE, FailureKind, FailureState
@@ -171,6 +171,8 @@ def revert_command(session: Session, output: Output, kind: str, name: str, to: i
     text = f"The {kind} {name} has its earlier definition back: {said}."
     if isinstance(earlier, FileJob) and isinstance(reverted, FileJob) and earlier.function != reverted.function:
         text += f" Rows of other code stay; to replace them: volstream replay {name} --stale."
+    if isinstance(reverted, Volume) and after != before:
+        text += f" To apply it now: volstream refresh {name}."
     output.result(details.values(reverted), text)
 
 

@@ -67,6 +67,12 @@ def test_a_second_call_does_what_changed(run: Run, home: Home, tmp_path: Path) -
     assert [str(volume.name) for volume in home.session.volumes.list()] == ["files"]
 
 
+def test_a_pattern_without_a_match_is_said_as_it_was_given(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a.txt").write_text("a")
+    with pytest.raises(InvalidValueError, match=r"None of the 1 file in .* matches '\*.mp3'. Correct the pattern.$"):
+        run(lambda file: {"n": file.size}, pattern="*.mp3")
+
+
 def test_another_function_for_the_same_table_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / "files" / "a").write_text("a")
     run(sized())

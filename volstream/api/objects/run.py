@@ -80,7 +80,7 @@ def run(
     existing = objects.home.catalog.jobs.find(Name.parse(into))
     objects.volumes.refresh(str(volume.name))
     if pattern is not None and isinstance(existing, FileJob) and existing.where != options["where"]:
-        _check_pattern(objects, volume, pattern)
+        _check_pattern(objects, volume, pattern, new=False)
     created: Job | None = None
     if existing is None:
         if not replace:
@@ -89,6 +89,8 @@ def run(
             created = objects.jobs.create(into, function, into, volume=str(volume.name), tell=tell, **options)
             created = objects.home.catalog.jobs.change(created, made_by_run=True)
         except UserError:
+            if pattern is not None:
+                _check_pattern(objects, volume, pattern, new=True)
             existing = objects.home.catalog.jobs.find(Name.parse(into))
             if existing is None:  # else another program has made it meanwhile
                 raise
@@ -161,8 +163,12 @@ def _inside(objects: Objects, location: str) -> list[str]:
     return [f"{os.path.relpath(home, root)}/**"] if home.startswith(f"{root.rstrip('/')}/") else []
 
 
-def _check_pattern(objects: Objects, volume: Volume, pattern: str) -> None:
-    """Raises InvalidValueError if a volume has files and a pattern matches no file: all rows would go, for a slip."""
+def _check_pattern(objects: Objects, volume: Volume, pattern: str, *, new: bool) -> None:
+    """Raises InvalidValueError if a volume has files and a pattern matches no file: all rows would go, for a slip.
+
+    Args:
+        new: there is no job yet.
+    """
     selection, count = Selection(patterns=(pattern,)), 0
     directory = VolumeSource(objects.home.catalog, objects.home.warehouse, volume.id).find()
     for part in () if directory is None else directory.at():
@@ -173,7 +179,7 @@ def _check_pattern(objects: Objects, volume: Volume, pattern: str) -> None:
     if count:
         raise InvalidValueError(
             f"None of the {counted(count, 'file')} in {volume.location} matches {pattern!r}.",
-            "Correct the pattern. The rows stay; to remove them, drop the job and its table.",
+            "Correct the pattern." if new else "Correct the pattern. The rows stay; to remove them, drop the job and its table.",
         )
 
 
