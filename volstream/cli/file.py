@@ -100,12 +100,12 @@ def try_command(
             output.message(f"Counted: {shown_counts(sums)}.")
         if trial.inferred is not None:
             output.message(f"Inferred: --returns {shlex.quote(trial.inferred.ddl)}{trial.inferred.caveat}")
-        if trial.unfit is not None:
-            output.message(f"The columns cannot be inferred. {trial.unfit}")
     failed = sum(result["error"] not in (None, *WAITING) for result in value)
     if failed:
         tried = counted(len(value), "set" if as_set else "file")
         raise FilesFailedError(f"{failed} of {tried} failed.")
+    if trial.unfit is not None:
+        raise InvalidValueError(f"The columns cannot be inferred: {trial.unfit.message}", trial.unfit.remedy)
 
 
 def _tell(output: Output, results: Sequence[dict[str, Any]]) -> None:

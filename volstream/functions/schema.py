@@ -224,6 +224,11 @@ def checked(schema: pa.Schema) -> pa.Schema:
     names = [*map(folded, schema.names)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
+        spellings = sorted({name for name in schema.names if folded(name) == repeated[0]})
+        if len(spellings) > 1:
+            raise InvalidValueError(
+                f"The result columns {spellings[0]!r} and {spellings[1]!r} differ only in case.", "Rename one."
+            )
         raise InvalidValueError(f"The result column {repeated[0]!r} is declared twice.")
     reserved = sorted(RESERVED & {*names})
     if reserved:

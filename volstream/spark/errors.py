@@ -94,6 +94,10 @@ _REPLACEMENTS = (
             r'In a job, --expect "\1 IS NOT NULL" makes only the files of such rows fail.',
         ),
     ),
+    (
+        r"^\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found\.",
+        (r"There is no table, stream or view \1.", "See: volstream list tables. A name without a schema is one of public."),
+    ),
     # From volstream's own code on a worker. The message is already meant for users.
     (r"^.*\[PYTHON_EXCEPTION\].*\nvolstream\.errors\.InvalidValueError: (.*?)\s*(?:SQLSTATE: \d+)?$", (r"\1", "")),
     (r"^\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001.*)?$", (r"\1", "")),

@@ -89,7 +89,7 @@ def test_rows_and_statements_go_to_the_home_behind_a_server(served: Served) -> N
         cursor.execute("DELETE FROM t WHERE id = 'a'")
         assert cursor.rowcount == 1
         assert cursor.execute("SELECT at FROM t").fetch_arrow_table()["at"].to_pylist() == [moment]
-        with pytest.raises(dbapi.ProgrammingError, match="TABLE_OR_VIEW_NOT_FOUND"):
+        with pytest.raises(dbapi.ProgrammingError, match="There is no table, stream or view"):
             cursor.execute("SELECT * FROM missing")
         with pytest.raises(dbapi.ProgrammingError, match="DIVIDE_BY_ZERO"):
             cursor.execute("SELECT 1 / (id - id) FROM range(3)").fetchall()

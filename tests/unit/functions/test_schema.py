@@ -130,6 +130,8 @@ def test_names_that_volstream_adds_are_rejected(name: str) -> None:
 
 def test_duplicate_names_are_rejected_ignoring_case() -> None:
     with pytest.raises(InvalidValueError, match="'label' is declared twice"):
+        from_ddl("label STRING, label INT")
+    with pytest.raises(InvalidValueError, match="'LABEL' and 'label' differ only in case"):
         from_ddl("label STRING, LABEL INT")
 
 
