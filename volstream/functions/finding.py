@@ -192,7 +192,7 @@ def collect_imported(
         known: the only files that count, by path below the root; None: those on disk.
     """
     folder = os.path.dirname(name)
-    own = [os.path.normpath(os.path.join(folder, place)) for place in _put_on_path(tree)]
+    own = [os.path.normpath(os.path.join(folder, place)) for place in put_on_path(tree)]
     places = [*places, *(place for place in own if not place.startswith(("..", "/")) and os.path.isdir(root / place))]
     for module in sorted(modules):
         within = [folder] if module.startswith(".") else places
@@ -274,7 +274,7 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
             yield from (text for text in _texts(node.args[:1]) if _MODULE.fullmatch(text))
 
 
-def _put_on_path(tree: ast.AST) -> Iterator[str]:
+def put_on_path(tree: ast.AST) -> Iterator[str]:
     """Yields the folders beside it that source puts on ``sys.path``, as far as it names them, also in a constant."""
     nodes = [*ast.walk(tree)]
     named = {

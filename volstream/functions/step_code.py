@@ -1,129 +1,221 @@
-"""Hashes the code of a step: everything that its value can depend on, and nothing else.
+"""Hashes the code of a step: everything that its value can depend on.
 
-That is the step, the definitions of its module that it reaches, the statements at module level, and the whole files
-of the modules that these import. An edit of any other code computes no value again.
+For a function that is the step, the definitions of its module that it reaches, the statements at module level, and
+the whole files of the modules that these import. For a method it is the whole files of its class and of the base
+classes, with their imports. Where a step may reach more than names show, the whole file counts. An edit of other
+code computes no value again.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
+import importlib.util
 import os
+import re
+import symtable
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from volstream.base.model.code import parsed
 from volstream.errors import InvalidValueError
-from volstream.functions.finding import collect_imported, hash_of, imported_by, meaning_of
-from volstream.functions.source import OWN, FunctionSource, folder_of
+from volstream.functions.finding import collect_imported, hash_of, imported_by, meaning_of, put_on_path
+from volstream.functions.source import OWN, FunctionSource, folder_of, is_installed
 
-#: What finds definitions by other means than their names: all of the module counts then.
-_DYNAMIC = frozenset(["globals", "locals", "vars", "eval", "exec", "compile", "__import__", "importlib", "modules"])
+#: Names by which code finds definitions without naming them.
+_DYNAMIC = frozenset(["globals", "locals", "vars", "eval", "exec", "compile", "__import__", "importlib", "_getframe"])
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def code_of(source: FunctionSource, function: Any, pickled: str) -> str:
+def code_of(source: FunctionSource, step: Any, receiver: type | None) -> str:
     """Returns the hash of the code of a step of a function.
 
     Args:
         source: the function's.
-        function: the step's, without decorators.
-        pickled: hash of the code of one without a file; empty: it has a file.
+        receiver: the class of a method's object; None: the step is a function.
 
     Raises:
-        InvalidValueError: the step is defined inside of another function.
+        InvalidValueError: the code cannot be told, because the step is not a definition at the top of a file.
     """
     environment = source.environment and (source.environment.python, source.environment.archive)
-    if pickled:
-        return _digest(pickled, environment, {name: meaning_of(content) for name, content in source.files.items()})
-    if "<locals>" in function.__qualname__:
-        raise InvalidValueError(
-            f"The step {function.__name__} is defined inside of another function, so its code cannot be told from others.",
-            "Define it at the top of its file, or as a method of a class there.",
-        )
-    file = inspect.getsourcefile(function)
-    if file is None:
-        raise InvalidValueError(f"The step {function.__name__} has no source.", "Wrap it in a function in a file.")
-    folder = folder_of(source)
-    name = os.path.relpath(file, folder) if folder is not None else ""
-    if name not in source.files:  # it is installed
-        return _digest(function.__qualname__, environment, {"": meaning_of(Path(file).read_bytes())})
-    tree = parsed(source.files[name], name)
-    reached = ast.Module(_reached(tree, function.__qualname__), [])
+    is_method = "." in step.name
+    if step.pickled_code:  # no file shows what else a method depends on
+        code = source.behaviour if is_method else step.pickled_code
+        return _digest(code, environment, {name: meaning_of(content) for name, content in source.files.items()})
+    _check_name(step)
+    classes = [cls for cls in (receiver.__mro__ if receiver is not None else ()) if cls is not object]
     files: dict[str, bytes] = {}
-    collect_imported(Path(str(folder)), name, tree, set(imported_by(reached)), files, known=source.files)
-    files.pop(name, None)  # a package's module that imports from the package
-    others = {path: meaning_of(content) for path, content in files.items()}
-    others |= {path: content for path, content in source.files.items() if not path.endswith(".py")}  # what the function reads
-    return _digest(function.__qualname__, environment, {**others, "": ast.unparse(reached).encode("utf-8", "surrogatepass")})
+    owners = [(owner.__qualname__, _file_of(source, owner, step.name)) for owner in (step.function, *classes)]
+    for _, name in owners:
+        if name is not None:
+            files |= _files(source, name, None if is_method else step.name)
+    others = {path: content for path, content in source.files.items() if not path.endswith(".py")}  # what it reads
+    return _digest(repr(owners), environment, {**{path: meaning_of(content) for path, content in files.items()}, **others})
 
 
 def _digest(name: str, environment: object, files: Mapping[str, bytes]) -> str:
     return hashlib.sha256(repr((name, environment, hash_of(files))).encode()).hexdigest()
 
 
-@dataclass
+def _check_name(step: Any) -> None:
+    """Raises InvalidValueError if the module's name for the step leads to anything else."""
+    function = step.function
+    found: Any = sys.modules.get(function.__module__)
+    for part in function.__qualname__.split("."):
+        found = getattr(found, part, None)
+    found = getattr(found, "__func__", found)
+    while found is not None and found is not step:
+        found = getattr(found, "__wrapped__", None)
+    if found is None:
+        raise InvalidValueError(
+            f"The code of the step {step.name} cannot be told: no def at the top of a file, or in a class there, has its name.",
+            "Write @volstream.step above such a def.",
+        )
+
+
+def _file_of(source: FunctionSource, owner: Any, step: str) -> str | None:
+    """Returns the file of a function or class, by its path below the folder of the source; None: it is installed."""
+    module = sys.modules.get(owner.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None or is_installed(Path(file)) or owner.__module__.partition(".")[0] in (OWN, *sys.stdlib_module_names):
+        return None
+    folder = folder_of(source)
+    name = os.path.relpath(file, folder) if folder is not None else file
+    if name not in source.files:
+        raise _out_of_reach(step, file)
+    return name
+
+
+def _out_of_reach(step: str, file: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"The step {step} depends on {file}, which is neither installed nor among the modules of the job's function.",
+        "Put the file beside the function's, and import it there.",
+    )
+
+
+def _check_imported(modules: Iterable[str], known: Collection[str], step: str) -> None:
+    """Raises InvalidValueError if a module is neither installed nor in a known file."""
+    tops = {module.partition(".")[0] for module in modules if not module.startswith(".")} - {OWN, *sys.stdlib_module_names}
+    for top in sorted(tops):
+        if any(path == f"{top}.py" or f"/{path}".endswith(f"/{top}.py") or f"/{top}/" in f"/{path}" for path in known):
+            continue
+        with suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(top)
+            if (
+                spec is not None
+                and spec.origin is not None
+                and os.path.isfile(spec.origin)
+                and not is_installed(Path(spec.origin))
+            ):
+                raise _out_of_reach(step, spec.origin)
+
+
+def _files(source: FunctionSource, name: str, function: str | None) -> dict[str, bytes]:
+    """Returns the code that counts, by file: what a function of a file reaches, or the whole file, with its imports, and what
+    all other files of the job run when they are imported."""
+    known = {path: content for path, content in source.files.items() if path.endswith(".py")}
+    trees = {path: parsed(content, path) for path, content in known.items()}
+    places = [""]
+    for path, tree in trees.items():
+        places += (os.path.normpath(os.path.join(os.path.dirname(path), place)) for place in put_on_path(tree))
+    reached = None if function is None else _reached(trees[name], known[name], function)
+    if reached is None and _is_dynamic(trees[name]):
+        return known
+    files: dict[str, bytes] = {}
+    modules = {*imported_by(trees[name] if reached is None else ast.Module(reached, []))}
+    _check_imported(modules, known, function or name)
+    collect_imported(Path(str(folder_of(source))), name, trees[name], modules, files, places, known)
+    if any(_is_dynamic(trees[path]) for path in files):
+        return known
+    for path in known.keys() - {*files, name}:
+        run = _reached(trees[path], known[path], None)
+        files |= {path: known[path] if run is None else _unparsed(run)} if run != [] else {}
+    # What the step imports may import the step's own file.
+    own = known[name] if reached is None or name in files else _unparsed(reached)
+    return {**files, name: own}
+
+
+def _unparsed(nodes: list[ast.stmt]) -> bytes:
+    return ast.unparse(ast.Module(nodes, [])).encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, eq=False)
 class _Unit:
-    """A statement at module level that counts only if it is reached.
+    """A statement at module level.
 
     Attributes:
-        names: what it defines; none: it always counts.
-        hooks: names in its decorators and bases: by these, others may reach it.
-        of_import: it counts as well if nothing uses its names, for what importing does.
+        names: what it defines, if it counts only when it is reached; none: it always counts.
+        uses: the global names that it uses.
     """
 
     node: ast.stmt
-    names: Collection[str] = ()
-    hooks: Collection[str] = ()
-    of_import: bool = False
-    uses: Collection[str] = field(default_factory=frozenset)
+    names: Collection[str]
+    uses: Collection[str]
 
 
-def _reached(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Returns the statements that a definition reaches, itself included, in their order; all of them if that cannot be told."""
-    top, _, method = name.partition(".")
+def _reached(tree: ast.Module, content: bytes, name: str | None) -> list[ast.stmt] | None:
+    """Returns the statements that a function reaches, itself included, in their order; None: all of the file counts.
+
+    Args:
+        name: of the function; None: only what runs when the file is imported.
+    """
+    text = content.decode("utf-8", "surrogateescape")
+    tables = {(table.get_name(), table.get_lineno()): table for table in _tables(symtable.symtable(text, "code", "exec"))}
     harmless = _harmless(tree)
-    units = [_unit(node, harmless) for statement in tree.body for node in _split(statement)]
-    own = [unit for unit in units if top in unit.names]
-    if len(own) != 1 or "." in method or isinstance(own[0].node, ast.ClassDef) != bool(method):
-        return tree.body
-    whole = own[0]
-    if method:
-        sliced = _sliced(own[0].node, method)
-        if sliced is None:
-            return tree.body
-        units[units.index(whole)] = _unit(sliced, harmless)
-        own = [one for one in units if one.node is sliced]
-    reached = [unit for unit in units if unit is own[0] or not unit.names]
-    used_by_any = {used for unit in units for used in unit.uses}
-    reached += [unit for unit in units if unit.of_import and used_by_any.isdisjoint(unit.names)]
+    units = [_unit(node, tables, harmless) for statement in tree.body for node in _split(statement)]
+    pending = [unit for unit in units if not unit.names]
+    if name is not None:
+        own = [unit for unit in units if getattr(unit.node, "name", None) == name]
+        if len(own) != 1 or not isinstance(own[0].node, _FUNCTIONS):
+            return None
+        used_by_any = {used for unit in units for used in unit.uses}
+        unused = [unit for unit in units if isinstance(unit.node, _IMPORTS) and used_by_any.isdisjoint(unit.names)]
+        pending = [*{*pending, *own, *unused}]
+    reached = {*pending}
     names: set[str] = set()
-    pending = list(reached)
     while pending:
         names |= {*pending.pop().uses}
-        found = [
-            unit
-            for unit in units
-            if not any(unit is one for one in reached) and not names.isdisjoint({*unit.names, *unit.hooks, *_globals(unit.node)})
-        ]
-        reached += found
+        found = [unit for unit in units if unit not in reached and not names.isdisjoint({*unit.names, *_globals(unit.node)})]
+        reached |= {*found}
         pending += found
-    if not names.isdisjoint(_DYNAMIC):
-        return tree.body
-    if method and any(top in unit.uses for unit in reached):  # somebody makes, or takes, the whole class
-        return [whole.node if unit is own[0] else unit.node for unit in units if any(unit is one for one in reached)]
-    return [unit.node for unit in units if any(unit is one for one in reached)]
+    nodes = [unit.node for unit in units if unit in reached]
+    return None if _is_dynamic(ast.Module(nodes, [])) else nodes
+
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def _unit(node: ast.stmt, tables: Mapping[tuple[str, int], symtable.SymbolTable], harmless: Mapping[str, bool]) -> _Unit:
+    uses = frozenset(_names(node, tables))
+    names: Collection[str] = ()
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() if _is_quiet(node, harmless):
+            names = [node.name]
+        case ast.ClassDef(keywords=[]) if all(_is_quiet(one, harmless) for one in node.body):
+            names = [node.name] if _are_harmless([*node.bases, *node.decorator_list], harmless) else ()
+        case ast.Import() | ast.ImportFrom():
+            if node.names[0].name != "*" and getattr(node, "module", None) != "__future__":
+                names = [(node.names[0].asname or node.names[0].name).partition(".")[0]]
+        case ast.Assign() | ast.AnnAssign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if all(isinstance(target, ast.Name) for target in targets) and _is_literal(node.value):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.If(test=ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
+            names = ["__main__"]
+        case _ if _is_text(node):
+            names = ["__doc__"]
+    return _Unit(node, names, uses - {*names})
 
 
 def _split(node: ast.stmt) -> Iterator[ast.stmt]:
     """Yields a statement; splits an import of several names."""
-    if not isinstance(node, ast.Import | ast.ImportFrom):
+    if not isinstance(node, _IMPORTS):
         yield node
         return
     for alias in node.names:
@@ -132,76 +224,103 @@ def _split(node: ast.stmt) -> Iterator[ast.stmt]:
         yield one
 
 
-def _unit(node: ast.stmt, harmless: Collection[str]) -> _Unit:
-    uses = frozenset(_names(node))
-    if isinstance(node, _DEFINITIONS):
-        outside = [*node.decorator_list, *(node.bases if isinstance(node, ast.ClassDef) else ())]
-        hooks = {name for one in outside for name in _names(one)} - {*harmless}
-        return _Unit(node, {node.name}, hooks, uses=uses - {node.name})
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        names = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        always = "*" in names or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
-        return _Unit(node, () if always else names, of_import=not always)
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if all(isinstance(target, ast.Name) for target in targets) and _is_literal(node.value):
-            names = {target.id for target in targets if isinstance(target, ast.Name)}
-            return _Unit(node, names, uses=uses - names)
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
-        return _Unit(node, {"__doc__"})
-    return _Unit(node, uses=uses)
+def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for child in table.get_children():
+        yield child
+        yield from _tables(child)
 
 
-def _sliced(node: ast.stmt, method: str) -> ast.stmt | None:
-    """Returns a class without the methods that a method does not reach; None if a method is defined twice, or not at all."""
-    assert isinstance(node, ast.ClassDef), "it is a method"
-    defined = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    methods = {one.name for one in defined}
-    if method not in methods or len(methods) != len(defined):
-        return None
-    kept = {method, "setup"} | {name for name in methods if name.startswith("__") and name != "__call__"}
-    while True:
-        nodes = [one for one in node.body if one not in defined or one.name in kept]
-        inner = [part for one in nodes for part in ast.walk(one)]
-        if any(isinstance(part, ast.Name) and part.id in ("getattr", "type") for part in inner):
-            return node
-        more = {part.attr for part in inner if isinstance(part, ast.Attribute)} & methods - kept
-        if not more:
-            sliced = copy(node)
-            sliced.body = nodes
-            return sliced
-        kept |= more
+def _names(node: ast.AST, tables: Mapping[tuple[str, int], symtable.SymbolTable]) -> Iterator[str]:
+    """Yields the global names that a statement uses; texts in annotations count as names."""
+    parts: Iterable[ast.AST] = ast.walk(node)
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and (table := tables.get((node.name, node.lineno))) is not None:
+        for scope in [table, *_tables(table)]:
+            is_class = scope.get_type() == "class"
+            yield from (one.get_name() for one in scope.get_symbols() if one.is_global() or (is_class and one.is_referenced()))
+        # The rest belongs to the scope around it.
+        outside = [*node.decorator_list, getattr(node, "args", None), *getattr(node, "bases", ()), *getattr(node, "keywords", ())]
+        parts = (part for one in outside if one is not None for part in ast.walk(one))
+    yield from (part.id for part in parts if isinstance(part, ast.Name))
+    for annotation in (part for one in ast.walk(node) for part in _annotations(one)):
+        if isinstance(annotation, ast.Name):
+            yield annotation.id
+        elif isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            yield from re.findall(r"\w+", annotation.value)
 
 
-def _harmless(tree: ast.Module) -> Collection[str]:
-    """Returns the names by which a module has imported volstream and the standard library: their decorators and bases lead to
-    nothing."""
-    found: set[str] = {"staticmethod", "classmethod", "property"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules: Iterable[tuple[str, str]] = [(alias.name, alias.asname or alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            modules = [(node.module or "", alias.asname or alias.name) for alias in node.names]
-        else:
-            continue
-        known = {OWN, *sys.stdlib_module_names}
-        found |= {name.partition(".")[0] for module, name in modules if module.partition(".")[0] in known}
-    return found
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("annotation", "returns"):
+        if (annotation := getattr(node, name, None)) is not None:
+            yield from ast.walk(annotation)
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name):
-            yield part.id
-        elif isinstance(part, ast.Attribute) and part.attr in _DYNAMIC:  # sys.modules
-            yield part.attr
-        elif isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():  # an annotation
-            yield part.value
+def _is_dynamic(tree: ast.AST) -> bool:
+    """True if code may use definitions that it does not name."""
+    for part in ast.walk(tree):
+        match part:
+            case ast.Name(id=name) if name in _DYNAMIC:
+                return True
+            case ast.Attribute(value=ast.Name(id="sys" | "importlib"), attr="modules" | "_getframe" | "import_module"):
+                return True
+            case ast.alias(name=name) if name in (*_DYNAMIC, "import_module"):
+                return True
+    return False
+
+
+def _harmless(tree: ast.Module) -> Mapping[str, bool]:
+    """Returns the names by which the top of a file has the standard library's modules, and volstream: True. Their
+    decorators and bases register nothing."""
+    found = dict.fromkeys(("staticmethod", "classmethod", "property", "object", "Exception", "ValueError", "str", "int"), False)
+    for node in tree.body:
+        for alias in node.names if isinstance(node, _IMPORTS) else ():
+            name = alias.asname or alias.name.partition(".")[0]
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
+            found.pop(name, None)
+            if not getattr(node, "level", 0) and module.partition(".")[0] in {OWN, *sys.stdlib_module_names}:
+                found[name] = module.partition(".")[0] == OWN
+    assigned = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+    defined = {node.name for node in tree.body if isinstance(node, (*_FUNCTIONS, ast.ClassDef))}
+    return {name: is_own for name, is_own in found.items() if name not in assigned | defined}
+
+
+def _are_harmless(expressions: Iterable[ast.expr], harmless: Mapping[str, bool]) -> bool:
+    """True if decorators, bases or calls only name what is harmless: with literals as arguments, volstream's with names."""
+    for expression in expressions:
+        arguments: list[ast.expr] = []
+        if isinstance(expression, ast.Call):
+            arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]
+            expression = expression.func
+        while isinstance(expression, ast.Attribute | ast.Subscript):
+            expression = expression.value
+        if not isinstance(expression, ast.Name) or expression.id not in harmless:
+            return False
+        if not all(_is_literal(one) or (harmless[expression.id] and isinstance(one, ast.Name)) for one in arguments):
+            return False
+    return True
+
+
+def _is_quiet(node: ast.stmt, harmless: Mapping[str, bool]) -> bool:
+    """True if a statement in a class does nothing but define."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+            return _are_harmless(node.decorator_list, harmless) and all(map(_is_literal, defaults))
+        case ast.Assign() | ast.AnnAssign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if not all(isinstance(target, ast.Name) for target in targets):
+                return False
+            return _is_literal(node.value) or (isinstance(node.value, ast.Call) and _are_harmless([node.value], harmless))
+        case _:
+            return isinstance(node, ast.Pass) or _is_text(node)
 
 
 def _globals(node: ast.AST) -> Collection[str]:
     """Returns the global names that a definition sets."""
     return {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _is_literal(node: ast.expr | None) -> bool:

@@ -13,16 +13,17 @@ import inspect
 import io
 import json
 import pickle
+import sys
 import threading
+import types
 import zoneinfo
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from itertools import accumulate
 from typing import Any, Protocol, TypeVar, overload
 from uuid import UUID
 
@@ -62,13 +63,29 @@ def step(decorated: Any = None, /, *, version: str | int = "", batch_size: int |
     def declare(function: Any) -> Any:
         inner = inspect.unwrap(function)
         name = getattr(inner, "__name__", type(function).__name__)
-        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        if isinstance(function, staticmethod | classmethod):
+            raise InvalidValueError(
+                f"{name} is a {type(function).__name__}.", f"Write @{type(function).__name__} above @volstream.step."
+            )
+        if not isinstance(inner, types.FunctionType) or not callable(function):
+            raise InvalidValueError(f"{name} is not a function, and cannot be a step.", "Write @volstream.step above a def.")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidValueError(f"The step {name} yields.", "Return a list: a step's value is kept as a whole.")
-        if isinstance(function, type) or not callable(function):
-            raise InvalidValueError(f"{name} is not a function, and cannot be a step.", "Decorate a function or a method.")
+        if batch_size is not None and not _signature_of(function).parameters:
+            raise InvalidValueError(
+                f"The step {name} has no argument for its list of items.", "Add one, or leave out batch_size."
+            )
         return Step(function, str(version), batch_size)
 
     return declare if decorated is None else declare(decorated)
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature of a function as it is called, not as what it wraps is."""
+    try:
+        return inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # functools.lru_cache
+        return inspect.signature(function)
 
 
 class Step:
@@ -76,56 +93,71 @@ class Step:
 
     Attributes:
         name: the function's name, in counts and messages.
+        function: the decorated function.
         version: as given to :func:`step`.
         pickled_code: hash of the code, if the function was pickled because it is in no file; else empty.
     """
 
     def __init__(self, function: Callable[..., Any], version: str, batch_size: int | None, pickled_code: str = "") -> None:
         functools.update_wrapper(self, function)
-        self.name = str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2]
+        self.name = str(function.__qualname__).rpartition("<locals>.")[2]
+        self.function = function
         self.version = version
         self.pickled_code = pickled_code
         self._batch_size = batch_size
-        self._function = function
-        self._is_coroutine = inspect.iscoroutinefunction(inspect.unwrap(function))
-        self._signature = inspect.signature(function)
+        self._awaits = inspect.iscoroutinefunction(function)
+        self._signature = _signature_of(function)
         self._pickling = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the kept value, or calls the function; an awaitable of it for a coroutine function."""
-        memo = _current()
-        if memo is None and self._batch_size is None:
-            return self._function(*args, **kwargs)
-        call = _StepCall(self, memo, self._signature.bind(*args, **kwargs), self._batch_size)
-        return self._await(call) if self._is_coroutine else self._compute(call)
+        if self._awaits:
+            return self._await(args, kwargs)
+        if (memo := _current()) is None and self._batch_size is None:
+            return self.function(*args, **kwargs)
+        call = self._begin(memo, args, kwargs)
+        for arguments, keys in call.missing():
+            with call.using():
+                returned = self.function(*arguments.args, **arguments.kwargs)
+            if inspect.isawaitable(returned):
+                raise TypeError(
+                    f"The step {self.name} returned an awaitable. Decorate a function that is written with async def."
+                )
+            call.add(keys, returned)
+        return call.value()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds a method."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         from volstream.functions import pickled  # late: environments lack what it imports
 
-        inner = inspect.unwrap(self._function)
-        if not pickled.is_pickled_by_value(inner):
-            return str(inner.__qualname__)
+        named: Any = sys.modules.get(self.function.__module__)
+        for part in self.function.__qualname__.split("."):
+            named = getattr(named, part, None)
+        if named is self and not pickled.is_pickled_by_value(self.function):
+            return str(self.function.__qualname__)
         code = self.pickled_code
         if not code and not self._pickling:  # a function that refers to itself comes here again
             self._pickling = True
             try:
-                code = pickled.content_of(self._function)
+                code = pickled.content_of(self.function)
             finally:
                 self._pickling = False
-        return Step, (self._function, self.version, self._batch_size, code)
+        return Step, (self.function, self.version, self._batch_size, code)
 
-    def _compute(self, call: _StepCall) -> Any:
-        for arguments, keys in call.missing():
-            call.add(keys, self._function(*arguments.args, **arguments.kwargs))
-        return call.value()
+    def _begin(self, memo: Memo | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _StepCall:
+        return _StepCall(self, memo, self._signature.bind(*args, **kwargs), self._batch_size)
 
-    async def _await(self, call: _StepCall) -> Any:
+    async def _await(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if (memo := _current()) is None and self._batch_size is None:
+            return await self.function(*args, **kwargs)
+        call = self._begin(memo, args, kwargs)
         for arguments, keys in call.missing():
-            call.add(keys, await self._function(*arguments.args, **arguments.kwargs))
+            with call.using():
+                returned = await self.function(*arguments.args, **arguments.kwargs)
+            call.add(keys, returned)
         return call.value()
 
 
@@ -147,8 +179,11 @@ class _StepCall:
             self._list_name = names[1 if self._self else 0]
             items = bound.arguments[self._list_name]
             if not isinstance(items, list | tuple):
-                raise TypeError(f"The step {step.name} takes a list as its first argument, not a {type(items).__name__}.")
+                raise TypeError(
+                    f"The step {step.name} takes a list as its first argument, not a value of type {type(items).__name__}."
+                )
             self._items = items
+        self._uses: set[str] = set()
         self._keys = [self._key(item) for item in (self._items if self._items is not None else [None])]
         self._values: dict[object, Any] = {}
         for key in dict.fromkeys(self._keys) if memo is not None else ():
@@ -161,25 +196,39 @@ class _StepCall:
             if self._keys[0] not in self._values:
                 yield self._bound, self._keys
             return
-        first = dict(zip(reversed(self._keys), reversed(self._items), strict=True))  # of equal items the first
         absent = [key for key in dict.fromkeys(self._keys) if key not in self._values]
         assert self._batch_size is not None, "there are items"
         for start in range(0, len(absent), self._batch_size):
             keys = absent[start : start + self._batch_size]
-            self._bound.arguments[self._list_name] = [first[key] for key in keys]
+            self._bound.arguments[self._list_name] = [self._item(key) for key in keys]
             yield self._bound, keys
+
+    def _item(self, key: object) -> Any:
+        return None if self._items is None else self._items[self._keys.index(key)]
 
     def add(self, keys: Sequence[object], returned: Any) -> None:
         """Adds what the function returned for some keys. Raises TypeError or ValueError if that does not fit."""
         values = [returned]
         if self._items is not None:
-            if not isinstance(returned, list | tuple) and not hasattr(returned, "__array__"):
-                raise TypeError(f"The step {self._step.name} returned a {type(returned).__name__} instead of a list.")
+            is_array = type(returned).__module__ == "numpy" and getattr(returned, "ndim", 0) > 0
+            if not isinstance(returned, list | tuple) and not is_array:
+                raise TypeError(f"The step {self._step.name} returned a value of type {type(returned).__name__}, not a list.")
             values = [*returned]
             if len(values) != len(keys):
                 raise ValueError(f"The step {self._step.name} returned {len(values)} values for {len(keys)} items.")
+        if self._memo is not None and any(self._key(self._item(key)) != key for key in keys):
+            raise TypeError(f"The step {self._step.name} changed its argument. Let it return a changed copy.")
         for key, value in zip(keys, values, strict=True):
-            self._values[key] = value if self._memo is None else self._memo.add(self._step, str(key), value)
+            self._values[key] = value if self._memo is None else self._memo.add(self._step, str(key), value, self._uses)
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Notes which values the function uses in the block: they are kept with its own."""
+        token = _using.set(self._uses)
+        try:
+            yield
+        finally:
+            _using.reset(token)
 
     def value(self) -> Any:
         """Returns the value of the call."""
@@ -194,20 +243,21 @@ class _StepCall:
         if self._items is not None:
             given[self._list_name] = item
         receiver = given.pop(self._self) if self._self is not None else None
-        about = (self._memo.code_of(self._step), self._step.version, self._identity(receiver), self._items is None)
-        arguments = [(name, _ordered(value)) for name, value in given.items()]
-        return hashlib.sha256(encoded((about, arguments), f"An argument of the step {self._step.name}")).hexdigest()
+        cls = receiver if isinstance(receiver, type) or receiver is None else type(receiver)
+        about = (self._memo.code_of(self._step, cls), self._step.version, self._state_of(receiver), self._items is None)
+        what = f"An argument of the step {self._step.name}"
+        return hashlib.sha256(encoded((about, _ordered(list(given.items()))), what)).hexdigest()
 
-    def _identity(self, receiver: Any) -> object:
-        """Returns what the value of a method can depend on in its object or class."""
+    def _state_of(self, receiver: Any) -> object:
+        """Returns what the value of a method can depend on in its object, besides the code of its class."""
         if receiver is None or isinstance(receiver, type):
-            return receiver and f"{receiver.__module__}.{receiver.__qualname__}"
+            return None
         assert self._memo is not None, "only a call with a memo has keys"
         if receiver is self._memo.instance:
-            return dict(self._memo.set_up_with)
+            return _ordered(dict(self._memo.set_up_with))
         if dataclasses.is_dataclass(receiver):
-            fields = [(field.name, getattr(receiver, field.name)) for field in dataclasses.fields(receiver)]
-            return type(receiver).__qualname__, fields
+            fields = {field.name: getattr(receiver, field.name) for field in dataclasses.fields(receiver)}
+            return _ordered({**fields, **getattr(receiver, "__dict__", {})})
         raise TypeError(
             f"The step {self._step.name} is a method of {type(receiver).__name__}, which is neither the job's class nor a "
             "dataclass, so its value may depend on anything. Make it a function of plain values."
@@ -215,10 +265,23 @@ class _StepCall:
 
 
 def _ordered(value: Any) -> Any:
-    """Returns a set in an order that all processes share; any other value unchanged."""
-    if isinstance(value, set | frozenset):
-        return "set", sorted(encoded(item, "An argument") for item in value)
+    """Returns a value in which sets, at any depth, are in an order that all processes share."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind(map(_ordered, value))
+    if kind is dict:
+        return {name: _ordered(one) for name, one in value.items()}
+    if kind in (set, frozenset):
+        return _Ordered(kind.__name__, sorted(encoded(_ordered(one), "An argument") for one in value))
     return value
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """A set as a part of a key."""
+
+    kind: str
+    members: list[bytes]
 
 
 # The values of one call of a per-file function on a file.
@@ -239,10 +302,11 @@ class BlobStore(Protocol):
 
 @dataclass(frozen=True)
 class KeptValue:
-    """An encoded value of a step."""
+    """An encoded value of a step; ``uses``: the keys of the values of other steps that it was made of."""
 
     step: str
     data: bytes
+    uses: frozenset[str] = frozenset()
 
 
 class Memo:
@@ -263,7 +327,7 @@ class Memo:
 
     def __init__(
         self,
-        code_of: Callable[[Step], str],
+        code_of: Callable[[Step, type | None], str],
         store: BlobStore | None = None,
         paths: Sequence[str] = (),
         most_bytes: int = 0,
@@ -280,6 +344,7 @@ class Memo:
         self._most_bytes = most_bytes
         self._stored: Mapping[str, KeptValue] = {}
         self._stored_as: str | None = None
+        self._stored_computed: Mapping[str, int] | None = None
         self._used: dict[str, KeptValue] = {}
         self._computed: set[str] = set()
         self._lock = threading.Lock()
@@ -291,8 +356,10 @@ class Memo:
         for name in self._names if self._store is not None else ():
             with suppress(Exception):  # the call computes the values again
                 blob = self._store.read(name)  # type: ignore[union-attr]  # the line above checks it
-                if blob is not None and (found := unpack(blob)) is not None:
-                    self._stored, self._stored_as = found.values, name
+                if blob is not None:
+                    self._stored_as = name
+                    found = unpack(blob)
+                    self._stored, self._stored_computed = found.values, found.computed
                     break
         token = _memo.set(self)
         _active.append(self)
@@ -312,15 +379,24 @@ class Memo:
         except Exception:  # noqa: BLE001  # damaged data may raise anything
             raise KeyError(key) from None
         with self._lock:
-            self._used[key] = kept
+            self._use(key, kept)
             self._count(f"step {step.name} reused")
         return value
 
-    def add(self, step: Step, key: str, value: Any) -> Any:
+    def _use(self, key: str, kept: KeptValue) -> None:
+        """Marks a value as used, with the values that it was made of."""
+        if key not in self._used:
+            self._used[key] = kept
+            for inner in kept.uses & self._stored.keys():
+                self._use(inner, self._stored[inner])
+        if (uses := _using.get()) is not None:
+            uses.add(key)
+
+    def add(self, step: Step, key: str, value: Any, uses: Collection[str]) -> Any:
         """Keeps a computed value; returns a copy, as :meth:`find` does later. Raises TypeError if it is not plain data."""
         data = encoded(value, f"The value of the step {step.name}")
         with self._lock:
-            self._used[key] = KeptValue(step.name, data)
+            self._use(key, KeptValue(step.name, data, frozenset(uses)))
             self._computed.add(key)
             self._count(f"step {step.name} computed")
         return decoded(data)
@@ -330,11 +406,13 @@ class Memo:
         if self._store is None:
             return
         with self._lock:
-            kept = self._within_limit(self._used if succeeded else {**self._stored, **self._used})
+            kept = self._within_limit(self._used if succeeded else {**self._used, **self._stored})
         name = self._names[0]
-        if kept.keys() == self._stored.keys() and self._stored_as in (name, None):
-            return
         computed = Counter(value.step for key, value in kept.items() if key in self._computed)
+        if self._stored_as is None and not kept:
+            return
+        if self._stored_as == name and kept.keys() == self._stored.keys() and computed == self._stored_computed:
+            return
         try:
             if kept:
                 self._store.write(name, pack(Blob(kept, computed)))
@@ -344,8 +422,10 @@ class Memo:
             self._count(NOT_KEPT, len(kept))
 
     def _within_limit(self, values: Mapping[str, KeptValue]) -> Mapping[str, KeptValue]:
-        sizes = accumulate(len(value.data) for value in values.values())
-        kept = {key: value for (key, value), size in zip(values.items(), sizes, strict=True) if size <= self._most_bytes}
+        room, kept = self._most_bytes, {}
+        for key, value in values.items():
+            if len(value.data) <= room:
+                room, kept[key] = room - len(value.data), value
         if len(kept) < len(values):
             self._count(NOT_KEPT, len(values) - len(kept))
         return kept
@@ -363,6 +443,9 @@ _LONGEST_COUNT = 100
 
 #: The memo of the call in this thread or coroutine.
 _memo: ContextVar[Memo | None] = ContextVar("memo", default=None)
+
+#: Collects the keys of the values that the running step uses.
+_using: ContextVar[set[str] | None] = ContextVar("using", default=None)
 
 #: The memos of all calls in this process.
 _active: list[Memo] = []
@@ -409,8 +492,9 @@ def pack(blob: Blob) -> bytes:
         pa.array([bytes.fromhex(key) for key in blob.values], pa.binary(32)),
         pa.array([value.step for value in blob.values.values()], pa.string()),
         pa.array([value.data for value in blob.values.values()], pa.large_binary()),
+        pa.array([[*map(bytes.fromhex, sorted(value.uses))] for value in blob.values.values()], pa.list_(pa.binary(32))),
     ]
-    batch = pa.record_batch(columns, names=["key", "step", "value"])
+    batch = pa.record_batch(columns, names=["key", "step", "value", "uses"])
     batch = batch.replace_schema_metadata({"computed": json.dumps(blob.computed)})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -419,15 +503,15 @@ def pack(blob: Blob) -> bytes:
     return hashlib.sha256(body).digest() + body
 
 
-def unpack(data: bytes) -> Blob | None:
-    """Returns a blob, or None if it is damaged."""
+def unpack(data: bytes) -> Blob:
+    """Returns a blob. Raises ValueError if it is damaged."""
     import pyarrow as pa
 
     if hashlib.sha256(data[32:]).digest() != data[:32]:
-        return None
+        raise ValueError("The blob is damaged.")
     table = pa.ipc.open_stream(pa.BufferReader(data[32:])).read_all()
-    keys, steps, values = (table[name].to_pylist() for name in ("key", "step", "value"))
-    kept = {key.hex(): KeptValue(step, value) for key, step, value in zip(keys, steps, values, strict=True)}
+    rows = zip(*(table[name].to_pylist() for name in ("key", "step", "value", "uses")), strict=True)
+    kept = {key.hex(): KeptValue(step, value, frozenset(map(bytes.hex, uses))) for key, step, value, uses in rows}
     return Blob(kept, json.loads(table.schema.metadata[b"computed"]))
 
 
@@ -455,7 +539,7 @@ def _zone(key: str) -> Any:
 
 #: What a pickle may name.
 _NAMED: Mapping[tuple[str, str], Any] = {
-    (named.__module__, named.__qualname__): named for named in (*_PLAIN, _array, _scalar, _zone)
+    (named.__module__, named.__qualname__): named for named in (*_PLAIN, _array, _scalar, _zone, _Ordered)
 }
 
 
@@ -473,14 +557,19 @@ class _Encoder(pickle.Pickler):
             return NotImplemented
         if kind is zoneinfo.ZoneInfo and value.key is not None:
             return _zone, (value.key,)
+        if kind is _Ordered:
+            return _Ordered, (value.kind, value.members)
         if kind.__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") in "biufcSUMm":
-            if kind.__name__ == "ndarray":
+            import numpy as np
+
+            if kind is np.ndarray and value.dtype.itemsize:
                 return _array, (value.dtype.str, value.shape, value.tobytes())
-            return _scalar, (value.dtype.str, value.tobytes())
+            if isinstance(value, np.generic) and value.dtype.itemsize:
+                return _scalar, (value.dtype.str, value.tobytes())
         hint = " Pass its content, such as file.read_bytes()." if kind.__name__ == "File" else ""
         raise TypeError(
-            f"{self._what} has a {kind.__name__}, which cannot be kept. Use plain data: None, bool, numbers, text, bytes, "
-            f"dates and times, UUIDs, lists, tuples, dicts, sets, NumPy arrays.{hint}"
+            f"{self._what} has a value of type {kind.__name__}, which cannot be kept. Use plain data: None, bool, numbers, text, "
+            f"bytes, dates and times, UUIDs, lists, tuples, dicts, sets, NumPy arrays.{hint}"
         )
 
 
@@ -528,13 +617,12 @@ class StepTarget:
 
 
 #: The hashes of the code of steps in this process.
-_codes: dict[tuple[object, ...], str] = {}
+_codes: dict[tuple[object, ...], tuple[Step, str]] = {}
 
 
-def known_code_of(source: FunctionSource, step: Step) -> str:
+def known_code_of(source: FunctionSource, step: Step, receiver: type | None) -> str:
     """Returns the hash of a step's code, found once. Raises InvalidValueError if it cannot be found."""
-    function = inspect.unwrap(step)
-    place = (source.fingerprint, source.environment, function.__module__, function.__qualname__, step.pickled_code)
+    place = (source.fingerprint, source.environment, step.pickled_code, id(step), receiver)
     if place not in _codes:
-        _codes[place] = code_of(source, function, step.pickled_code)
-    return _codes[place]
+        _codes[place] = step, code_of(source, step, receiver)
+    return _codes[place][1]

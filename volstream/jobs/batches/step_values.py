@@ -90,9 +90,11 @@ def values_of(warehouse: str, job: FileJob) -> FolderOfBlobs:
 
 
 def blob_of(warehouse: str, job: FileJob, path: str) -> Blob | None:
-    """Returns the kept values of a file, or None."""
+    """Returns the kept values of a file, or None. Damaged ones are none."""
     blob = values_of(warehouse, job).read(name_of(path))
-    return None if blob is None else unpack(blob)
+    with suppress(ValueError):  # as are Arrow's errors
+        return None if blob is None else unpack(blob)
+    return None
 
 
 def target_of_steps(settings: Settings, warehouse: str, job: FileJob, source: FunctionSource) -> StepTarget | None:
