@@ -163,9 +163,9 @@ def _older_code(session: Session, number: int) -> list[str]:
     for job in jobs:
         with suppress(VolstreamError):  # another line says what is wrong
             if may_have_older(home.catalog, home.settings, job):
-                from volstream.jobs.rules.code import older, said_of_code  # they import Arrow
+                from volstream.jobs.rules.code import describe_code, older  # they import Arrow
 
                 found = older(home, job)
-                said = None if found is None else said_of_code(job, found)
+                said = None if found is None else describe_code(job, found)
                 lines += [] if said is None else [f"▲ job {job.name}: {said}"]
     return lines

@@ -197,7 +197,7 @@ def _show_run(session: Session, output: Output, name: str, report: RunReport, st
     if done.new_columns:
         text += f" New columns: {', '.join(done.new_columns)}."
     output.result(report.document, text)
-    if done.code_changed and (said := session.jobs.said_of_code(name)):
+    if done.code_changed and (said := session.jobs.describe_code(name)):
         output.message(f"The function's code has changed: {said}")
     if stop:
         raise InterruptedByUserError("Interrupted. Committed batches stay; the next run continues from there.")

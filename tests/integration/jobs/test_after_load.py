@@ -141,7 +141,7 @@ def test_an_attempt_that_is_not_committed_takes_nothing_and_a_killed_run_is_fini
     assert there(place) == {"a.csv": "n\n1\n"}
     place.put("b.csv", "n\n2\n")
     place.refresh()
-    with meanwhile("call", "volstream.jobs.batches.outputs._take", die), pytest.raises(EngineLostError):
+    with meanwhile("call", "volstream.jobs.batches.outputs._take_away", die), pytest.raises(EngineLostError):
         place.run()
     place.run()
     place.refresh()

@@ -113,7 +113,10 @@ def test_a_batch_that_ended_its_engine_is_recut_by_lower_limits(place: Place, li
     def die() -> None:
         raise EngineLostError("The Spark engine was lost.")
 
-    with meanwhile("call", "volstream.jobs.batches.attempt.BatchExecutor._judged", die), pytest.raises(EngineLostError):
+    with (
+        meanwhile("call", "volstream.jobs.batches.attempt.BatchExecutor._with_expectations", die),
+        pytest.raises(EngineLostError),
+    ):
         place.run()
     assert bounds(place) == [(1, None, "f", 6)]
     place.session.jobs.alter("j", **limit)

@@ -244,7 +244,7 @@ def test_rows_made_by_older_code_are_named_and_only_they_are_replayed(place: Pla
     place.put("c", "changed")
     place.refresh()
     place.run()
-    said = place.session.jobs.said_of_code("j")
+    said = place.session.jobs.describe_code("j")
     assert said is not None
     assert said.startswith("2 of 3 files last processed by older code (oldest: version 1, ")
     assert said.endswith("volstream replay j --stale")
@@ -254,7 +254,7 @@ def test_rows_made_by_older_code_are_named_and_only_they_are_replayed(place: Pla
     assert [one.details["code_version"] for one in rows] == [1]
     report = place.session.jobs.replay("j", stale=True)
     assert report.progress.done_files == 2
-    assert place.session.jobs.said_of_code("j") is None
+    assert place.session.jobs.describe_code("j") is None
     assert place.session.jobs.replay("j", stale=True).progress.batches == 0
     found = place.rows("SELECT number, digest FROM volstream.code_versions WHERE job = 'j' ORDER BY number")
     assert [row["number"] for row in found] == [1, 2]

@@ -270,7 +270,7 @@ def test_batches_of_the_newest_files_first_have_each_file_once(
         batches = [*batches[:kept], *recut_plan(made, batches[kept], Limits(again, 1000))]
         taken = []
         for batch in batches:
-            few = plan.few_of(made, batch)
+            few = plan.small_batch_rows(made, batch)
             assert few is not None
             taken.append(few["relative_path"].to_pylist())
             assert taken[-1] == [path for path in newest if batch.covers(path, times[path])]

@@ -533,12 +533,12 @@ class Jobs(Collection[Job]):
 
         return counts(self._home, self._of_files(name))
 
-    def said_of_code(self, name: str) -> str | None:
+    def describe_code(self, name: str) -> str | None:
         """Returns how many files have rows made by older code, and what to do; None: none has. Raises as :meth:`code`."""
-        from volstream.jobs.rules.code import said_of_code
+        from volstream.jobs.rules.code import describe_code
 
         found = self.code(name)
-        return None if found is None else said_of_code(self._of_files(name), found)
+        return None if found is None else describe_code(self._of_files(name), found)
 
     def verify(
         self, name: str, *, fix: bool = False, outputs: bool = False, stop: Stop | None = None, observe: Observer | None = None

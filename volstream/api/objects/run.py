@@ -349,5 +349,5 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
         tell(f"All failures: session.jobs.failures({str(job.name)!r})")
     if report.paused:
         tell(f"The job paused itself: {ended(report.paused)} The next call resumes it.")
-    if done.code_changed and (said := objects.jobs.said_of_code(str(job.name))):
+    if done.code_changed and (said := objects.jobs.describe_code(str(job.name))):
         tell(f"The code has changed: {said}, or session.jobs.replay({str(job.name)!r}, stale=True)")

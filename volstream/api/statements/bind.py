@@ -38,7 +38,7 @@ from volstream.functions.loading.options import INFERRED, LoadOptions
 from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.sql import call_of, volume_function
 from volstream.functions.types.kinds import BY_PYTHON
-from volstream.jobs.rules.columns import SAMPLE, columns_shown, sample
+from volstream.jobs.rules.columns import SAMPLE, read_columns, sample
 from volstream.jobs.rules.conditions import matching
 from volstream.jobs.runs.services import JobServices
 from volstream.ops.inspection.tables import table_names
@@ -188,7 +188,7 @@ def _info(volume: Volume, path: str, found: FileInfo | None) -> FileInfo:
 
 
 def _inferred(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> pa.Schema:
-    columns = columns_shown(services, volume, options, infos[:SAMPLE])
+    columns = read_columns(services, volume, options, infos[:SAMPLE])
     if not columns.names:
         raise InvalidValueError(
             f"The files of {volume.name} have no rows to infer columns from.", "Name the columns: OPTIONS (schema 'id INT')."

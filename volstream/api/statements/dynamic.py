@@ -108,7 +108,7 @@ def refresh(home: Home, job: DynamicJob, watch: JobWatch) -> int:
         StreamStaleError: a source was re-created, or its history was deleted.
         InvalidStateError: the table does not exist, or has expressions.
         JobChangedError: the job was dropped.
-        FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
+        FencedError, BatchStoppedError: as :meth:`JobWatch.check`.
     """
     location = places.table_location(home.warehouse, job.into)
     table = OpenTable.newest(location)
@@ -377,7 +377,7 @@ class StatementRunner:
                         observe(report.progress)
                     if not until_empty:
                         break
-                    watch.look()
+                    watch.check()
                     if watch.paused:
                         break
             report.paused = watch.paused

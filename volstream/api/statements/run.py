@@ -109,7 +109,7 @@ def consume(home: Home, statement: SparkStatement, watch: JobWatch) -> int:
 
     Raises:
         SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
-        FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
+        FencedError, BatchStoppedError: as :meth:`JobWatch.check`.
     """
     with home.gateway.explaining(), as_sql_errors():
         target, location = target_of(home, statement)

@@ -1,4 +1,4 @@
-"""Runs batches: calls the function, records failures, commits the rows, and begins the next batch ahead of its turn."""
+"""Runs batches: calls the function, records failures, commits the rows, and starts the next batch early."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from volstream.jobs.batches.canary import Canary
 from volstream.jobs.batches.ledger import LEDGER
 from volstream.jobs.batches.outputs import JobOutputs, finish
 from volstream.jobs.batches.results import changes_of, write_by_spark
-from volstream.jobs.batches.staged import Staged, judged
-from volstream.jobs.batches.stager import StagedBatch, Stager, Staging, about, most_workers
+from volstream.jobs.batches.staged import Staged, check_expectations
+from volstream.jobs.batches.stager import StagedBatch, Stager, Staging, about, max_workers
 from volstream.jobs.batches.step_values import follow
 from volstream.jobs.plans import plan
 from volstream.jobs.rules.columns import adopt
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
-def note_failures(
+def record_failures(
     services: JobServices,
     job: FileJob,
     volume: Volume,
@@ -52,15 +52,15 @@ def note_failures(
     intent: Intent,
     earlier: Mapping[str, Failure],
 ) -> int:
-    """Records failures as pending; returns how many have waited too long to be called later."""
-    (open_plan, of), settings = batch, services.settings
+    """Records failures as pending. Returns the number of files whose function asked for retries too long."""
+    (open_plan, current), settings = batch, services.settings
     backoff = Backoff(settings.retry_first_seconds, settings.retry_max_seconds)
     policy = RetryPolicy(job.retries, backoff, settings.retry_later_max_seconds)
     now, randomness = datetime.now(UTC), random.Random()
-    moved: list[str] = []
+    superseded: list[str] = []
     given_up = 0
 
-    def found() -> Iterator[Failure]:
+    def failures() -> Iterator[Failure]:
         nonlocal given_up
         for row in staged.failures():
             kind = FailureKind(row["error_kind"])
@@ -83,7 +83,7 @@ def note_failures(
                     message = f"Gave up after retrying for longer than retry_later_max_seconds: {message}"
                 next_try = policy.next_try(kind, attempts, now, randomness)
             if kind in SUPERSEDED:
-                moved.append(row["path"])
+                superseded.append(row["path"])
             yield Failure(
                 job_id=job.id,
                 path=row["path"],
@@ -95,22 +95,22 @@ def note_failures(
                 traceback=row["error_traceback"],
                 attempts=attempts,
                 next_try=next_try,
-                batch_id=of.id,
+                batch_id=current.id,
                 attempt=intent.attempt,
                 failed_on=now,
                 waiting_since=since,
             )
 
-    services.catalog.failures.add_pending(found())
-    if moved and job.group_by is not None:
-        moved = [*plan.files_in_sets(open_plan.location, moved)]
-    if moved:
-        services.catalog.refreshes.ask_check(volume.id, moved)
+    services.catalog.failures.add_pending(failures())
+    if superseded and job.group_by is not None:
+        superseded = [*plan.files_in_sets(open_plan.location, superseded)]
+    if superseded:
+        services.catalog.refreshes.ask_check(volume.id, superseded)
     return given_up
 
 
 def recover(services: JobServices, job: FileJob, why: str = "Its process ended.") -> bool:
-    """Settles a failed attempt, or one that a dead process left open; returns False if there was none.
+    """Settles a failed attempt, or one that a dead process left open. Returns False if there was none.
 
     Args:
         why: recorded as the reason if the attempt was not committed.
@@ -128,7 +128,8 @@ def recover(services: JobServices, job: FileJob, why: str = "Its process ended."
 
 
 def earlier_failures(services: JobServices, job: FileJob, open_plan: Plan, batch: Batch) -> dict[str, Failure]:
-    """Returns active failures of the files in this batch, by path; they end whatever the files' outcome now."""
+    """Returns active failures of the files in this batch, by path. The batch ends them, whatever its
+    outcome."""
     after, until = batch.paths
     active = services.catalog.failures.active(job.id, after=after, until=until)
     by_path = {failure.path: failure for failure in active}
@@ -156,9 +157,9 @@ class RetryPolicy:
     later_max_seconds: float
 
     def waiting_since(self, kind: FailureKind, before: Failure | None, now: datetime) -> datetime | None:
-        """Returns since when a file has waited for the store, or its function has asked to be called later.
+        """Returns since when a file has waited for the store, or for the later call that its function wants.
 
-        Returns None if neither is the case, or the function has asked for too long.
+        Returns None if neither applies, or if the function has asked for later calls too long.
 
         Args:
             before: the earlier failure of the same file version.
@@ -169,25 +170,27 @@ class RetryPolicy:
         return since if waits else None
 
     def later(self, after: float, now: datetime) -> datetime:
-        """Returns when to call a function again that asked to be called ``after`` seconds later."""
+        """Returns when to retry a function that asked to be called ``after`` seconds later."""
         return now + timedelta(seconds=min(after, self.later_max_seconds))
 
     def next_try(self, kind: FailureKind, attempts: int, now: datetime, randomness: random.Random) -> datetime | None:
-        """Returns when a file that failed ``attempts`` times is due again; None: no automatic retry."""
+        """Returns when a file that failed ``attempts`` times is due again, or None without automatic
+        retry."""
         if kind in PERMANENT or (attempts > self.retries and kind not in SUPERSEDED):
             return None
         return now + timedelta(seconds=self.backoff.delay(attempts, randomness.random))
 
 
-# The batch after the current one, on which the function runs once the last calls of the current one leave
-# slots idle, and while that is committed.
+# The look-ahead: the function starts on the next batch once the last calls of the current batch leave slots
+# idle, and runs while the current batch is committed.
 
-#: A run waits longer than this for the job's rate before a batch; workers, which hold slots of the engine, wait less.
+#: A run waits longer than this for the job's rate before a batch. Shorter waits happen in workers, which hold
+#: slots of the engine.
 LONG_WAIT_SECONDS = 1.0
 
 
 class LookAhead:
-    """Stages the batches of one plan in order, and begins with the next one where possible."""
+    """Stages the batches of one plan in order, and starts the next one early where possible."""
 
     def __init__(self, services: JobServices, stager: Stager, stop: Stop) -> None:
         self._services = services
@@ -197,14 +200,14 @@ class LookAhead:
 
     @property
     def begun_until(self) -> int:
-        """The number of the batch that was begun ahead, or 0."""
+        """The number of the batch that was started early, or 0."""
         return 0 if self._ahead is None else self._ahead.batch.number
 
-    def staged(self, open_plan: Plan, batch: Batch, attempt: str, look: Callable[[], None]) -> StagedBatch:
-        """Runs the function on a batch, unless it was begun ahead, and returns the staged outcomes.
+    def staged(self, open_plan: Plan, batch: Batch, attempt: str, check: Callable[[], None]) -> StagedBatch:
+        """Runs the function on a batch unless it was started early, and returns the staged outcomes.
 
         Args:
-            look: called again and again while the function runs; what it raises ends the calls.
+            check: called repeatedly while the function runs. Its exceptions end the calls.
         """
         ahead = self._ahead
         if ahead is None or ahead.batch.id != batch.id:
@@ -212,30 +215,33 @@ class LookAhead:
         else:
             self._ahead = None
             try:
-                return self._ended(open_plan, ahead, look)
+                return self._wait_for(open_plan, ahead, check)
             except (FencedError, JobChangedError):
                 raise
-            except VolstreamError:  # the batch's own attempt says why
+            except VolstreamError:  # the regular attempt reports why
                 places.discard(f"{self._services.staging}/{batch.id}")
-        return self._ended(open_plan, self._stager.begin(open_plan, batch, attempt), look)
+        return self._wait_for(open_plan, self._stager.begin(open_plan, batch, attempt), check)
 
     def forget(self) -> None:
-        """Ends the calls on the next batch, and removes its staged outcomes."""
+        """Ends the calls on the next batch and removes its staged outcomes."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.end()
             places.discard(f"{self._services.staging}/{ahead.batch.id}")
 
     def begin(self, open_plan: Plan, batch: Batch, seconds: float, *, beside: bool = False) -> None:
-        """Begins to run the function on the next batch, unless that was done, or is not possible.
+        """Starts the function on the next batch, unless that has happened or is not possible.
 
-        It is not possible after an attempt that died: the function may have caused it, which only counted attempts detect; nor
-        if the next batch would take too long, because it is then re-cut; nor for moved files, whose rows are in the
-        table; nor if the job's rate allows no call for a while, because waiting would hold slots of the engine; nor if Spark
-        commits, which would wait for slots until the calls end.
+        It is not possible:
+
+        - after an attempt that died: the function may have caused it, which only counted attempts detect;
+        - if the next batch would take too long, because it is then re-cut;
+        - for moved files, whose rows are in the table;
+        - if the job's rate allows no call for a while, because waiting would hold slots of the engine;
+        - if Spark commits, because it would wait for slots until the calls end.
 
         Args:
-            seconds: how long the function took on all of ``batch``, or on all files but the last ones.
+            seconds: how long the function took on all of ``batch``, or on all files except the last.
             beside: the function still runs on ``batch``.
         """
         if self._ahead is not None or self._stop or batch.attempts or batch.files == open_plan.files:
@@ -249,36 +255,40 @@ class LookAhead:
         if (
             (beside and not self._may_share_slots())
             or self._stager.seconds_to_turn > LONG_WAIT_SECONDS
-            or seconds * _times_as_long(following, batch) > self._services.settings.batch_seconds
+            or seconds * _relative_duration(following, batch) > self._services.settings.batch_seconds
             or not direct.can_write(self._services.results.location_of(self._stager.job), key_column(self._stager.job))
         ):
             return
         self._ahead = self._stager.begin(open_plan, following, "ahead")
 
-    def _ended(self, open_plan: Plan, staging: Staging, look: Callable[[], None]) -> StagedBatch:
-        """Waits for a batch's outcomes, and returns them. If it leaves slots idle at its end, the next one begins."""
+    def _wait_for(self, open_plan: Plan, staging: Staging, check: Callable[[], None]) -> StagedBatch:
+        """Waits for a batch's outcomes and returns them. Starts the next batch if this one leaves slots
+        idle."""
         try:
             while not staging.changed.wait(LOOK_SECONDS):
-                look()
+                check()
             if not staging.future.done():
-                with suppress(VolstreamError):  # the catalog may be away for a moment
+                with suppress(VolstreamError):  # the catalog may be briefly unavailable
                     self.begin(open_plan, staging.batch, time.monotonic() - staging.began, beside=True)
             while wait([staging.future], LOOK_SECONDS).not_done:
-                look()
+                check()
             return staging.future.result()
         finally:
             staging.end()
 
     def _may_share_slots(self) -> bool:
-        """Returns whether two batches may run at a time: both together would exceed a job's limits, and the calls on one would
-        keep Spark from looking at what the other's rows should be."""
+        """Returns whether two batches may run at once.
+
+        Together they would exceed a job's limits. And the calls on one would keep Spark from checking the
+        expectations on the other's rows.
+        """
         job = self._stager.job
-        limited = job.rate is not None or most_workers(job, self._services.settings) is not None
+        limited = job.rate is not None or max_workers(job, self._services.settings) is not None
         return not (limited or job.expect or job.expect_warn)
 
 
-def _times_as_long(following: Batch, batch: Batch) -> float:
-    """Estimates how many times as long as on one batch the function takes on another."""
+def _relative_duration(following: Batch, batch: Batch) -> float:
+    """Estimates the function's duration on ``following`` as a multiple of its duration on ``batch``."""
     by_files = following.files / batch.files if batch.files else 1.0
     by_bytes = following.bytes / batch.bytes if batch.bytes else 1.0
     return max(by_files, by_bytes)
@@ -286,8 +296,7 @@ def _times_as_long(following: Batch, batch: Batch) -> float:
 
 # Attempts at batches, one at a time: the function's results are staged and committed exactly once.
 #
-# What does not belong here: how the function runs (``batches.stager``), and which rows change
-# (``batches.results``).
+# How the function runs is in ``batches.stager``, and which rows change in ``batches.results``.
 
 _log = get("jobs")
 
@@ -299,8 +308,8 @@ class BatchExecutor:
         owner: holder of the job's lease.
         source: the function's current code.
         progress: updated at each commit.
-        committed: ids of the run's batches, added to at each commit.
-        code: number of the version of the job's code.
+        committed: ids of the run's committed batches. Each commit adds one.
+        code: version number of the job's code.
 
     Attributes:
         refused: why files of the last batch wait for the store, or None.
@@ -333,7 +342,10 @@ class BatchExecutor:
         self.ahead = LookAhead(services, self.stager, stop)
 
     def process(self, open_plan: Plan, batch: Batch) -> None:
-        """Runs and commits a batch; at its end, and while it is committed, the function runs on the next one."""
+        """Runs and commits a batch.
+
+        The function starts on the next one at the end, and runs during the commit.
+        """
         with span("batch", **about(self.job, batch)):
             intent = self._services.consumer.begin(batch, owner=self._owner, location=self._location, job=self.job)
             try:
@@ -342,9 +354,9 @@ class BatchExecutor:
                 self.ahead.forget()
                 if batch.id in self._committed or isinstance(error, FencedError):
                     raise
-                if (overtaken := self._overtaken(intent)) is not None:
-                    raise overtaken from error
-                # If that fails now (the engine died), the next owner settles it.
+                if (takeover := self._takeover(intent)) is not None:
+                    raise takeover from error
+                # If that fails (the engine died), the next owner settles it.
                 with suppress(VolstreamError):
                     recover(self._services, self.job, reason_of(error))
                 raise
@@ -362,25 +374,25 @@ class BatchExecutor:
     def _process(self, open_plan: Plan, batch: Batch, intent: Intent) -> None:
         if self._outputs is not None:
             self._outputs.sweep()
-        look = partial(self._look, intent)
-        done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
-        # Nothing of the batch is committed yet, so the same files are read again, now with their new columns.
+        check = partial(self._check, intent)
+        done = self.ahead.staged(open_plan, batch, str(intent.attempt), check)
+        # Nothing of the batch is committed yet, so the same files are read again with their new columns.
         while (columns := done.staged.new_columns()) and self._adopts(columns):
             self.ahead.forget()
-            done = self.ahead.staged(open_plan, batch, str(intent.attempt), look)
-        done = self._judged(self._without_store(done))
+            done = self.ahead.staged(open_plan, batch, str(intent.attempt), check)
+        done = self._with_expectations(self._with_store_failures(done))
         if self._outputs is not None:
             faults.point("outputs.written")
             checked = self._outputs.checked(open_plan, batch, done.staged)
             done = done if checked is done.staged else replace(done, staged=checked, outcome=checked.outcome())
         earlier = earlier_failures(self._services, self.job, open_plan, batch)
-        outcome = self._note(open_plan, batch, intent, done, earlier)
+        outcome = self._record(open_plan, batch, intent, done, earlier)
         if self._outputs is not None:
             self._outputs.note(open_plan, batch, intent, done.staged)
             self._outputs.publish(intent)
         if self.job.takes_files:
-            taken = loaded(self.job, self._volume, intent, done.staged)
-            self._services.catalog.outputs.note(str(self.job.into), str(intent.attempt), taken, ())
+            files = loaded(self.job, self._volume, intent, done.staged)
+            self._services.catalog.outputs.note(str(self.job.into), str(intent.attempt), files, ())
             faults.point("outputs.noted")
         follow(self.stager.steps, open_plan, batch, done.followed)
         if carried := self._carried(done):
@@ -395,8 +407,10 @@ class BatchExecutor:
         self._progress.take_back(counted_before)
 
     def _carried(self, done: StagedBatch) -> Mapping[str, int | None]:
-        """Returns the versions of the code that made the rows that follow moved files, by their new paths, if it is another one
-        than that of the batch."""
+        """Returns the code versions of the rows that follow moved files, by new path.
+
+        Files whose rows were made by the batch's own version are left out.
+        """
         if not done.followed:
             return {}
         codes = self._services.catalog.codes.of_batches(batch for _, batch in done.followed.values())
@@ -404,7 +418,7 @@ class BatchExecutor:
         return {path: number for path, number in made_by.items() if number != self._code}
 
     def _commit(self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, outcome: BatchOutcome) -> None:
-        """Commits the staged outcomes of a batch, in the table and in the catalog."""
+        """Commits the staged outcomes of a batch to the table and the catalog."""
         began = time.monotonic()
         changes = changes_of(self.job, open_plan, batch, done.staged)
 
@@ -436,33 +450,37 @@ class BatchExecutor:
         _log.info("batch_committed", job=self.job.name, **of_batch, **counted)
 
     def _adopts(self, columns: Sequence[str]) -> bool:
-        """Adds columns to the job and its table, if the job accepts new columns."""
+        """Adds columns to the job and its table. Returns False if the job does not accept them."""
         changed = adopt(self._services, self.job, columns)
         if changed is None:
             return False
-        had = [*of_job(self.job)]
-        self._progress.new_columns += [field.name for field in of_job(changed) if field not in had]
+        before = [*of_job(self.job)]
+        self._progress.new_columns += [field.name for field in of_job(changed) if field not in before]
         self.stager.job = changed
         return True
 
-    def _look(self, intent: Intent) -> None:
-        """Looks, while the function runs, whether the run may go on: a call without a time limit may never return.
+    def _check(self, intent: Intent) -> None:
+        """Checks, while the function runs, that the run may continue: a call without a time limit may never
+        return.
 
         Raises:
             FencedError: another process took the batch over.
-            FencedError, BatchStoppedError: as :meth:`JobWatch.look`.
+            FencedError, BatchStoppedError: as :meth:`JobWatch.check`.
             JobChangedError: the time limit was changed.
         """
-        current = self._watch.look()
+        current = self._watch.check()
         if current is None:
             return
-        if (overtaken := self._overtaken(intent)) is not None:
-            raise overtaken
+        if (takeover := self._takeover(intent)) is not None:
+            raise takeover
         if isinstance(current, FileJob) and current.timeout != self.job.timeout:
             raise JobChangedError(f"The time limit of job {self.job.name} was changed.")
 
-    def _overtaken(self, intent: Intent) -> FencedError | None:
-        """Returns the error if another process settled this attempt; it may work on the next, which must not be settled."""
+    def _takeover(self, intent: Intent) -> FencedError | None:
+        """Returns an error if another process settled this attempt.
+
+        That process may work on the next attempt, which must not be settled.
+        """
         try:
             present = self._services.catalog.consumptions.open_intent(intent.stream_id)
         except CatalogError:
@@ -471,8 +489,9 @@ class BatchExecutor:
             return None
         return FencedError(f"Batch {intent.batch_id}: another process took it over; nothing of this run was kept.")
 
-    def _without_store(self, done: StagedBatch) -> StagedBatch:
-        """Returns the outcomes in which files wait that the store does not give, unless it gives others beside them."""
+    def _with_store_failures(self, done: StagedBatch) -> StagedBatch:
+        """Returns the outcomes, in which unreadable files wait for the store unless it serves other files
+        beside them."""
         kinds = (FailureKind.DENIED, FailureKind.UNREADABLE)
         unread = {row["path"]: row["error_message"] for row in done.staged.failures() if row["error_kind"] in kinds}
         if not unread:
@@ -485,27 +504,27 @@ class BatchExecutor:
         staged = done.staged.with_failed(waiting, FailureKind.STORE)
         return replace(done, staged=staged, outcome=staged.outcome())
 
-    def _judged(self, done: StagedBatch) -> StagedBatch:
-        """Returns the outcomes as the job's expectations have them."""
+    def _with_expectations(self, done: StagedBatch) -> StagedBatch:
+        """Returns the outcomes after checking the job's expectations."""
         if not (self.job.expect or self.job.expect_warn):
             return done
         with self._services.session() as session:
-            staged, warned = judged(session, self.job, done.staged)
+            staged, warned = check_expectations(session, self.job, done.staged)
         outcome = staged.outcome()
         return replace(done, staged=staged, outcome=replace(outcome, counted={**outcome.counted, **warned}))
 
-    def _note(
+    def _record(
         self, open_plan: Plan, batch: Batch, intent: Intent, done: StagedBatch, earlier: Mapping[str, Failure]
     ) -> BatchOutcome:
         """Returns the outcome of an attempt, and records its failures as pending."""
         counts = done.outcome
-        kept = batch.files - counts.succeeded - counts.unsuccessful if batch.moves else 0
+        unchanged = batch.files - counts.succeeded - counts.unsuccessful if batch.moves else 0
         given_up = 0
         if counts.unsuccessful:
-            given_up = note_failures(self._services, self.job, self._volume, done.staged, (open_plan, batch), intent, earlier)
+            given_up = record_failures(self._services, self.job, self._volume, done.staged, (open_plan, batch), intent, earlier)
         return replace(
             counts,
-            succeeded=counts.succeeded + kept,
+            succeeded=counts.succeeded + unchanged,
             failed=counts.failed + given_up,
             later=counts.later - given_up,
             superseded=list(earlier),

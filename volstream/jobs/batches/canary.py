@@ -1,6 +1,7 @@
-"""Tells a file that its store does not give from a store that gives none: by a byte of a file beside it.
+"""Tells one unreadable file from an unavailable store, by reading a byte of a neighbouring file.
 
-An outage, an expired key or a policy must spend no file's retries; one object that is denied must hold up no other.
+An outage, an expired key or a policy must not use up any file's retries. One denied object must not hold up
+others.
 """
 
 from __future__ import annotations
@@ -17,32 +18,33 @@ from volstream.files.storage.base import HasDetails, ObjectStore
 from volstream.files.volumes.access import store_of
 from volstream.jobs.runs.services import JobServices
 
-#: Files of one folder that are tried.
+#: Number of files that are tried in a folder.
 _TRIED = 3
 
-#: Folders that are tried one by one. The files of all others share an answer for the whole volume.
+#: Number of folders that are tried separately. All other files share one result for the whole volume.
 _FOLDERS = 20
 
 
 class Canary:
-    """Looks whether a store gives anything.
+    """Checks whether a store serves any file.
 
     Args:
-        of_sets: the function is called on sets, whose keys are no paths.
+        of_sets: the function is called on sets, whose keys are not paths.
     """
 
     def __init__(self, services: JobServices, volume: Volume, *, of_sets: bool) -> None:
         self._services = services
         self._volume = volume
         self._of_sets = of_sets
-        self._answers: dict[str, bool] = {}
+        self._results: dict[str, bool] = {}
 
     def waiting(self, unread: Mapping[str, str], read: Iterable[str]) -> Mapping[str, str]:
-        """Returns the files of a batch that wait for the store, with their messages: it gives no file beside them.
+        """Returns the files of a batch that wait for the store, with their messages: no neighbour is
+        readable.
 
         Args:
-            unread: messages of the store, by path.
-            read: files of the batch that it gave.
+            unread: the store's messages, by path.
+            read: files of the batch that the store served.
         """
         by_folder: dict[str, dict[str, str]] = {}
         for path, message in unread.items():
@@ -55,21 +57,22 @@ class Canary:
         return waiting
 
     def _is_readable(self, folder: str, unread: Mapping[str, str], read: list[str]) -> bool:
-        if folder not in self._answers:
-            self._answers[folder] = self._tried(folder, unread, read)
-        return self._answers[folder]
+        if folder not in self._results:
+            self._results[folder] = self._try_folder(folder, unread, read)
+        return self._results[folder]
 
-    def _tried(self, folder: str, unread: Mapping[str, str], read: list[str]) -> bool:
-        """Reads a byte of files of a folder or, if it has no others, of those around it. Without any, what was read decides."""
+    def _try_folder(self, folder: str, unread: Mapping[str, str], read: list[str]) -> bool:
+        """Reads a byte of other files in a folder, or else in its parent. Without other files, ``read``
+        decides."""
         prefix = f"{folder}/" if folder else ""
-        beside = [*islice((path for path in read if path.startswith(prefix)), 1)]
-        beside += [*islice((path for path in self._listed(prefix) if path not in unread and path not in beside), _TRIED)]
-        if not beside and folder:
+        peers = [*islice((path for path in read if path.startswith(prefix)), 1)]
+        peers += [*islice((path for path in self._files_in(prefix) if path not in unread and path not in peers), _TRIED)]
+        if not peers and folder:
             return self._is_readable(folder.rpartition("/")[0], unread, read)
-        store = self._of_workers()
-        return any(_gives(store, path) for path in beside)
+        store = self._worker_store()
+        return any(_serves(store, path) for path in peers)
 
-    def _listed(self, prefix: str) -> Iterator[str]:
+    def _files_in(self, prefix: str) -> Iterator[str]:
         """Yields files of the volume that have content."""
         snapshot = VolumeSource(self._services.catalog, self._services.warehouse, self._volume.id).find()
         for rows in snapshot.at(prefixes=[prefix]) if snapshot is not None else ():
@@ -77,19 +80,19 @@ class Canary:
                 if size:
                     yield path
 
-    def _of_workers(self) -> ObjectStore:
-        """Returns the store with the keys that workers have."""
-        own = store_of(self._volume, self._services.catalog, self._services.settings)
-        theirs: ObjectStore = pickle.loads(pickle.dumps(copy(own)))
-        return theirs
+    def _worker_store(self) -> ObjectStore:
+        """Returns the store with the workers' credentials."""
+        ours = store_of(self._volume, self._services.catalog, self._services.settings)
+        workers: ObjectStore = pickle.loads(pickle.dumps(copy(ours)))
+        return workers
 
 
-def _gives(store: ObjectStore, path: str) -> bool:
+def _serves(store: ObjectStore, path: str) -> bool:
     assert isinstance(store, HasDetails), "all stores of volumes have details"
     try:
         store.read_range(path, 0, 1)
     except StorageError:
         return False
-    except FileNotFoundError:  # the store answers
+    except FileNotFoundError:  # the store responds
         return True
     return True

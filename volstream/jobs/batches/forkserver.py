@@ -1,7 +1,9 @@
-"""The process from which Spark's Python workers are forked: PySpark's daemon, with what the workers import already imported.
+"""The process from which Spark's Python workers are forked: PySpark's daemon with the workers' imports
+loaded.
 
-Spark ends workers after a minute without work. A new process would spend a second on imports, which a fork inherits. Spark
-starts one for each session, and keeps it when the session has ended; so it ends itself, and Spark starts another one if needed.
+Spark ends workers after a minute without work. A new process would spend a second on imports, which a fork
+inherits. Spark starts one daemon for each session and keeps it after the session. So the daemon ends when
+idle, and Spark starts another one when needed.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ import pyspark.worker
 
 import volstream.jobs.batches.staging  # noqa: F401
 
-#: The process ends after so long without workers.
+#: The process ends after this time without workers.
 _IDLE_SECONDS = 600.0
 
 
 class _EndingPoll:
-    """The poll by which the daemon waits for requests; ends the process when there were no workers for a while.
+    """The poll with which the daemon waits for requests. Ends the process after a while without workers.
 
-    Nothing is lost: it ends only between requests, and Spark repeats one that arrives meanwhile with a new process.
+    Nothing is lost: it ends only between requests, and Spark repeats a request that arrives meanwhile with a
+    new process.
     """
 
     def __init__(self) -> None:
@@ -52,7 +55,7 @@ def _has_children() -> bool:
 
 
 class _Select:
-    """The module ``select`` as the daemon sees it."""
+    """The module ``select`` for the daemon."""
 
     poll = _EndingPoll
 
@@ -61,9 +64,9 @@ class _Select:
 
 
 def serve() -> None:
-    """Forks workers as Spark asks for them; does not return."""
+    """Forks workers on Spark's requests. Does not return."""
     pyspark.daemon.select = _Select()  # type: ignore[attr-defined, assignment]
-    # For the socket on which Spark asks: in the scratch folder, whose own path may be too long for one.
+    # Spark's request socket is in the scratch folder, whose full path may be too long for a socket.
     os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"] = f"/proc/{os.getppid()}/cwd"
     gc.freeze()  # keeps the collector from touching, and so copying, these pages
     pyspark.daemon.manager()

@@ -1,4 +1,5 @@
-"""Asks a Spark that others started whether it can do volstream's work: its settings, and one small task in each of its slots."""
+"""Checks that an external Spark can do volstream's work: its settings, and a small task in each of its
+slots."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from volstream.catalog import Catalog
 
-#: Settings that only a server can have, and the value of each; a list must contain it.
+#: Required settings that only the server can set, with their values. A list must contain the value.
 _REQUIRED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -31,7 +32,7 @@ _REQUIRED = {
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
-#: Spark starts the same program on all workers, and asks only the server for it.
+#: Spark starts the same program on all workers, and looks up its name only on the server.
 _CHOOSE = "start the server with PYSPARK_PYTHON set to a Python that all workers have"
 
 _ANSWER = pa.schema([("answer", pa.string())])
@@ -39,13 +40,13 @@ _ANSWER = pa.schema([("answer", pa.string())])
 
 @dataclass(frozen=True)
 class Places:
-    """What tasks must reach.
+    """Locations that tasks must reach.
 
     Attributes:
         warehouse: where they write.
-        options: of its store (``delta.warehouse``).
-        folders: of volumes, which they read.
-        schemes: of volumes' other locations.
+        options: options of the warehouse's store (``delta.warehouse``).
+        folders: local folders of volumes, which they read.
+        schemes: schemes of all volumes' locations.
     """
 
     warehouse: str
@@ -55,7 +56,7 @@ class Places:
 
 
 def places_of(catalog: Catalog, warehouse: str) -> Places:
-    """Returns what the tasks of jobs must reach."""
+    """Returns the locations that the tasks of jobs must reach."""
     locations = [volume.location for volume in catalog.volumes.list()]
     folders = [local_path(location) for location in locations if scheme_of(location) == "file"]
     return Places(warehouse, options_of(warehouse), folders, sorted({*map(scheme_of, locations)}))
@@ -63,7 +64,7 @@ def places_of(catalog: Catalog, warehouse: str) -> Places:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one slot says.
+    """The result of the check in one slot.
 
     Attributes:
         problems: one sentence each.
@@ -76,28 +77,29 @@ class Answer:
 
 
 def check(session: SparkSession, places: Places) -> None:
-    """Raises EngineError with the first thing that is wrong. Runs one small task in each slot."""
-    wrong = [*settings_of(session), *(said for answer in ask(session, places) for said in answer.problems)]
-    if wrong:
-        raise EngineError(f"The Spark server cannot do this work: {wrong[0]}", "Run: volstream doctor --cluster.")
+    """Runs a small task in each slot. Raises EngineError with the first problem."""
+    problems = [*setting_problems(session), *(problem for answer in ask(session, places) for problem in answer.problems)]
+    if problems:
+        raise EngineError(f"The Spark server cannot do this work: {problems[0]}", "Run: volstream doctor --cluster.")
 
 
-def settings_of(session: SparkSession) -> Sequence[str]:
-    """Returns what is wrong with the server's version and settings, a sentence each."""
+def setting_problems(session: SparkSession) -> Sequence[str]:
+    """Returns the problems with the server's version and settings, a sentence each."""
     import pyspark
 
-    wrong = []
+    problems = []
     if session.version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
-        wrong.append(f"it is Spark {session.version}, and volstream needs {pyspark.__version__}.")
+        problems.append(f"it is Spark {session.version}, and volstream needs {pyspark.__version__}.")
     for key, value in _REQUIRED.items():
         present = str(session.conf.get(key, "") or "")
         if value not in present.split(","):
-            wrong.append(f"{key} is {present or 'not set'}; it must be {value}.")
-    return wrong
+            problems.append(f"{key} is {present or 'not set'}; it must be {value}.")
+    return problems
 
 
-def missing_from(session: SparkSession, warehouse: str) -> Iterator[str]:
-    """Yields what the server does without, a sentence each: volstream's log store and its extension of Spark."""
+def missing_parts(session: SparkSession, warehouse: str) -> Iterator[str]:
+    """Yields missing optional parts of the server, a sentence each: volstream's log store and Spark
+    extension."""
     scheme = scheme_of(warehouse)
     key = f"spark.delta.logStore.{scheme}.impl"
     present = str(session.conf.get(key, "") or "")
@@ -111,29 +113,30 @@ def missing_from(session: SparkSession, warehouse: str) -> Iterator[str]:
 
 
 def ask(session: SparkSession, places: Places) -> Sequence[Answer]:
-    """Returns the answers of all slots; a single one if no task can run. Raises PySpark's exceptions for a lost server."""
+    """Returns the results of all slots, or a single one if no task can run. Raises PySpark's errors if the
+    server is lost."""
     from pyspark.errors import PySparkException
 
     slots = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-    asked = (places.warehouse, dict(places.options), list(places.folders), list(places.schemes))
+    arguments = (places.warehouse, dict(places.options), list(places.folders), list(places.schemes))
 
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                yield pa.record_batch([pa.array([probe.look(*asked)])], schema=_ANSWER)
+                yield pa.record_batch([pa.array([probe.check(*arguments)])], schema=_ANSWER)
 
     try:
-        rows = session.range(0, slots, 1, slots).mapInArrow(look, "answer STRING").collect()
+        rows = session.range(0, slots, 1, slots).mapInArrow(check_slot, "answer STRING").collect()
     except PySparkException as error:
-        said = _why_none(error)
-        if said is None:
+        problem = _worker_problem(error)
+        if problem is None:
             raise
-        return [Answer("", "", "", [said])]
+        return [Answer("", "", "", [problem])]
     return [Answer(**json.loads(row.answer)) for row in rows]
 
 
-def _why_none(error: Exception) -> str | None:
-    """Returns why workers cannot run Python of ours; None: it is something else."""
+def _worker_problem(error: Exception) -> str | None:
+    """Returns why workers cannot run volstream's Python code, or None for another error."""
     text = str(error)
     if condition_of(error) == "PYTHON_VERSION_MISMATCH" or "PYTHON_VERSION_MISMATCH" in text:
         ours = ".".join(platform.python_version_tuple()[:2])

@@ -1,4 +1,4 @@
-"""What a job keeps in the warehouse beside its table: its stores, and the ledger of its files without rows."""
+"""A job's stores in the warehouse beside its table, and the ledger of its files without rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from volstream.tables.delta.places import can_create, is_table
 if TYPE_CHECKING:
     from volstream.jobs.batches.staged import Staged
 
-# What a job keeps in the warehouse beside its table.
+# A job's stores in the warehouse, beside its table.
 #
-# Each store is a folder below the warehouse, in which each job has its own, named by the job's id: renaming a
-# job touches nothing. Whatever treats a job as a whole goes through :data:`STORES`:
+# Each store is a folder below the warehouse with a folder for each job, named by the job's id: renaming a job
+# touches nothing. Operations on a whole job iterate over :data:`STORES`:
 #
 # ========================= ==================================== ==============================
 # a table                              files
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 # backup, restore           copied with the job's table          left out
 # drop                      removed                              removed
 # the daemon, once a day    removes what dropped jobs left       removes what dropped jobs left
-# verify                    looks for damage                     does not look
-# verify --fix, heal        removes a damaged one                does not look
+# verify                    checks for damage                    does not check
+# verify --fix, heal        removes a damaged one                does not check
 # ========================= ==================================== ==============================
 #
-# What does not belong here: a job's files in a volume (``outputs``), and its plans, which are its stream's
-# (``plan``).
+# A job's files in a volume are in ``outputs``. Plans belong to the job's stream (``plan``).
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ class Store:
     Attributes:
         folder: below the warehouse.
         what: for messages, such as "The list of files without rows of job j cannot be backed up".
-        is_table: a Delta table, whose rows are part of what the job has done; else files that it can do without.
+        is_table: a Delta table, whose rows record the job's work. Otherwise files that the job can do
+            without.
     """
 
     folder: str
@@ -49,27 +49,27 @@ class Store:
     is_table: bool
 
     def of(self, warehouse: str, job_id: str) -> str:
-        """Returns where a job's own is, if it has one."""
+        """Returns the location of a job's folder, which may not exist."""
         return f"{warehouse}/{self.folder}/{job_id}"
 
 
-#: Files that were processed without a row: see :mod:`volstream.jobs.batches.ledger`.
+#: Files that were processed without a row; see :mod:`volstream.jobs.batches.ledger`.
 LEDGER = Store("_ledgers", "list of files without rows", is_table=True)
 
-#: What functions print: see :mod:`volstream.jobs.batches.logs`.
+#: The output of functions; see :mod:`volstream.jobs.batches.logs`.
 LOGS = Store("_logs", "output", is_table=False)
 
-#: The kept values of steps: see :mod:`volstream.jobs.batches.step_values`.
+#: The kept values of steps; see :mod:`volstream.jobs.batches.step_values`.
 STEPS = Store("_steps", "kept values of steps", is_table=False)
 
 STORES = (LEDGER, LOGS, STEPS)
 
 
-# The ledger of a job: its files without rows, so that a file with neither rows nor an entry is known to be
+# A job's ledger lists its files without rows, so that a file with neither rows nor an entry is known to be
 # missing.
 #
-# A small table beside the result tables. A batch in which every file has rows, or failed, writes nothing to
-# it, unless one of these files had no rows before: an entry must not excuse rows that are lost later.
+# It is a small table beside the result tables. A batch writes nothing to it if each of its files has rows or
+# failed. The exception is a file that had no rows before: its entry must not excuse rows that are lost later.
 
 KEY = "path"
 
@@ -77,8 +77,11 @@ SCHEMA = pa.schema([(name, pa.string()) for name in (KEY, "version", "batch")])
 
 
 def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None:
-    """Records the files of a batch that succeeded without a row, before the batch is committed, and forgets those that have rows
-    now. Does nothing if there are none of either, or if only Spark could write a table there.
+    """Records the files of a batch that succeeded without a row, and removes entries of files that now have
+    rows.
+
+    Called before the batch is committed. Does nothing if there is nothing to change, or if only Spark could
+    create a table there.
 
     Raises:
         DependencyError: the ledger cannot be written.
@@ -87,14 +90,14 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
         return
     empty = staged.without_rows()
     exists = is_table(location)
-    gone = [*empty[KEY].to_pylist()]
+    replaced = [*empty[KEY].to_pylist()]
     if exists:
         entries = direct.rows_of(location, KEY, staged.replaced_paths(), [KEY])
-        gone += [] if entries is None else entries[KEY].to_pylist()
-    if not gone or not (exists or direct.create(location, SCHEMA, {UPKEEP: "on"})):
+        replaced += [] if entries is None else entries[KEY].to_pylist()
+    if not replaced or not (exists or direct.create(location, SCHEMA, {UPKEEP: "on"})):
         return
     rows = pa.table([*empty.columns, pa.array([batch_id] * empty.num_rows, pa.string())], schema=SCHEMA)
-    direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*gone}))
+    direct.commit(location, marker, RowChanges([rows], SCHEMA, KEY, {*replaced}))
     if upkeep.is_due(location, 1):
         upkeep.compact(location, KEY)
         if upkeep.is_old(location, 1):
@@ -102,5 +105,5 @@ def record(location: str, batch_id: str, marker: Marker, staged: Staged) -> None
 
 
 def is_kept(location: str) -> bool:
-    """True if files without rows are known: if there are none recorded, there were none."""
+    """Returns whether files without rows are recorded. If so, no record means that there were none."""
     return can_create(location)

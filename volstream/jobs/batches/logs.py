@@ -1,7 +1,7 @@
 """Stores and reads the output of a job's functions: a file per batch, below the warehouse.
 
-A file has a line of JSON for each call that printed something. The newest attempt at a batch replaces the file. What does not
-belong here: how much of a call and of a batch is kept (``printing``).
+A file has a line of JSON for each call that printed something. The newest attempt at a batch replaces the
+file. How much of a call's and a batch's output is kept is decided in ``printing``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from volstream.functions.printing import TruncatedLog
 from volstream.tables.delta.places import WrittenFile, files, make_folder, open_below, remove_file, replace_file
 
-#: Maximum number of files per job, however small.
+#: Maximum number of files per job, regardless of their size.
 _MAX_FILES = 1000
 
 _SUFFIX = ".jsonl"
@@ -28,8 +28,8 @@ class LogLine:
 
     Attributes:
         batch: id of the batch.
-        files: paths that the function was called with; none: printed during its setup.
-        stream: ``stdout``, ``stderr`` or ``log``; None: a note about missing lines.
+        files: paths with which the function was called, or none for output of its setup.
+        stream: ``stdout``, ``stderr`` or ``log``, or None for a note about missing lines.
     """
 
     batch: str
@@ -39,21 +39,21 @@ class LogLine:
     text: str
 
 
-def write(location: str, batch: str, entries: Iterable[str], most_bytes: int) -> None:
+def write(location: str, batch: str, entries: Iterable[str], max_bytes: int) -> None:
     """Stores the output of an attempt at a batch, replacing that of earlier attempts.
 
     Args:
         entries: as encoded by :meth:`CapturedOutput.encoded`.
     """
-    kept = TruncatedLog(most_bytes)
+    log = TruncatedLog(max_bytes)
     lost = 0
     for entry in entries:
         decoded = json.loads(entry)
         lost += decoded.get("lost", 0)
         if "files" in decoded:
-            kept.add(entry, failed=decoded["failed"])
-    kept.dropped += lost
-    ordered = sorted(kept.encoded(), key=_began)
+            log.add(entry, failed=decoded["failed"])
+    log.dropped += lost
+    ordered = sorted(log.encoded(), key=_began)
     make_folder(location)
     replace_file(f"{location}/{batch}{_SUFFIX}", "".join(f"{line}\n" for line in ordered).encode())
 
@@ -63,7 +63,7 @@ def read(location: str, limit: int, *, batch: str | None = None, path: str | Non
 
     Args:
         limit: maximum number of lines.
-        batch, path: restrict to this batch; to calls with this file.
+        batch, path: restrict the result to this batch, and to calls with this file.
     """
     newest: list[LogLine] = []
     warehouse = _warehouse_of(location)
@@ -76,9 +76,9 @@ def read(location: str, limit: int, *, batch: str | None = None, path: str | Non
     return newest
 
 
-def trim(location: str, most_bytes: int, before: datetime) -> None:
-    """Removes files older than ``before``, and the oldest ones beyond ``most_bytes``."""
-    remaining = most_bytes
+def trim(location: str, max_bytes: int, before: datetime) -> None:
+    """Removes files older than ``before``, and the oldest files beyond ``max_bytes``."""
+    remaining = max_bytes
     for number, file in enumerate(_files(location)):
         remaining -= file.size
         if (remaining < 0 and number) or number >= _MAX_FILES or file.written_on < before:
@@ -86,7 +86,7 @@ def trim(location: str, most_bytes: int, before: datetime) -> None:
 
 
 def _warehouse_of(location: str) -> str:
-    """Returns the warehouse of a job's logs. The warehouse may be a link; no folder below it is followed if it is one."""
+    """Returns the warehouse of a job's logs. The warehouse may be a link. Links below it are not followed."""
     return location.rsplit("/", 2)[0]
 
 
@@ -107,16 +107,16 @@ def _lines(batch: str, content: bytes, path: str | None) -> list[LogLine]:
                 text = f"({entry['lost']} calls printed more, which was not kept: see log_batch_bytes)"
                 printed.append(LogLine(batch, (), began, None, text))
         elif path is None or path in entry["files"]:
-            of = (batch, entry["files"])
+            call = (batch, entry["files"])
             if entry["dropped"]:
                 text = f"({entry['dropped']} lines before these were not kept: see log_file_bytes)"
-                printed.append(LogLine(*of, _time(entry["lines"][0][0]), None, text))
-            printed += [LogLine(*of, _time(time), stream, text) for time, stream, text in entry["lines"]]
+                printed.append(LogLine(*call, _time(entry["lines"][0][0]), None, text))
+            printed += [LogLine(*call, _time(time), stream, text) for time, stream, text in entry["lines"]]
     return printed
 
 
 def _began(entry: str) -> float:
-    """Returns the time of an entry's first line; 0 for the note about lost entries, so that it sorts first."""
+    """Returns the time of an entry's first line, or 0 for the note about lost entries, which sorts first."""
     lines = json.loads(entry).get("lines")
     return float(lines[0][0]) if lines else 0.0
 

@@ -1,4 +1,4 @@
-"""What a worker of a Spark that others started says of itself: imports only what such a worker has."""
+"""A self-check for workers of an external Spark. Imports only what such a worker has."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from volstream.tables.delta.places import try_writing
 from volstream.tables.delta.warehouse import register_options
 
 
-def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], schemes: Sequence[str]) -> str:
-    """Runs in a worker; returns its answer as JSON."""
+def check(warehouse: str, options: Mapping[str, str], folders: Sequence[str], schemes: Sequence[str]) -> str:
+    """Runs in a worker. Returns its result as JSON."""
     host, user, problems = socket.gethostname(), user_name(), list[str]()
     if options:
         register_options(warehouse, options)
@@ -41,5 +41,5 @@ def look(warehouse: str, options: Mapping[str, str], folders: Sequence[str], sch
 def _lacks(package: str) -> bool:
     try:
         return find_spec(package) is None
-    except ModuleNotFoundError:  # of a package around it
+    except ModuleNotFoundError:  # a parent package is missing
         return True

@@ -1,4 +1,4 @@
-"""The result table: created or checked before any file is processed; each batch is committed to it by one statement."""
+"""The result table: created or checked before any file is processed. Each batch is one commit to it."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 _log = get("jobs")
 
-#: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups until a file ends,
-#: so that a file of large rows would be in memory twice.
+#: Stops Parquet's writer from keeping minimum and maximum values. It keeps them in full for all row groups
+#: until a file ends, so a file of large rows would be in memory twice.
 _WITHOUT_STATISTICS = {"parquet.column.statistics.enabled": "false"}
 
-#: Columns of the table that say which content of a file its rows are of, when they were made, and in which batch.
-_OF_CONTENT = ["_file_path", "_file_version", "_processed_at", "_batch_id"]
+#: Columns that identify the file content of a row, when the row was made, and its batch.
+_CONTENT_COLUMNS = ["_file_path", "_file_version", "_processed_at", "_batch_id"]
 
-#: Files are put together for about this long at a time.
+#: Small files are compacted for about this long at a time.
 _UPKEEP_SECONDS = 1.0
 
 
 class OwnCommits:
-    """Tells which commits to a table are a job's own: returns the batch of their metadata, or None."""
+    """Recognizes a job's own commits to a table. Returns the batch in their metadata, or None."""
 
     def __init__(self, catalog: Catalog, job: FileJob) -> None:
         self._catalog = catalog
@@ -77,17 +77,18 @@ class ResultTables:
         self._locations: dict[Name, str] = {}
 
     def location_of(self, job: Job) -> str:
-        """Returns the location of a job's table, which stays the same while this lives."""
+        """Returns the location of a job's table, which is constant during this object's life."""
         if job.into not in self._locations:
             self._locations[job.into] = places.table_location(self._warehouse, job.into)
         return self._locations[job.into]
 
     def exists(self, job: FileJob) -> bool:
-        """Returns whether the job's table exists, judging by its log."""
+        """Returns whether the job's table exists, according to its log."""
         return newest_version(self.location_of(job)) is not None
 
     def prepare(self, job: FileJob) -> FileJob:
-        """Creates the job's table, or checks that the job may write to it; returns the job, with ``clean`` up to date.
+        """Creates the job's table, or checks that the job may write to it. Returns the job with ``clean`` up
+        to date.
 
         Uses Spark only to create or change the table.
 
@@ -107,15 +108,15 @@ class ResultTables:
                 raise DependencyError(f"The table {job.into} was dropped while its job created it.")
             if job.write is Write.UPSERT and table.properties.get(OWNER) == job.id:
                 return self._catalog.jobs.change(job, clean=self._shows_deletes(job), verified_version=None)
-        table.check_plain(job.into)  # a log; or another job created the table first and owns it
+        table.check_plain(job.into)  # it is a log, or another job created and owns it
         if not job.loads:
             check_target(self._catalog, job.into, location, of_job(job).names)
         owner = table.properties.get(OWNER)
-        taken = job.write is Write.UPSERT and owner != job.id
-        if taken:
+        adopted = job.write is Write.UPSERT and owner != job.id
+        if adopted:
             self._check_owner(job, owner)
-        self._fit(job, location, table, owner if taken else job.id)
-        if taken:
+        self._fit(job, location, table, owner if adopted else job.id)
+        if adopted:
             self._delta.set_properties(location, {OWNER: job.id})
             return self._catalog.jobs.change(job, clean=False, may_have_strays=True)
         if job.clean and is_open(table.properties):
@@ -123,16 +124,17 @@ class ResultTables:
         return job
 
     def damages(self, job: FileJob, *, whole: bool = False) -> Sequence[Damage]:
-        """Returns what cannot be read of the job's table, and of the tables that it keeps beside it. See :func:`damage_of`."""
+        """Returns the damages of the job's table, and of the tables that it keeps beside it. See
+        :func:`damage_of`."""
         found = [damage_of(self.location_of(job), "table", whole=whole)]
         found += [damage_of(store.of(self._warehouse, job.id), store.what) for store in STORES if store.is_table]
         return [damage for damage in found if damage is not None]
 
     def mend(self, job: FileJob, damage: Damage) -> None:
-        """Makes the job's table, or one beside it, readable again. What cannot be read of it is lost.
+        """Makes the job's table, or one beside it, readable again. Unreadable rows are lost.
 
         Raises:
-            InvalidStateError: the table may have rows that the job cannot make again.
+            InvalidStateError: the table may have rows that the job cannot produce again.
         """
         location = damage.location
         if location in [store.of(self._warehouse, job.id) for store in STORES]:
@@ -153,29 +155,34 @@ class ResultTables:
             places.remove(f"{location}/_delta_log", within=location)
 
     def compact(self, job: FileJob, commits: int, stop: Stop) -> None:
-        """Puts small files of the table together, if there are many, and begins with no more after a second. A failure is logged.
+        """Compacts the table's files if many are small. Starts no further compaction after a second. Failures
+        are logged.
 
         Args:
-            commits: number of the commits since the last call; 0: the job rests, so that rows deleted from small files are left
-                out, too.
+            commits: number of commits since the last call. 0 means that the job is idle, and also removes
+                deleted rows from small files.
         """
         location = self.location_of(job)
-        rests = not commits
-        if not (rests or upkeep.is_due(location, commits)):
+        idle = not commits
+        if not (idle or upkeep.is_due(location, commits)):
             return
         began = time.monotonic()
         try:
-            while upkeep.compact(location, key_column(job), without_vectors=rests):
+            while upkeep.compact(location, key_column(job), without_vectors=idle):
                 if stop or time.monotonic() > began + _UPKEEP_SECONDS:
                     break
             if upkeep.is_old(location, commits):
                 self._clean(job, location)
-        except Exception as error:  # noqa: BLE001  # the run is over: a table that is not light is no failure of it
+        # The run is over: a table that is not compact is no failure of it.
+        except Exception as error:  # noqa: BLE001
             _log.warning("upkeep_failed", job=str(job.name), reason=reason_of(error))
 
     def _clean(self, job: FileJob, location: str) -> None:
-        """Forgets old versions of the table, but for what streams have not consumed, what tells whether an open attempt was
-        committed, and changes of other writers that no ``verify`` has seen; and deletes what nothing needs any more."""
+        """Deletes old versions of the table and unneeded files.
+
+        Keeps versions that streams have not consumed, versions that show whether an open attempt was
+        committed, and other writers' changes that no ``verify`` has checked.
+        """
         streams = self._catalog.streams.list(source_id=str(job.into))
         offsets = [stream.offset for stream in streams if stream.source_kind is SourceKind.TABLE]
         versions = [offset for offset in offsets if offset is not None]
@@ -186,7 +193,7 @@ class ResultTables:
             upkeep.clean(location, until, lambda *_: True)
             return
         if owner.id != job.id or not isinstance(owner, FileJob):
-            upkeep.clean(location, until)  # only the owner's runs know what may be forgotten
+            upkeep.clean(location, until)  # only the owner's runs know what may be deleted
             return
         own = OwnCommits(self._catalog, owner)
         proven = -1 if owner.verified_version is None else owner.verified_version
@@ -194,15 +201,18 @@ class ResultTables:
         def may_go(number: int, actions: Sequence[Mapping[str, Any]]) -> bool:
             return number <= proven or not may_change_rows(actions, own)
 
-        def note(first: int, begin: int) -> None:
+        def record(first: int, begin: int) -> None:
             if first <= proven + 1 < begin:
                 self._catalog.jobs.replace(owner, "verified_version", begin - 1)
 
-        upkeep.clean(location, until, may_go, note)
+        upkeep.clean(location, until, may_go, record)
         code.prune(self._catalog, self._warehouse, owner)
 
     def _shows_deletes(self, job: FileJob) -> bool:
-        """Returns whether the job receives deletes; if not, a path that returns is an INSERT although its old rows exist."""
+        """Returns whether the job receives deletes.
+
+        If not, a path that returns is an INSERT although it has old rows.
+        """
         stream = self._catalog.streams.by_id(job.stream_id)
         return stream is not None and stream.mode is StreamMode.STANDARD
 
@@ -226,56 +236,59 @@ class ResultTables:
 def followed(
     session: SparkSession, files: Sequence[Moved], location: str, births: Mapping[str, datetime]
 ) -> Mapping[str, tuple[str, str]]:
-    """Returns the moved files whose rows can follow, each with its old path and its rows' batch.
+    """Returns the moved files whose rows can follow them, each with its old path and its rows' batch.
 
-    The old path has rows of this content, and the file was there when they were made: an inode that was free again, with a time
-    that was set, has the same version.
+    The rows of the old path must be of this content, and no older than the file: a reused inode with a forged
+    time has the same version.
 
     Args:
         location: of the result table.
-        births: when the moved files were made, by path, where that is known.
+        births: creation times of the moved files by path, where known.
     """
-    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, _OF_CONTENT)
+    rows = direct.rows_of(location, "_file_path", {file.old_path for file in files}, _CONTENT_COLUMNS)
     if rows is None:
         old = relation(session, pa.table({"_file_path": pa.array([file.old_path for file in files], pa.string())}))
-        columns = ", ".join(_OF_CONTENT)
-        found = session.sql(f"SELECT {columns} FROM {table_at(location)}").join(old, "_file_path", "left_semi")
+        columns = ", ".join(_CONTENT_COLUMNS)
+        query = session.sql(f"SELECT {columns} FROM {table_at(location)}").join(old, "_file_path", "left_semi")
         with map_spark_errors():
-            rows = found.toArrow()
-    columns_of = (rows[name].to_pylist() for name in _OF_CONTENT)
+            rows = query.toArrow()
+    columns_of = (rows[name].to_pylist() for name in _CONTENT_COLUMNS)
     present = {(path, version): (made, batch) for path, version, made, batch in zip(*columns_of, strict=True)}
     following: dict[str, tuple[str, str]] = {}
     for file in files:
         processed_at, made_by = present.get((file.old_path, file.old_version), (None, None))
-        born = births.get(file.path)
-        if made_by is not None and (processed_at is None or born is None or born <= processed_at):
+        birth = births.get(file.path)
+        if made_by is not None and (processed_at is None or birth is None or birth <= processed_at):
             following[file.path] = file.old_path, made_by
     return following
 
 
 def changes_of(job: FileJob, plan: Plan, batch: Batch, staged: Staged) -> RowChanges:
-    """Returns what a batch's outcomes change in the job's table: the rows of processed files are replaced, those of removed files
-    are deleted, and those of moved files follow; failed files keep theirs."""
-    gone: list[str] | None = None
+    """Returns the changes of a batch to the job's table.
+
+    The rows of processed files are replaced, those of removed files are deleted, and those of moved files
+    follow. Failed files keep their rows.
+    """
+    deleted: list[str] | None = None
     follow: dict[str, Mapping[str, Any]] = {}
-    # Otherwise it only adds rows: the table has none of its files.
+    # Otherwise the batch only adds rows: the table has no rows of its files.
     if job.write is not Write.APPEND and (not job.clean or batch.replaced or batch.removals or batch.moves):
-        gone = [*removed_paths(plan.location, batch), *staged.replaced_paths()]
+        deleted = [*removed_paths(plan.location, batch), *staged.replaced_paths()]
         called = staged.paths() if batch.moves else set()
         for file in moved(plan.location, batch) if batch.moves and job.on_move is OnMove.REKEY else ():
             if file.path not in called:
-                gone.append(file.path)  # after a reset of the stream it may have rows
+                deleted.append(file.path)  # it may have rows after a reset of the stream
                 follow[file.old_path] = {
                     "_file_path": file.path,
                     "_file_version": file.version,
                     "_refresh_id": file.commit_version,
                     "_batch_id": batch.id,
                 }
-    return RowChanges([staged.inline()], of_table(job), key_column(job), gone, staged.files(), follow)
+    return RowChanges([staged.inline()], of_table(job), key_column(job), deleted, staged.files(), follow)
 
 
 def write_by_spark(session: SparkSession, delta: DeltaWriter, location: str, staged: Staged, changes: RowChanges) -> None:
-    """Commits a batch's outcomes to a table that requires Spark.
+    """Commits a batch's outcomes to a table that only Spark can write.
 
     Args:
         session: marked for this attempt.

@@ -1,4 +1,4 @@
-"""What a job expects of the rows of a file, in SQL: a file whose rows break it fails, or is counted."""
+"""A job's expectations about the rows of a file, in SQL. A file that breaks one fails, or is counted."""
 
 from __future__ import annotations
 
@@ -34,45 +34,49 @@ if TYPE_CHECKING:
 
     from volstream.functions.call import Work
 
-#: In an expectation: how many rows the file has. Such a one is on each file, the others on each row.
+#: In an expectation, the file's number of rows. Such an expectation is checked per file, others per row.
 ROWS = "rows"
 
 
-def broken(session: SparkSession, job: FileJob, expected: Sequence[str], staged: Staged) -> Mapping[str, list[tuple[str, int]]]:
-    """Returns the expectations that files break, each with the number of rows that do, by path. NULL breaks none.
+def unmet(session: SparkSession, job: FileJob, expected: Sequence[str], staged: Staged) -> Mapping[str, list[tuple[str, int]]]:
+    """Returns the expectations that files break, by path, each with the number of rows that break it.
+
+    NULL breaks no expectation.
 
     Raises:
-        SqlError: Spark cannot evaluate one.
+        SqlError: Spark cannot evaluate an expectation.
     """
     found: dict[str, list[tuple[str, int]]] = {}
     rows, files = staged.rows(session), relation(session, staged.succeeded())
     key = key_column(job)
-    asked: list[DataFrame] = []
+    queries: list[DataFrame] = []
     for number, condition in enumerate(expected):
         breaks = f"NOT coalesce(({condition}), true)"
         if ROWS in names_in(condition):
-            asked.append(files.where(breaks).selectExpr("path", f"{number} AS number", "0L AS count"))
+            queries.append(files.where(breaks).selectExpr("path", f"{number} AS number", "0L AS count"))
         else:
             of_file = rows.where(breaks).groupBy(key).count()
-            asked.append(of_file.selectExpr(f"{key} AS path", f"{number} AS number", "count"))
-    frame = asked[0]
-    for other in asked[1:]:
+            queries.append(of_file.selectExpr(f"{key} AS path", f"{number} AS number", "count"))
+    frame = queries[0]
+    for other in queries[1:]:
         frame = frame.union(other)
     with map_spark_errors():
-        answer: pa.Table = frame.toArrow()
-    for path, number, count in zip(*(answer[name].to_pylist() for name in ("path", "number", "count")), strict=True):
+        result: pa.Table = frame.toArrow()
+    for path, number, count in zip(*(result[name].to_pylist() for name in ("path", "number", "count")), strict=True):
         found.setdefault(path, []).append((expected[number], count))
     return found
 
 
-def judged(session: SparkSession, job: FileJob, staged: Staged) -> tuple[Staged, Mapping[str, float]]:
-    """Returns outcomes in which the files that break an expectation failed; and how many files break one that only warns, by
-    the name under which they are counted."""
-    if job.expect and (wrong := broken(session, job, job.expect, staged)):
-        staged = staged.with_failed({path: _message(breaks) for path, breaks in wrong.items()}, FailureKind.UNEXPECTED)
+def check_expectations(session: SparkSession, job: FileJob, staged: Staged) -> tuple[Staged, Mapping[str, float]]:
+    """Returns the outcomes, in which files that break an expectation have failed, and the warnings.
+
+    The warnings are the numbers of files that break an expectation of ``expect_warn``, by the counter's name.
+    """
+    if job.expect and (broken := unmet(session, job, job.expect, staged)):
+        staged = staged.with_failed({path: _message(breaks) for path, breaks in broken.items()}, FailureKind.UNEXPECTED)
     warned: dict[str, float] = {}
     if job.expect_warn:
-        for breaks in broken(session, job, job.expect_warn, staged).values():
+        for breaks in unmet(session, job, job.expect_warn, staged).values():
             for condition, _ in breaks:
                 name = f"unexpected: {condition}"
                 warned[name] = warned.get(name, 0.0) + 1
@@ -80,37 +84,37 @@ def judged(session: SparkSession, job: FileJob, staged: Staged) -> tuple[Staged,
 
 
 def _message(breaks: Sequence[tuple[str, int]]) -> str:
-    said = [
+    parts = [
         f"{counted(count, 'row')} {'breaks' if count == 1 else 'break'} {literal(condition)}"
         if count
         else f"its rows break {literal(condition)}"
         for condition, count in sorted(breaks)
     ]
-    text = "; ".join(said)
+    text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
 
-# An attempt's staged outcomes: what the tasks replied; they are counted here and committed from here.
+# An attempt's staged outcomes: the replies of its tasks, which are counted and committed from here.
 #
-# Counts and commits use the same replies, so that rows, failures and numbers cannot disagree.
+# Counts and commits use the same replies, so rows, failures and numbers cannot disagree.
 
-#: Records up to this size are in memory; more of them, such as those of thousands of tracebacks, in a file.
+#: Records up to this size stay in memory. Larger amounts, such as thousands of tracebacks, go to a file.
 _RECORD_BYTES = 32 << 20
 
-#: Records in memory at a time when they are in a file.
+#: Maximum number of records in memory while they are in a file.
 _RECORDS = 1000
 
 _FAILURE = ("path", "file_version", "commit_version", "error_kind", "error_message", "error_traceback", "retry_after")
 
 
 def task(work: Work, target: RowsTarget) -> Task:
-    """Returns what workers call.
+    """Returns the callable for workers.
 
     Raises:
-        StorageError: the store grants them no access.
+        StorageError: the store grants the workers no access.
     """
-    # The pickle of a copied store contains keys for tasks. Requesting them here keeps errors clear: Spark prints an error
-    # that occurs while pickling, and raises another one.
+    # The pickle of a copied store contains keys for tasks. They are requested here for a clear error: Spark
+    # prints an error that occurs while pickling, and raises another one.
     work = replace(work, store=copy(work.store))
     if work.outputs is not None:
         work = replace(work, outputs=replace(work.outputs, store=copy(work.outputs.store)))
@@ -122,8 +126,8 @@ class Staged:
     """The staged outcomes of one attempt.
 
     Attributes:
-        location: URI of the attempt's folder, for what is too large for memory.
-        target: of the rows.
+        location: URI of the attempt's folder, for data that is too large for memory.
+        target: where the rows go.
     """
 
     location: str
@@ -134,12 +138,13 @@ class Staged:
 
     @classmethod
     def run(cls, location: str, target: RowsTarget, files: DataFrame, work: Work, profile: Any = None) -> Staged:
-        """Runs the function on ``files`` (rows of a plan), with Spark's resource profile if there is one; as :func:`task`."""
+        """Runs the function on ``files`` (rows of a plan), with Spark's resource profile if given. Raises as
+        :func:`task`."""
         return cls.of(location, target, batches(mapped(files, task(work, target), REPLY, profile)))
 
     @classmethod
     def of(cls, location: str, target: RowsTarget, replies: Iterator[pa.Table]) -> Staged:
-        """Reads tasks' replies."""
+        """Reads the replies of tasks."""
         inline: list[pa.Table] = []
         written: list[WrittenFile] = []
         with _Records(f"{location}/records") as records:
@@ -174,23 +179,26 @@ class Staged:
         return distinct
 
     def printed(self) -> Iterator[str]:
-        """Yields the function's output, as :meth:`~volstream.functions.printing.CapturedOutput.encoded` encodes it."""
+        """Yields the function's output, as :meth:`~volstream.functions.printing.CapturedOutput.encoded`
+        encodes it."""
         for batch in self._records.to_batches(columns=["printed"], filter=pc.field("printed").is_valid()):
             yield from batch["printed"].to_pylist()
 
     def broken(self) -> Mapping[str, Any] | None:
-        """Returns the failure, as in :meth:`failures`, of a file for which the function could not be set up, or None."""
+        """Returns a failure, as in :meth:`failures`, of a file for which the function's setup failed, or
+        None."""
         failed = self._records.head(1, columns=list(_FAILURE), filter=pc.field("error_kind") == FailureKind.SET_UP)
         return failed.to_pylist()[0] if failed.num_rows else None
 
     def failures(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the failed files: ``path``, ``file_version``, ``commit_version`` and the ``error_`` columns."""
+        """Yields the failed files: ``path``, ``file_version``, ``commit_version`` and the ``error_``
+        columns."""
         failed = self._records.to_batches(columns=list(_FAILURE), filter=pc.field("error_kind").is_valid())
         for batch in failed:
             yield from batch.to_pylist()
 
     def costs(self) -> pa.Table:
-        """Returns a row per file: ``path``, its error, what it counted, and its cost; all in memory."""
+        """Returns a row per file: ``path``, its error, its counters and its cost. All in memory."""
         columns = ["path", "error_kind", "error_message", "counted", "seconds", "memory"]
         return self._records.to_table(columns=columns, filter=pc.field("rows").is_valid())
 
@@ -200,7 +208,7 @@ class Staged:
         return rows.sort_by(self.target.key)
 
     def files(self) -> Sequence[FinishedFile]:
-        """Returns the files with the other rows."""
+        """Returns the data files with the other rows."""
         return [self._finished(file) for file in self._written]
 
     def rows(self, session: SparkSession) -> DataFrame:
@@ -216,14 +224,15 @@ class Staged:
         return any(file.large for file in self._written)
 
     def replaced_paths(self) -> list[str]:
-        """Returns the paths whose earlier rows go: those of success, and of sets that are no longer complete; all in memory."""
+        """Returns the paths whose earlier rows are removed: of files that succeeded, and of sets that are no
+        longer complete. All in memory."""
         incomplete = (pc.field("error_kind") == FailureKind.HELD.value) & pc.field("retry_after").is_null()
-        gone = pc.field("rows").is_valid() & (pc.field("error_kind").is_null() | incomplete)
-        paths: list[str] = self._records.to_table(columns=["path"], filter=gone)["path"].to_pylist()
+        replaced = pc.field("rows").is_valid() & (pc.field("error_kind").is_null() | incomplete)
+        paths: list[str] = self._records.to_table(columns=["path"], filter=replaced)["path"].to_pylist()
         return paths
 
     def outputs(self) -> Iterator[tuple[str, StagedOutput]]:
-        """Yields the files that the rows name, each with the path of the file whose rows these are."""
+        """Yields the output files that rows name, each with the path of the row's file."""
         made = self._records.to_batches(columns=["path", "outputs"], filter=pc.field("outputs").is_valid())
         for batch in made:
             for path, listed in zip(batch["path"].to_pylist(), batch["outputs"].to_pylist(), strict=True):
@@ -231,17 +240,17 @@ class Staged:
                     yield path, StagedOutput(*output)
 
     def without_rows(self) -> pa.Table:
-        """Returns ``path`` and ``version`` of the files that succeeded without a row; all in memory."""
+        """Returns ``path`` and ``version`` of the files that succeeded without a row. All in memory."""
         empty = (pc.field("rows") == 0) & pc.field("error_kind").is_null()
         return self._records.to_table(columns=["path", "file_version"], filter=empty).rename_columns(["path", "version"])
 
     def succeeded(self) -> pa.Table:
-        """Returns ``path``, ``file_version`` and ``rows`` of the files that succeeded; all in memory."""
+        """Returns ``path``, ``file_version`` and ``rows`` of the files that succeeded. All in memory."""
         succeeded = pc.field("rows").is_valid() & pc.field("error_kind").is_null()
         return self._records.to_table(columns=["path", "file_version", "rows"], filter=succeeded)
 
     def paths(self) -> set[str]:
-        """Returns the paths of the files that have an outcome; all in memory."""
+        """Returns the paths of the files that have an outcome. All in memory."""
         rows = self._records.to_table(columns=["path"], filter=pc.field("rows").is_valid())
         return {*rows["path"].to_pylist()}
 
@@ -256,14 +265,14 @@ class Staged:
             for batch in self._records.to_batches(batch_size=_RECORDS):
                 failed = pc.is_in(batch["path"], value_set=failing)
                 records.add(pa.Table.from_batches([batch.filter(pc.invert(failed))]))
-                those = batch.filter(failed)
+                affected = batch.filter(failed)
                 changed = {
-                    "rows": pa.array([0] * len(those), pa.int64()),
-                    "error_kind": pa.array([kind.value] * len(those), pa.string()),
-                    "error_message": pa.array([why[path] for path in those["path"].to_pylist()], pa.string()),
-                    "outputs": pa.nulls(len(those), pa.string()),
+                    "rows": pa.array([0] * len(affected), pa.int64()),
+                    "error_kind": pa.array([kind.value] * len(affected), pa.string()),
+                    "error_message": pa.array([why[path] for path in affected["path"].to_pylist()], pa.string()),
+                    "outputs": pa.nulls(len(affected), pa.string()),
                 }
-                arrays = [changed.get(name, those[name]) for name in RECORDS.names]
+                arrays = [changed.get(name, affected[name]) for name in RECORDS.names]
                 records.add(pa.table(arrays, schema=RECORDS))
         inline = [self._without(rows, failing) for rows in self._inline]
         written = [self._file_without(file, failing) for file in self._written]
@@ -276,7 +285,8 @@ class Staged:
         return rows.filter(pc.invert(pc.is_in(rows[self.target.key], value_set=failing)))
 
     def _file_without(self, file: WrittenFile, failing: pa.Array) -> WrittenFile:
-        """Returns a data file without the rows of failing files: the file itself if it has none."""
+        """Returns a data file without the rows of failing files, or the file itself if it has none of
+        them."""
         finished = self._finished(file)
         keys = finished.rows([self.target.key])
         if not any(pc.any(pc.is_in(group[self.target.key], value_set=failing)).as_py() for group in keys):
@@ -289,11 +299,11 @@ class Staged:
 
 
 class _Records:
-    """The records of an attempt's files: in memory, or in a file once they are too large."""
+    """The records of an attempt's files, in memory or, once they are too large, in a file."""
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._held: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
         self._bytes = 0
         self._file = ExitStack()
         self._writer: Any = None
@@ -308,22 +318,22 @@ class _Records:
 
     def add(self, records: pa.Table) -> None:
         """Adds rows of :data:`RECORDS`."""
-        self._held.append(records)
+        self._pending.append(records)
         self._bytes += records.nbytes
         if self._bytes > _RECORD_BYTES:
             self._spill()
 
     def dataset(self) -> ds.Dataset:
-        """Returns the records, once all were added."""
+        """Returns the records. Call it after the last :meth:`add`."""
         if self._writer is None:
             from pyarrow import dataset as ds  # imports pandas
 
-            return ds.dataset(pa.concat_tables([RECORDS.empty_table(), *self._held]))
+            return ds.dataset(pa.concat_tables([RECORDS.empty_table(), *self._pending]))
         return places.dataset(self._location, RECORDS)
 
     def _spill(self) -> None:
         if self._writer is None:
             self._writer = self._file.enter_context(places.written(self._location, RECORDS))
-        for held in self._held:
-            self._writer.write_table(held, row_group_size=_RECORDS)
-        self._held, self._bytes = [], 0
+        for records in self._pending:
+            self._writer.write_table(records, row_group_size=_RECORDS)
+        self._pending, self._bytes = [], 0

@@ -1,7 +1,7 @@
-"""What each worker of a job needs, and how many of them the home's own engine can run at a time.
+"""Computes what each worker of a job needs, and how many of them the home's own engine can run at a time.
 
-Spark itself divides a cluster by the CPUs and GPUs of its tasks. The home's engine runs a task in each slot, so there the number
-of tasks is limited.
+Spark itself divides a cluster by the CPUs and GPUs of its tasks. The home's engine runs a task in each slot,
+so there the number of tasks is limited.
 """
 
 from __future__ import annotations
@@ -58,34 +58,34 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 
-def most_workers(job: FileJob, settings: Settings) -> int | None:
-    """Returns how many workers of a job may run at a time; None: as many as Spark runs.
+def max_workers(job: FileJob, settings: Settings) -> int | None:
+    """Returns how many workers of a job may run at a time, or None if only Spark limits them.
 
     Raises:
-        InvalidStateError: this host has less than one of them needs.
+        InvalidStateError: this host has less than a single worker needs.
     """
     if settings.on_cluster:
         return job.parallel
     limits = [] if job.parallel is None else [job.parallel]
     if job.cpus is not None:
-        limits.append(_fitting(job, job.cpus, settings.slots, lambda count: counted(count, "CPU"), "the engine"))
+        limits.append(_max_fitting(job, job.cpus, settings.slots, lambda count: counted(count, "CPU"), "the engine"))
     if job.memory is not None:
         room = psutil.virtual_memory().total - settings.driver_memory
-        limits.append(_fitting(job, job.memory, room, lambda size: f"{format_size(size)} of memory", "this host"))
+        limits.append(_max_fitting(job, job.memory, room, lambda size: f"{format_size(size)} of memory", "this host"))
     if job.gpus is not None:
-        limits.append(_fitting(job, job.gpus, len(concurrency.devices()), lambda count: counted(count, "GPU"), "this host"))
+        limits.append(_max_fitting(job, job.gpus, len(concurrency.devices()), lambda count: counted(count, "GPU"), "this host"))
     return min(limits, default=None)
 
 
 def gpus_of(job: FileJob, settings: Settings) -> Gpus | None:
-    """Returns the GPUs that each worker takes; None: none."""
+    """Returns the GPUs that each worker takes, if any."""
     if job.gpus is None:
         return None
     return Gpus(job.gpus, () if settings.on_cluster else tuple(concurrency.devices()))
 
 
 def profile_of(job: FileJob, settings: Settings) -> Any:
-    """Returns Spark's resource profile for the tasks of a job on a cluster; None: the default."""
+    """Returns Spark's resource profile for a job's tasks on a cluster, or None for the default."""
     if not settings.on_cluster or (job.cpus is None and job.gpus is None):
         return None
     from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
@@ -96,28 +96,28 @@ def profile_of(job: FileJob, settings: Settings) -> Any:
     return ResourceProfileBuilder().require(requests).build
 
 
-def _fitting(job: FileJob, needed: int, there: int, shown: Callable[[int], str], where: str) -> int:
-    if needed <= there:
-        return there // needed
+def _max_fitting(job: FileJob, needed: int, available: int, describe: Callable[[int], str], where: str) -> int:
+    if needed <= available:
+        return available // needed
     raise InvalidStateError(
-        f"Each worker of the job {job.name} needs {shown(needed)}, and {where} has {shown(max(there, 0))} for workers.",
+        f"Each worker of the job {job.name} needs {describe(needed)}, and {where} has {describe(max(available, 0))} for workers.",
         f"Ask for less (volstream alter-job {job.name}), or run it on a cluster.",
     )
 
 
-# Runs the function of a job on the files of a batch, and stages the outcomes.
-#
-# What does not belong here: which batch is next (``ahead``), and what becomes of the outcomes (``attempt``).
+# Runs a job's function on the files of a batch, and stages the outcomes. The caller chooses the batch
+# (``LookAhead``) and commits the outcomes (``attempt``).
 
 _log = get("jobs")
 
-#: After this many attempts whose processes died, each file of the batch runs in its own child process: one file is fatal.
+#: After this many attempts whose processes died, each file of the batch runs in its own child process,
+#: because one of them must be fatal.
 _ATTEMPTS_BEFORE_ISOLATION = 2
 
-#: Up to so many files run in waiting tasks, if there are as many of these as slots.
+#: Up to this number of files run in waiting tasks if each slot has such a task.
 _FEW_FILES = 100
 
-#: How often unwanted calls are interrupted until they have ended: they may not have begun yet.
+#: Interval at which unwanted calls are interrupted until they end: they may not have started yet.
 _INTERRUPT_SECONDS = 0.2
 
 
@@ -127,7 +127,7 @@ class StagedBatch:
 
     Attributes:
         seconds: duration of the function's run.
-        followed: the moved files whose rows follow, each with its old path and the batch that made the rows.
+        followed: moved files whose rows follow them, each with its old path and the batch that made the rows.
     """
 
     batch_id: str
@@ -143,10 +143,10 @@ class Staging:
 
     Attributes:
         future: of the staged outcomes.
-        changed: set once it has ended, or leaves slots idle.
-        session: in which it runs; None if the batch has no file.
+        changed: set once the run has ended, or leaves slots idle.
+        session: in which it runs, or None if the batch has no file.
         began: by the monotonic clock.
-        residents: where it may run instead.
+        residents: the waiting tasks in which it may run instead.
     """
 
     batch: Batch
@@ -157,12 +157,12 @@ class Staging:
     residents: Residents | None = None
 
     def end(self) -> None:
-        """Interrupts it if it runs, and returns once it has ended."""
+        """Interrupts the run, and returns once it has ended."""
         while wait([self.future], timeout=_INTERRUPT_SECONDS).not_done:
             if self.residents is not None:
                 self.residents.interrupt(self.batch.id)
             if self.session is not None:
-                with suppress(Exception):  # the engine died, which ends it, too
+                with suppress(Exception):  # the engine died, which also ends the run
                     self.session.interruptTag(self.batch.id)
 
 
@@ -187,7 +187,7 @@ class Stager:
         self._location = services.results.location_of(job)
         self._outputs = outputs
         self.steps = target_of_steps(services.settings, services.warehouse, job, source)
-        self._called: float | None = None  # when the last calls ended
+        self._last_call: float | None = None  # when the last calls ended
         self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"batches of {job.name}")
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class Stager:
         self._pool.shutdown()
 
     def begin(self, open_plan: Plan, batch: Batch, attempt: str) -> Staging:
-        """Begins to run the function on a batch, in another thread with this one's session.
+        """Starts the function on a batch, in another thread with this thread's session.
 
         Args:
             attempt: name of the attempt's folder.
@@ -209,14 +209,17 @@ class Stager:
 
     @property
     def seconds_to_turn(self) -> float:
-        """How long until the job's rate allows the next call."""
+        """Seconds until the job's rate allows the next call."""
         pace = pace_of(self.job)
-        return 0.0 if pace is None else self._turn(pace).wait
+        return 0.0 if pace is None else self._pace(pace).wait
 
-    def _turn(self, pace: Pace) -> Pace:
-        """Returns the pace of the next calls; they follow the last ones, which have ended once their batch is staged."""
-        if self._called is not None:
-            ago = time.monotonic() - self._called
+    def _pace(self, pace: Pace) -> Pace:
+        """Returns the pace of the next calls.
+
+        They follow the last calls, which have ended once their batch is staged.
+        """
+        if self._last_call is not None:
+            ago = time.monotonic() - self._last_call
         elif last := self._services.catalog.reports.measured(self.job.id, limit=1):
             ago = (datetime.now(UTC) - (last[0].committed_on or last[0].created_on)).total_seconds()
         else:
@@ -231,7 +234,7 @@ class Stager:
         Args:
             attempt: name of the attempt's folder.
             session: None if the batch has no file.
-            idle: called while the batch leaves slots of the engine idle.
+            idle: called when the batch leaves slots of the engine idle.
         """
         with span("run", **about(self.job, batch)) as current, ExitStack() as stack:
             if session is not None:
@@ -246,24 +249,24 @@ class Stager:
         location = f"{self._services.staging}/{batch.id}/{attempt}"
         target = target_of_rows(self.job, location, batch.id)
         work = work_on(self._services.settings, self.job, self._source, self._store)
-        work = replace(work, isolate=self._isolates(batch), pace=work.pace and self._turn(work.pace))
+        work = replace(work, isolate=self._isolates(batch), pace=work.pace and self._pace(work.pace))
         if self._outputs is not None:
             work = replace(work, outputs=self._outputs.target(batch, attempt))
         work = replace(work, steps=self.steps)
         if session is not None:
             with self._services.session(session):
                 followed = self._followed(session, open_plan, batch)
-                staged = self._at_once(session, location, target, open_plan, batch, work)
+                staged = self._run_resident(session, location, target, open_plan, batch, work)
                 if staged is None:
                     files = plan.work_of(session, open_plan, batch, [*followed])
                     staged = stage(self._services, location, target, files, work, self.job, batch.files, batch=batch.id)
-            self._called = time.monotonic()
+            self._last_call = time.monotonic()
         else:
             followed, staged = {}, Staged.of(location, target, iter(()))
-        self._keep_printed(batch, staged)
+        self._save_output(batch, staged)
         outcome = staged.outcome()
         if outcome.failed and (broken := staged.broken()) is not None:
-            raise self._give_up(broken["error_message"], broken["error_traceback"])
+            raise self._pause_broken(broken["error_message"], broken["error_traceback"])
         outcomes = outcome.succeeded + outcome.unsuccessful
         if outcomes + len(followed) != batch.files:
             raise VolstreamError(
@@ -272,19 +275,19 @@ class Stager:
             )
         return StagedBatch(batch.id, staged, outcome, time.monotonic() - began, followed)
 
-    def _at_once(
+    def _run_resident(
         self, session: SparkSession, location: str, target: RowsTarget, open_plan: Plan, batch: Batch, work: Work
     ) -> Staged | None:
-        """Runs the function on a small batch in tasks that wait for it; None: that is not possible now."""
+        """Runs the function on a small batch in waiting tasks. Returns None if that is not possible now."""
         residents, slots = self._services.residents, self._services.slots()
         if residents is None or batch.moves or work.apart or work.pace is not None:
             return None
-        # Many files, which may take long each, keep all slots busy.
-        most = _FEW_FILES if residents.count >= slots else residents.count
-        if batch.files > most or most_workers(self.job, self._services.settings) is not None:
+        # A large number of files, each of which may take long, uses all slots anyway.
+        limit = _FEW_FILES if residents.count >= slots else residents.count
+        if batch.files > limit or max_workers(self.job, self._services.settings) is not None:
             return None
-        rows = plan.few_of(open_plan, batch)
-        assert rows is not None, "there are few"
+        rows = plan.small_batch_rows(open_plan, batch)
+        assert rows is not None, "the batch is small"
         replies = residents.call(batch.id, task(work, target), rows, slots)
         if replies is None:
             return None
@@ -298,9 +301,10 @@ class Stager:
         return stage(self._services, location, target, relation(session, rows), work, self.job, batch.files, batch=batch.id)
 
     def _followed(self, session: SparkSession, open_plan: Plan, batch: Batch) -> Mapping[str, tuple[str, str]]:
-        """Returns the moved files of a batch whose rows follow them, so that the function is not called; see :func:`followed`.
+        """Returns the moved files of a batch whose rows follow them, without calls of the function; see
+        :func:`followed`.
 
-        A file that failed is called again, even if it has rows: a replay or a retry failed, and these are the rows before it.
+        A failed file is called again even if it has rows: a replay or a retry failed, and the rows are older.
         """
         if self.job.on_move is OnMove.RERUN or not batch.moves:
             return {}
@@ -310,15 +314,15 @@ class Stager:
         moved = [file for file in moved if file.old_path not in failed]
         births: dict[str, datetime] = {}
         if isinstance(self._store, HasBirths):
-            births = {file.path: born for file in moved if (born := self._store.born(file.path)) is not None}
+            births = {file.path: birth for file in moved if (birth := self._store.born(file.path)) is not None}
         return followed(session, moved, self._location, births)
 
     def _isolates(self, batch: Batch) -> bool:
         """Returns whether each file of a batch runs in its own child process."""
         return self.job.isolate or batch.attempts >= _ATTEMPTS_BEFORE_ISOLATION
 
-    def _keep_printed(self, batch: Batch, staged: Staged) -> None:
-        """Keeps the function's output, whatever the attempt's result."""
+    def _save_output(self, batch: Batch, staged: Staged) -> None:
+        """Saves the function's output, regardless of the attempt's result."""
         printed = staged.printed()
         if (first := next(printed, None)) is None:
             return
@@ -326,9 +330,12 @@ class Stager:
         logs.write(location, batch.id, chain([first], printed), self._services.settings.log_batch_bytes)
         logs.trim(location, self._services.settings.log_bytes, self._services.settings.history_begins())
 
-    def _give_up(self, why: str, trace: str | None) -> FunctionLoadError:
-        """Pauses the job: its function fails before it receives a file, so it would fail for every file. Raises JobChangedError
-        if it was altered since."""
+    def _pause_broken(self, why: str, trace: str | None) -> FunctionLoadError:
+        """Pauses the job, whose function fails during setup and would fail for every file. Returns the error
+        to raise.
+
+        Raises JobChangedError if the job was altered since.
+        """
         _log.warning("function_broken", job=str(self.job.name), why=why, traceback=trace)
         reason = f"{FUNCTION_BROKEN}: {why}"
         self._services.catalog.jobs.change(self.job, state=JobState.PAUSED, state_reason=reason[:500])
@@ -347,7 +354,8 @@ def about(job: FileJob, batch: Batch) -> dict[str, str | int]:
 
 
 def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: ObjectStore) -> Work:
-    """Returns what executors need to call a job's function on files of a store. Its outputs are measured, not written."""
+    """Returns what executors need to call a job's function on a store's files. Outputs are measured, not
+    written."""
     return Work(
         source,
         job.function_arguments,
@@ -358,7 +366,7 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
         job.memory or settings.function_memory,
         settings.fetch_ahead_bytes,
         result_bounds(settings),
-        # A pickled one cannot change, and its annotations may resolve only where it was pickled.
+        # A pickled function cannot change, and its annotations may resolve only where it was pickled.
         job.declared and job.pickled is None,
         sets=job.group_by is not None,
         concurrency=job.concurrency,
@@ -370,12 +378,12 @@ def work_on(settings: Settings, job: FileJob, source: FunctionSource, store: Obj
 
 
 def pace_of(job: FileJob) -> Pace | None:
-    """Returns how far the calls of a job's function are apart; None: it has no rate."""
+    """Returns the interval of calls of a job's function, or None without a rate."""
     return None if job.rate is None else Pace(1 / parse_rate(job.rate))
 
 
 def target_of_rows(job: FileJob, location: str, batch_id: str) -> RowsTarget:
-    """Returns where rows that are too many for a reply go, below an attempt's folder."""
+    """Returns where rows go that are too many for a reply, below an attempt's folder."""
     options = tuple(sorted(options_of(location).items()))
     return RowsTarget(f"{location}/rows", of_table(job), key_column(job), batch_id, options)
 
@@ -383,12 +391,12 @@ def target_of_rows(job: FileJob, location: str, batch_id: str) -> RowsTarget:
 def stage(
     services: JobServices, location: str, target: RowsTarget, files: DataFrame, work: Work, job: FileJob, count: int, **about: str
 ) -> Staged:
-    """Runs a job's function on ``count`` files and stages the outcomes; ``about`` adds fields to the log."""
+    """Runs a job's function on ``count`` files and stages the outcomes. ``about`` adds fields to the log."""
     from pyspark.errors import PySparkException
 
-    most = most_workers(job, services.settings)
-    if work.pace is not None or most is not None:
-        workers = min(count, most or count, plan.processors(files))
+    limit = max_workers(job, services.settings)
+    if work.pace is not None or limit is not None:
+        workers = min(count, limit or count, plan.processors(files))
         files = files.repartition(workers)
         work = replace(work, pace=work.pace and replace(work.pace, workers=workers))
     session = cast("SparkSession", files.sparkSession)
@@ -399,11 +407,12 @@ def stage(
     except PySparkException as error:
         if work.apart or not _worker_died(error):
             raise
-        # A file kills its worker. One child process per file identifies it and lets the other files succeed.
+        # A file kills its worker. One child process per file finds it and lets the other files succeed.
         _log.warning("worker_died", job=str(job.name), **about, next="each file in a child process")
         return Staged.run(location, target, files, replace(work, isolate=True), profile)
 
 
 def _worker_died(error: BaseException) -> bool:
-    """Returns whether a query failed because a Python worker died, which is how Spark reports a crashed function."""
+    """Returns whether a query failed because a Python worker died, which is how Spark reports a crashed
+    function."""
     return "Python worker exited unexpectedly" in str(error)

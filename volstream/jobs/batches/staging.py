@@ -1,7 +1,8 @@
-"""The end of a task on an executor: what the function made of its files goes to the run that started it.
+"""The last step of a task on an executor: sends the function's results to the run that started it.
 
-The reply has a record per file, and the rows, as long as they are few. More rows are written here, as data files of the result
-table, so that they pass through no other process. Only files named in a reply count: a task may run twice.
+The reply has a record per file, and the rows if they are few. More rows are written here as data files of the
+result table, so that they pass through no other process. Only files named in a reply count, because a task
+may run twice.
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ from volstream.tables.delta.warehouse import register_options
 if TYPE_CHECKING:
     from volstream.tables.delta.datafile import NewFile
 
-#: Rows of up to this size per task travel in its reply.
+#: Rows up to this size per task travel in the task's reply.
 INLINE_BYTES = 1 << 20
 
-#: A data file's row groups end at this many rows or bytes, and the file at this size in memory. A task holds one group, or row.
+#: A data file's row groups end at this many rows or bytes, and the file at this size in memory. A task holds
+#: one group, or one row, in memory.
 _GROUP_ROWS, _GROUP_BYTES, _FILE_BYTES = 10_000, 8 << 20, 256 << 20
 
-#: Rows that are larger than this on average are large: some may be larger than a row group.
+#: Rows larger than this on average count as large: some may exceed a row group.
 _LARGE_BYTES = 1 << 20
 
-#: Outcomes wait for each other up to this many, or up to this many rows or bytes. Rows are held and written in pieces of at most
-#: these bytes, except single rows that exceed them.
+#: Outcomes are collected up to this number of outcomes, or of their rows or bytes. Rows are held and written
+#: in pieces of at most this size, except single rows that exceed it.
 _FLUSH_ROWS, _FLUSH_BYTES = 2000, 16 << 20
 
-#: What a reply says of each file: its outcome except for its rows. Records with ``printed`` alone are of no file.
+#: A reply's record of a file: its outcome without its rows. A record with only ``printed`` belongs to no
+#: file.
 RECORDS = pa.schema(
     [
         pa.field("path", pa.string()),
@@ -59,17 +62,18 @@ RECORDS = pa.schema(
     ]
 )
 
-#: A reply's columns. Either those of a record are set; or ``inline``, with Arrow's stream format; or ``written``, with JSON.
+#: A reply's columns. Either those of a record are set, or ``inline`` (Arrow's stream format), or ``written``
+#: (JSON).
 REPLY = pa.schema([*RECORDS, pa.field("inline", pa.binary()), pa.field("written", pa.string())])
 
 
 @dataclass(frozen=True)
 class RowsTarget:
-    """Where the rows go that are too many for a reply, and how they look.
+    """Where rows go that are too many for a reply, and their format.
 
     Attributes:
-        folder: URI; created with the first file.
-        schema: of a row: the function's columns, then those that volstream adds.
+        folder: URI. Created with the first file.
+        schema: of a row: the function's columns, then volstream's columns.
         key: the column with the file's path.
         options: for the folder's object store (``delta.warehouse``).
     """
@@ -89,7 +93,7 @@ class WrittenFile:
         name: in the folder of the rows.
         size: in bytes.
         stats: as in a table's log.
-        large: there are large rows.
+        large: it has large rows.
     """
 
     name: str
@@ -100,13 +104,13 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class Task:
-    """The work of a job, with its reply; called by Spark with a part of a plan."""
+    """The work of a job with its reply. Spark calls it with a part of a plan."""
 
     work: Work
     target: RowsTarget
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Processes files; yields rows of :data:`REPLY`."""
+        """Processes files. Yields rows of :data:`REPLY`."""
         yield from replied(worker.outcomes(self.work, batches), self.target, self.work.bounds.log_batch_bytes)
 
 
@@ -145,14 +149,15 @@ class _Rows:
     def __init__(self, target: RowsTarget) -> None:
         self._target = target
         self._columns = pa.schema([*target.schema][: -len(PROVENANCE)])
-        self._held: list[pa.Table] = []
-        self._held_rows = self._held_bytes = 0
+        self._pending: list[pa.Table] = []
+        self._pending_rows = self._pending_bytes = 0
         self._file: NewFile | None = None
         self._large = False
         self._written: list[WrittenFile] = []
 
     def add(self, outcomes: Sequence[FileOutcome]) -> pa.RecordBatch:
-        """Adds the rows of outcomes, except Arrow's; returns the records, because rows that do not fit fail their file."""
+        """Adds the rows of outcomes, except Arrow's. Returns the records: rows that do not fit fail their
+        file."""
         columns = converted(outcomes, self._columns)
         counts = [0 if isinstance(outcome.rows, ArrowRows) else len(outcome.rows) for outcome in outcomes]
         self._add(outcomes, counts, columns)
@@ -164,59 +169,59 @@ class _Rows:
             self._add([outcome], [batch.num_rows], batch.columns)
 
     def _add(self, outcomes: Sequence[FileOutcome], counts: Sequence[int], columns: Sequence[pa.Array]) -> None:
-        """Adds rows: the first ``counts[0]`` are of the first outcome, and so on."""
+        """Adds rows. The first ``counts[0]`` belong to the first outcome, and so on."""
         if not any(counts):
             return
         provenance = pa.RecordBatch.from_pylist([self._provenance(outcome) for outcome in outcomes], schema=PROVENANCE)
         origins = provenance.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-        self._hold(pa.table([*columns, *origins.columns], schema=self._target.schema))
+        self._collect(pa.table([*columns, *origins.columns], schema=self._target.schema))
 
     def _provenance(self, outcome: FileOutcome) -> Mapping[str, Any]:
         task = outcome.task
         values = (task.info.relative_path, task.info.version, task.commit_version, self._target.batch_id, outcome.processed_at)
         return dict(zip(PROVENANCE.names, values, strict=True))
 
-    def _hold(self, rows: pa.Table) -> None:
-        """Holds rows; writes a file if they become too many for a reply."""
+    def _collect(self, rows: pa.Table) -> None:
+        """Collects rows. Writes a file once they are too many for a reply."""
         if rows.nbytes > _FLUSH_BYTES and rows.num_rows > 1:
             half = rows.num_rows // 2
-            self._hold(rows.slice(0, half))
-            self._hold(rows.slice(half))
+            self._collect(rows.slice(0, half))
+            self._collect(rows.slice(half))
             return
         self._large = self._large or rows.nbytes > _LARGE_BYTES * rows.num_rows
-        self._held.append(rows)
-        self._held_rows += rows.num_rows
-        self._held_bytes += rows.nbytes
-        most = _GROUP_BYTES if self._in_files else INLINE_BYTES
-        if self._held_bytes > most or (self._in_files and self._held_rows >= _GROUP_ROWS):
+        self._pending.append(rows)
+        self._pending_rows += rows.num_rows
+        self._pending_bytes += rows.nbytes
+        limit = _GROUP_BYTES if self._spilled else INLINE_BYTES
+        if self._pending_bytes > limit or (self._spilled and self._pending_rows >= _GROUP_ROWS):
             self._write()
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        """Yields the reply's end: the rows, or the files with them."""
-        if self._held and not self._in_files:
+        """Yields the end of the reply: the rows, or the files with them."""
+        if self._pending and not self._spilled:
             yield _reply([{"inline": encoded(self._combined())}])
             return
-        if self._held:
+        if self._pending:
             self._write()
         self._close()
         if self._written:
             yield _reply([{"written": dumps(asdict(file))} for file in self._written])
 
     def drop(self) -> None:
-        """Forgets the rows. Complete files stay, and go with their folder."""
+        """Discards the rows. Complete files stay, and are removed with their folder."""
         if self._file is not None:
             self._file.drop()
 
     @property
-    def _in_files(self) -> bool:
+    def _spilled(self) -> bool:
         """True once the rows are too many for a reply."""
         return self._file is not None or bool(self._written)
 
     def _combined(self) -> pa.Table:
-        return pa.concat_tables(self._held).combine_chunks()
+        return pa.concat_tables(self._pending).combine_chunks()
 
     def _write(self) -> None:
-        from volstream.tables.delta import datafile  # takes as long as a short task
+        from volstream.tables.delta import datafile  # late: the import takes as long as a short task
         from volstream.tables.delta.places import make_folder
 
         if self._file is None:
@@ -227,7 +232,7 @@ class _Rows:
             self._file = datafile.of_rows(folder, self._target.schema, self._target.key)
         rows = self._combined()
         self._file.write(rows if rows.num_rows == 1 else rows.sort_by(self._target.key))
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         if self._file.bytes >= _FILE_BYTES:
             self._close()
 
@@ -239,7 +244,7 @@ class _Rows:
 
 
 def _record(outcome: FileOutcome) -> Mapping[str, Any]:
-    """Returns what a reply says of a file."""
+    """Returns a reply's record of a file."""
     failed = outcome.kind is not None
     return {
         "path": outcome.task.info.relative_path,
@@ -265,7 +270,7 @@ def _text(text: str) -> str:
 
 
 def _reply(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Returns a part of a reply; columns that are not given are NULL."""
+    """Returns a part of a reply. Missing columns are NULL."""
     return pa.RecordBatch.from_pylist(rows, schema=REPLY)
 
 

@@ -1,7 +1,8 @@
-"""Plans: the files that a run processes, written once to Parquet files sorted by path, or by time, and cut into batches.
+"""Plans: the files that a run processes, written once to Parquet files sorted by path or by time, and cut
+into batches.
 
-A plan's files have one row per file of the volume; the catalog has one row per batch. Batches are identified by their bounds,
-which still select the same files after the plan's files are deleted.
+A plan's files have one row per file of the volume. The catalog has one row per batch. Batches are identified
+by their bounds, which still select the same files after the plan's files are deleted.
 """
 
 from __future__ import annotations
@@ -37,21 +38,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
-#: Actions on a plan's files. A moved file's row holds its old path, which has no row of its own: both are in the same batch.
-#: With MOVE the old path's rows follow; to run the function instead, the moved file is planned as an INSERT.
+#: Actions on a plan's files. A moved file's row holds its old path, which has no separate row: both are in
+#: the same batch. With MOVE the old path's rows follow. To run the function instead, the moved file is
+#: planned as an INSERT.
 INSERT, REPLACE, REMOVE, MOVE = "insert", "replace", "remove", "move"
 
-#: The files of a set (``plans.sets``), and for how many seconds it is held back; no files and NULL for a single file. An
-#: empty list and not NULL: Arrow in Java takes quadratic time for NULL lists.
+#: The files of a set (``plans.sets``), and for how many seconds the set is held back. A single file has no
+#: members, and NULL seconds. The empty list is not NULL because Arrow in Java takes quadratic time for NULL
+#: lists.
 _OF_SETS = (("members", pa.list_(pa.struct([SCHEMA.field(name) for name in FileInfo._fields]))), ("held", pa.float64()))
 
-#: Columns of a plan's files; also as DDL for Spark, which would otherwise run a job to infer them.
+#: Columns of a plan's files, also as DDL for Spark, which would otherwise run a job to infer them.
 _SCHEMA = pa.schema(
     [*SCHEMA, ("commit_version", pa.int64()), *((name, pa.string()) for name in ("action", "old_path", "old_version")), *_OF_SETS]
 )
 _DDL = to_ddl(_SCHEMA)
 
-#: What a plan is sorted by.
+#: The sort keys of a plan.
 _KEYS: Mapping[FileOrder, list[tuple[str, str]]] = {
     FileOrder.PATH: [("relative_path", "ascending")],
     FileOrder.NEWEST: [("last_modified_time", "descending"), ("relative_path", "ascending")],
@@ -60,11 +63,11 @@ _KEYS: Mapping[FileOrder, list[tuple[str, str]]] = {
 #: A single file's columns of a set.
 _NO_SET = (f"CAST(array() AS {name_of(_OF_SETS[0][1])}) AS members", "CAST(NULL AS DOUBLE) AS held")
 
-#: Rows of up to this many files are part of the query. From about 3,000 on, Spark would cache them.
+#: Rows of up to this many files are embedded in the query. From about 3,000 on, Spark would cache them.
 _FEW_FILES = 1000
 
-#: Sorting the files of a batch by size takes less time than reading this much.
-_DEALT_BYTES = 64 << 20
+#: Reading this much takes longer than sorting the files of a batch by size.
+_BALANCED_BYTES = 64 << 20
 
 #: Rows per row group: a batch reads only the groups that contain its files.
 _GROUP_ROWS = 10_000
@@ -76,7 +79,7 @@ class Moves:
 
     Attributes:
         possible: whether the plan can contain moves.
-        rekey: True: rows follow the moved file; False: the function runs.
+        rekey: rows follow the moved file. Otherwise the function runs.
     """
 
     possible: bool
@@ -84,9 +87,9 @@ class Moves:
 
 
 def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
-    """Converts net changes to rows of a plan: new and changed files are work, removed files are removals.
+    """Converts net changes to rows of a plan. New and changed files are work, removed files are removals.
 
-    A removed file and a new one that share etag and size, with no third such file, are a move.
+    A removed and a new file with the same etag and size are a move, unless a third file has these, too.
 
     Args:
         changed: with the columns :data:`volstream.changes.streams.net_files.NET`.
@@ -102,9 +105,9 @@ def files_of_changes(changed: pa.Table, moves: Moves) -> pa.Table:
             actions.append(MOVE if moves.rekey else INSERT)
         else:
             actions.append((REPLACE if had else INSERT) if has else REMOVE)
-    came_from = [origins.get(path, (None, None)) for path in changed["relative_path"].to_pylist()]
+    origin_pairs = [origins.get(path, (None, None)) for path in changed["relative_path"].to_pylist()]
     columns = [*changed.select([*COLUMNS, "commit_version"]).columns, pa.array(actions, pa.string())]
-    columns += [pa.array([origin[at] for origin in came_from], pa.string()) for at in (0, 1)]
+    columns += [pa.array([origin[at] for origin in origin_pairs], pa.string()) for at in (0, 1)]
     columns += _no_sets(len(actions))
     planned = pa.table(columns, schema=_SCHEMA)
     return planned.filter(pc.is_valid(planned["action"]))
@@ -117,33 +120,34 @@ def files_of_rows(rows: pa.Table, action: str) -> pa.Table:
         rows: with the directory's columns and ``commit_version``.
     """
     columns = rows.select([*COLUMNS, "commit_version"]).columns
-    nothing = pa.nulls(rows.num_rows, pa.string())
+    nulls = pa.nulls(rows.num_rows, pa.string())
     actions = pa.array([action] * rows.num_rows, pa.string())
-    return pa.table([*columns, actions, nothing, nothing, *_no_sets(rows.num_rows)], schema=_SCHEMA)
+    return pa.table([*columns, actions, nulls, nulls, *_no_sets(rows.num_rows)], schema=_SCHEMA)
 
 
 def _no_sets(count: int) -> list[pa.Array]:
     """Returns the columns of sets for single files."""
-    (_, members), (_, held) = _OF_SETS
-    return [pa.array([[]] * count, members), pa.nulls(count, held)]
+    (_, members), (_, seconds) = _OF_SETS
+    return [pa.array([[]] * count, members), pa.nulls(count, seconds)]
 
 
 def _origins(changed: pa.Table) -> Mapping[str, tuple[str, str]]:
-    """Returns the old path and the version of the content, by the new path of each moved file."""
+    """Returns the old path and the content's version of each moved file, by new path."""
     names = ("relative_path", "had", "has", "etag", "size", "version_id")
-    both: dict[tuple[str, int], tuple[list[tuple[str, str]], list[str]]] = {}
-    lone = changed.filter(pc.not_equal(changed["had"], changed["has"]))
-    for path, had, _, etag, size, version in zip(*(lone[name].to_pylist() for name in names), strict=True):
-        gone, came = both.setdefault((etag, size), ([], []))
+    by_content: dict[tuple[str, int], tuple[list[tuple[str, str]], list[str]]] = {}
+    unpaired = changed.filter(pc.not_equal(changed["had"], changed["has"]))
+    for path, had, _, etag, size, version in zip(*(unpaired[name].to_pylist() for name in names), strict=True):
+        removed, added = by_content.setdefault((etag, size), ([], []))
         if had:
-            gone.append((path, version or etag))
+            removed.append((path, version or etag))
         else:
-            came.append(path)
-    return {came[0]: gone[0] for gone, came in both.values() if len(gone) == len(came) == 1}
+            added.append(path)
+    return {added[0]: removed[0] for removed, added in by_content.values() if len(removed) == len(added) == 1}
 
 
 def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: Moves) -> DataFrame:
-    """Converts changes like :func:`files_of_changes`, for files that meet a condition; changed ones that do not are removals.
+    """Converts changes like :func:`files_of_changes`, for files that meet a condition. Changed files that do
+    not meet it are removals.
 
     Args:
         where: SQL condition on the directory's columns.
@@ -153,15 +157,17 @@ def selected_files(session: SparkSession, changed: pa.Table, where: str, moves: 
 
 def excluded(session: SparkSession, files: pa.Table, where: str) -> Sequence[str]:
     """Returns the paths of the files (rows of a directory) that do not meet a condition."""
-    excluded_ = computing(session, f"NOT coalesce(({where}), false)")
-    left_out = relation(session, files).where(excluded_).select("relative_path")
+    unmet = computing(session, f"NOT coalesce(({where}), false)")
+    paths = relation(session, files).where(unmet).select("relative_path")
     with map_spark_errors():
-        return [row[0] for row in left_out.collect()]
+        return [row[0] for row in paths.collect()]
 
 
 def stream_files(session: SparkSession, covered: Range, where: str | None, moves: Moves) -> DataFrame:
-    """Converts changes like :func:`files_of_changes`, with Spark: net changes of a possibly large range, keeping only files
-    that meet ``where``."""
+    """Converts changes like :func:`files_of_changes`, with Spark.
+
+    Reads the net changes of a possibly large range, and keeps only files that meet ``where``.
+    """
     columns = ", ".join(f"c.image.data.{name} AS {name}" for name in COLUMNS)
     changes = (
         "SELECT old IS NOT NULL AS had, new IS NOT NULL AS has, coalesce(version, new.wrote) AS commit_version, "
@@ -172,22 +178,23 @@ def stream_files(session: SparkSession, covered: Range, where: str | None, moves
 
 
 def replay_files(session: SparkSession, snapshot: Snapshot, since: int, now: int, where: str) -> DataFrame:
-    """Returns the files that were in the directory at one refresh, are unchanged at another, and meet ``where``."""
+    """Returns the files that were in the directory at one refresh, are unchanged at another, and meet
+    ``where``."""
     columns = ", ".join(f"d.{name}" for name in COLUMNS)
-    same = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
+    unchanged = " AND ".join(f"n.{name} <=> d.{name}" for name in ("relative_path", *CONTENT))
     planned = (
         f"SELECT {columns}, d.refresh_id AS commit_version, '{REPLACE}' AS action, CAST(NULL AS STRING) AS old_path, "
         f"CAST(NULL AS STRING) AS old_version, {', '.join(_NO_SET)} FROM ({snapshot.at_query(since)}) d "
-        f"LEFT SEMI JOIN ({snapshot.at_query(now)}) n ON {same}"
+        f"LEFT SEMI JOIN ({snapshot.at_query(now)}) n ON {unchanged}"
     )
     return session.sql(planned).where(computing(session, where))
 
 
 def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str, location: str) -> DataFrame:
-    """Returns removals of files that have rows in a result table, but at this refresh are not in the directory or do not meet
-    ``where``."""
-    given = {"relative_path": "_file_path", "size": "0L", "commit_version": f"{now}L", "action": literal(REMOVE)}
-    values = [f"{given.get(field.name, f'CAST(NULL AS {name_of(field.type)})')} AS {field.name}" for field in _SCHEMA]
+    """Returns removals of files that have rows in a result table, but are not in the directory at this
+    refresh, or do not meet ``where``."""
+    values_by_name = {"relative_path": "_file_path", "size": "0L", "commit_version": f"{now}L", "action": literal(REMOVE)}
+    values = [f"{values_by_name.get(field.name, f'CAST(NULL AS {name_of(field.type)})')} AS {field.name}" for field in _SCHEMA]
     present = session.sql(snapshot.at_query(now)).where(computing(session, where))
     recorded = session.sql(f"SELECT DISTINCT _file_path FROM {table_at(location)} WHERE _file_path IS NOT NULL")
     strays = recorded.join(present, recorded["_file_path"] == present["relative_path"], "left_anti")
@@ -195,14 +202,15 @@ def stray_files(session: SparkSession, snapshot: Snapshot, now: int, where: str,
 
 
 def least_by_hash(planned: DataFrame, maximum: int) -> pa.Table:
-    """Returns up to ``maximum`` rows of a plan, those with the smallest hashes of their paths, ordered by path."""
+    """Returns up to ``maximum`` rows of a plan, ordered by path: those with the smallest hashes of their
+    paths."""
     hashed = planned.selectExpr("*", "sha2(relative_path, 256) AS hash").sort("hash", "relative_path").limit(maximum)
     with map_spark_errors():
         return hashed.selectExpr(*_SCHEMA.names).toArrow().cast(_SCHEMA).sort_by("relative_path")
 
 
 def write(planned: Iterable[pa.Table], location: str) -> None:
-    """Writes the files of a plan, given in their order."""
+    """Writes the files of a plan, given in order."""
     with places.written(location, _SCHEMA, write_page_index=True) as writer:
         for rows in planned:
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
@@ -211,7 +219,8 @@ def write(planned: Iterable[pa.Table], location: str) -> None:
 
 
 def write_frame(planned: DataFrame, location: str, at_most: int, order: FileOrder = FileOrder.PATH) -> None:
-    """Writes files from Spark like :func:`write`, given in any order: this process writes few files, Spark many.
+    """Writes files from Spark like :func:`write`, given in any order. This process writes few files, Spark
+    many.
 
     Args:
         at_most: upper bound of the number of rows.
@@ -219,7 +228,7 @@ def write_frame(planned: DataFrame, location: str, at_most: int, order: FileOrde
     planned = planned.select(*_SCHEMA.names)
     with map_spark_errors():
         if at_most > FEW:
-            ascending = [way == "ascending" for _, way in _KEYS[order]]
+            ascending = [direction == "ascending" for _, direction in _KEYS[order]]
             keys = [column for column, _ in _KEYS[order]]
             planned.sort(*keys, ascending=ascending).write.mode("overwrite").parquet(location)
             return
@@ -228,7 +237,7 @@ def write_frame(planned: DataFrame, location: str, at_most: int, order: FileOrde
 
 
 def ordered(planned: pa.Table, order: FileOrder) -> pa.Table:
-    """Returns the rows of a plan in its order."""
+    """Returns the rows of a plan, sorted in its order."""
     return planned.sort_by(_KEYS[order])
 
 
@@ -237,8 +246,9 @@ def slice_of(session: SparkSession, plan: Plan, batch: Batch) -> DataFrame:
     return within(session.read.schema(_DDL).parquet(plan.location), batch)
 
 
-def few_of(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table | None:
-    """Returns the rows of a plan's files that belong to a batch, except removals and some paths; None: they are many."""
+def small_batch_rows(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table | None:
+    """Returns the rows of a plan's files in a batch, except removals and some paths, or None if they are
+    many."""
     if batch.files > _FEW_FILES:
         return None
     rows = places.dataset(plan.location, _SCHEMA).to_table(filter=_bounds(batch) & (pc.field("action") != REMOVE))
@@ -246,14 +256,15 @@ def few_of(plan: Plan, batch: Batch, without: Collection[str] = ()) -> pa.Table 
 
 
 def work_of(session: SparkSession, plan: Plan, batch: Batch, without: Collection[str] = ()) -> DataFrame:
-    """Returns the rows of :func:`slice_of` except removals and some paths, distributed over the processors."""
-    few = few_of(plan, batch, without)
+    """Returns the rows of :func:`small_batch_rows`, regardless of their number, distributed over the
+    processors."""
+    few = small_batch_rows(plan, batch, without)
     if few is not None:
         return relation(session, few)
     others = pa.table({"relative_path": pa.array([*without], pa.string())})
     files = slice_of(session, plan, batch).where(f"action <> '{REMOVE}'")
-    kept = files.join(relation(session, others), "relative_path", "left_anti") if without else files
-    return _distributed(kept, batch.bytes)
+    remaining = files.join(relation(session, others), "relative_path", "left_anti") if without else files
+    return _distributed(remaining, batch.bytes)
 
 
 def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
@@ -263,9 +274,10 @@ def work_of_rows(session: SparkSession, planned: pa.Table) -> DataFrame:
 
 
 def _distributed(files: DataFrame, size: int) -> DataFrame:
-    """Distributes files of ``size`` bytes in all over the processors; above a limit, so that each gets about as many bytes."""
+    """Distributes files of ``size`` total bytes over the processors. Above a limit, each gets about as many
+    bytes."""
     count = processors(files)
-    if size < _DEALT_BYTES:
+    if size < _BALANCED_BYTES:
         return files.repartition(count)
     order = f"CAST(row_number() OVER (ORDER BY size DESC, relative_path) % {count} AS INT) AS processor"
     return files.selectExpr("*", order).repartitionById(count, "processor").drop("processor")
@@ -286,7 +298,7 @@ def within(planned: DataFrame, batch: Batch) -> DataFrame:
 
 
 def removed_paths(location: str, batch: Batch) -> list[str]:
-    """Returns the removed paths of a batch and the old paths of its moved files; all in memory."""
+    """Returns the removed paths of a batch and the old paths of its moved files. All in memory."""
     removed = _paths(location, "relative_path", _bounds(batch) & (pc.field("action") == REMOVE)) if batch.removals else ()
     moved = _paths(location, "old_path", _bounds(batch)) if batch.moves else ()
     return [*removed, *moved]
@@ -304,7 +316,7 @@ class Moved:
 
 
 def moved(location: str, batch: Batch) -> Sequence[Moved]:
-    """Returns the moved files of a batch whose rows may follow; all in memory."""
+    """Returns the moved files of a batch whose rows may follow. All in memory."""
     columns = ["old_path", "old_version", "relative_path", "version_id", "etag", "commit_version"]
     rows = places.dataset(location, _SCHEMA).to_table(columns, _bounds(batch) & (pc.field("action") == MOVE))
     return [
@@ -316,8 +328,10 @@ def moved(location: str, batch: Batch) -> Sequence[Moved]:
 def contained_paths(
     location: str, wanted: Iterable[str], batch: Batch | None = None, *, column: str = "relative_path"
 ) -> set[str]:
-    """Returns the wanted paths that a plan, or a batch of it, contains; with ``old_path`` as the column, those among its moved
-    files' old paths."""
+    """Returns the wanted paths that a plan, or a batch of it, contains.
+
+    With the column ``old_path``, searches the old paths of moved files.
+    """
     condition = pc.field(column).isin(pa.array(list(wanted), pa.string()))
     if batch is not None:
         condition &= _bounds(batch)
@@ -325,7 +339,8 @@ def contained_paths(
 
 
 def origins(location: str, batch: Batch) -> tuple[str, str] | None:
-    """Returns the first and last old path, in byte order, of a batch's moved files; None if none was moved."""
+    """Returns the first and the last old path of a batch's moved files, in byte order, or None without
+    moves."""
     if not batch.moves:
         return None
     first = last = None
@@ -347,7 +362,8 @@ def files_in_sets(location: str, keys: Sequence[str]) -> Sequence[str]:
 
 
 def exists(location: str) -> bool:
-    """Returns whether the files of a plan exist, and are whole: they are not synced, because they can be made again."""
+    """Returns whether the files of a plan exist and are complete. They are not synced, because they can be
+    re-created."""
     import pyarrow.parquet as pq
 
     filesystem, path = filesystem_of(location)
@@ -365,7 +381,8 @@ def exists(location: str) -> bool:
 
 
 def _with_actions(session: SparkSession, flat: DataFrame, where: str | None, moves: Moves) -> DataFrame:
-    """Adds actions to net changes, given as the directory's columns, ``commit_version``, ``had`` and ``has``."""
+    """Adds actions to net changes, given as the directory's columns, ``commit_version``, ``had`` and
+    ``has``."""
     wanted = computing(session, f"has AND ({where}) AS wanted") if where else "has AS wanted"
     flat = flat.selectExpr("*", wanted)
     if moves.possible:
@@ -402,7 +419,7 @@ def _bounds(batch: Batch) -> Any:
 
 
 def _after(batch: Batch) -> Any:
-    """Returns the condition that a row comes after the batches before this one, or None for the first batch."""
+    """Returns the condition for rows after the preceding batches, or None for the first batch."""
     if batch.after_path is None:
         return None
     path, time = pc.field("relative_path"), pc.field("last_modified_time")
@@ -411,7 +428,7 @@ def _after(batch: Batch) -> Any:
 
 
 def _beyond(time: datetime | None, path: str) -> str:
-    """Returns the SQL condition that a row comes after a place in a plan."""
+    """Returns the SQL condition for rows after a position in a plan."""
     after = f"relative_path > {literal(path)}"
     if time is None:
         return f"({after})"
@@ -420,19 +437,19 @@ def _beyond(time: datetime | None, path: str) -> str:
 
 
 def _paths(location: str, column: str, condition: Any) -> Sequence[str]:
-    """Returns the values of a plan's column in the rows that meet a condition; there must be few."""
+    """Returns the values of a plan's column in the rows that meet a condition. There must be few."""
     values = places.dataset(location).scanner([column], filter=condition).to_table()[column]
     paths: list[str] = values.drop_null().to_pylist()
     return paths
 
 
 def each_path(location: str) -> Iterator[list[str]]:
-    """Yields the paths of a plan's files, some at a time."""
+    """Yields the paths of a plan's files in lists of limited size."""
     for batch in places.dataset(location).scanner(["relative_path"]).to_batches():
         yield batch.column(0).to_pylist()
 
 
-# Cuts the files of a plan into batches, which reads them once, in order.
+# Cuts the files of a plan into batches. The files are read once, in order.
 
 
 def cut_plan(
@@ -450,8 +467,8 @@ def cut_plan(
     """Reads a plan's files once, in order, and cuts them into batches. Needs memory for one row per batch.
 
     Args:
-        first: limits of the first batch; None: as for the others.
-        where: the condition by which the files were selected, stored with the plan.
+        first: limits of the first batch, if they differ.
+        where: the condition that selected the files, stored with the plan.
         order: in which they were written.
     """
     plan = Plan(
@@ -474,7 +491,7 @@ def cut_plan(
 
 
 def recut_plan(plan: Plan, first: Batch, limits: Limits) -> Sequence[Batch]:
-    """Re-cuts a plan like :func:`cut_plan`, from a batch on; does not read earlier rows."""
+    """Re-cuts a plan like :func:`cut_plan`, starting at a batch. Does not read earlier rows."""
     rows = _rows(plan.location, _after(first), timed=first.until_time is not None)
     return list(_cut(plan, first.number, (first.after_path, first.after_time), _groups(rows, limits)))
 
@@ -498,7 +515,7 @@ def _cut(plan: Plan, number: int, after: tuple[str | None, datetime | None], gro
 
 @dataclass
 class _Group:
-    """What is counted of the rows of a batch, in its attributes."""
+    """The counts and the upper bound of a batch. Its attributes are fields of :class:`Batch`."""
 
     until_path: str = ""
     until_time: datetime | None = None
@@ -510,7 +527,7 @@ class _Group:
 
 
 class PlanRow(NamedTuple):
-    """The columns of a plan's row that cutting needs."""
+    """The columns of a plan's row that are needed for cutting."""
 
     path: str
     size: int
@@ -522,8 +539,8 @@ class PlanRow(NamedTuple):
 def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None) -> Iterator[_Group]:
     group, maximum = _Group(), first or limits
     for row in rows:
-        working = 0 if row.action in (REMOVE, MOVE) else row.size
-        full = group.files + group.removals >= maximum.files or (group.files and group.bytes + working > maximum.bytes)
+        size = 0 if row.action in (REMOVE, MOVE) else row.size
+        full = group.files + group.removals >= maximum.files or (group.files and group.bytes + size > maximum.bytes)
         if full and group.until_path:
             yield group
             group, maximum = _Group(), limits
@@ -532,15 +549,16 @@ def _groups(rows: Iterable[PlanRow], limits: Limits, first: Limits | None = None
         group.replaced += row.action == REPLACE
         group.removals += row.action == REMOVE
         group.moves += row.old_path is not None
-        group.bytes += working
+        group.bytes += size
     if group.until_path:
         yield group
 
 
 def _rows(location: str, later: Any, *, timed: bool) -> Iterator[PlanRow]:
-    """Yields the rows of a plan that meet a condition, in order: Spark names the parts of a sorted DataFrame in order.
+    """Yields the rows of a plan that meet a condition, in order: Spark names the parts of a sorted DataFrame
+    in order.
 
-    The files' statistics let it skip earlier row groups.
+    The files' statistics allow skipping earlier row groups.
 
     Args:
         timed: with the files' times.

@@ -1,4 +1,4 @@
-"""Decides a plan's files and the size of its batches: reads catalog and directory, and writes the plan's files."""
+"""Selects a plan's files and sizes its batches. Reads catalog and directory, and writes the plan's files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Spark = Callable[[], "AbstractContextManager[SparkSession]"]
 
 
 class Planner:
-    """Makes plans, which are invisible until opened; re-creates their files if they were deleted."""
+    """Makes plans, which are invisible until opened. Re-creates their files if they were deleted."""
 
     def __init__(self, home: Home, slots: Callable[[], int]) -> None:
         self._catalog = home.catalog
@@ -58,18 +58,21 @@ class Planner:
         return self._cut(job, PlanKind.STREAM, covered, location, job.where)
 
     def of_retries(self, spark: Spark, job: FileJob, covered: Range, due: Sequence[Failure]) -> tuple[Plan, Sequence[Batch]]:
-        """Plans failed files whose version is still in the directory; newer versions come through the stream, unless that is
-        append-only. Failed sets are planned as they are now: the condition, which may have changed, is part of what a set is."""
+        """Plans failed files whose version is still in the directory.
+
+        Newer versions come through the stream, unless it is append-only. Failed sets are planned in their
+        current state: the condition, which may have changed, is part of a set's definition.
+        """
         failed = {failure.path: failure for failure in due}
         if job.group_by is not None:
             return self._of_sets(spark, job, covered, list(failed))
         entries = _source(covered).snapshot().find(list(failed))
         versions = pc.coalesce(entries["version_id"], entries["etag"]).to_pylist()
-        same = [
+        unchanged = [
             covered.append_only or failed[path].file_version == version
             for path, version in zip(entries["relative_path"].to_pylist(), versions, strict=True)
         ]
-        rows = entries.filter(pa.array(same, pa.bool_())).sort_by("relative_path")
+        rows = entries.filter(pa.array(unchanged, pa.bool_())).sort_by("relative_path")
         commits = pa.array([failed[path].commit_version for path in rows["relative_path"].to_pylist()], pa.int64())
         location = self._new_location()
         plan.write([plan.files_of_rows(rows.append_column("commit_version", commits), plan.REPLACE)], location)
@@ -83,8 +86,8 @@ class Planner:
         return self._cut(job, PlanKind.RETRY, covered, location, None)
 
     def unreported(self, job: FileJob, covered: Range) -> Sequence[str]:
-        """Returns the failed files whose removal the stream does not report: it is append-only, or the job takes files away
-        itself."""
+        """Returns the failed files whose removal the stream does not report: it is append-only, or the job
+        takes files away itself."""
         if job.group_by is not None or not (covered.append_only or job.takes_files):
             return []
         failed = [failure.path for failure in self._catalog.failures.active(job.id)]
@@ -92,7 +95,8 @@ class Planner:
         return [path for path in failed if path not in present]
 
     def excluded(self, spark: Spark, job: FileJob, covered: Range, failed: Sequence[Failure]) -> Sequence[str]:
-        """Returns the failed files in the directory that the job's condition, which may have changed, excludes."""
+        """Returns the failed files in the directory that the job's condition, which may have changed,
+        excludes."""
         if job.where is None or job.group_by is not None:
             return []
         entries = _source(covered).snapshot().find([failure.path for failure in failed])
@@ -100,8 +104,8 @@ class Planner:
             return plan.excluded(session, entries, job.where)
 
     def of_strays(self, spark: Spark, job: FileJob, covered: Range, table: str) -> tuple[Plan, Sequence[Batch]]:
-        """Plans removals of the files that have rows in the table at ``table``, but at the end of the range are not in the
-        directory or do not meet the job's condition."""
+        """Plans removals of files that have rows in the table at ``table`` but, at the end of the range, are
+        not in the directory or do not meet the job's condition."""
         location = self._new_location()
         with spark() as session:
             _compile_if_large(session, covered)
@@ -117,25 +121,28 @@ class Planner:
     def of_replay(
         self, spark: Spark, job: FileJob, covered: Range, where: str | None, among: Sequence[str] | None = None
     ) -> tuple[Plan, Sequence[Batch]]:
-        """Plans the delivered files that meet the job's condition and ``where``; of sets, ``relative_path`` is the key.
+        """Plans the delivered files that meet the job's condition and ``where``. For sets, ``relative_path``
+        is the key.
 
         Args:
-            among: only files with these paths; None: all.
+            among: only files with these paths.
         """
-        both = _replayed(job, where)
+        condition = _replayed(job, where)
         location = self._new_location()
-        self._write_replay(spark, job, covered, both, among, location)
-        if among:  # to make the files again if they are lost, perhaps with others that are processed needlessly
-            both = " AND ".join(filter(None, (both, one_of("relative_path", among))))
-        return self._cut(job, PlanKind.REPLAY, covered, location, both)
+        self._write_replay(spark, job, covered, condition, among, location)
+        if among:  # to re-create lost plan files, perhaps with files that are reprocessed needlessly
+            condition = " AND ".join(filter(None, (condition, one_of("relative_path", among))))
+        return self._cut(job, PlanKind.REPLAY, covered, location, condition)
 
     def delivered_files(self, session: SparkSession, job: FileJob, covered: Range) -> DataFrame:
-        """Returns the rows of a plan for the files that :meth:`of_replay` would plan without a condition, lazily."""
+        """Returns the rows of a plan for the files that :meth:`of_replay` would plan without a condition,
+        lazily."""
         _compile_if_large(session, covered)
         return self._replayed_files(session, job, covered, _replayed(job, None))
 
     def present_files(self, session: SparkSession, job: FileJob, covered: Range) -> DataFrame:
-        """Returns all files at the end of the range, whatever the job's condition, or its sets; ``relative_path`` and more."""
+        """Returns all files at the end of the range, or their sets: ``relative_path`` and more. Ignores the
+        job's condition."""
         snapshot = _source(covered).snapshot()
         if job.group_by is not None:
             return sets.present(session, job, snapshot, covered.to_version)
@@ -148,19 +155,19 @@ class Planner:
         return snapshot.at_query(covered.from_version), snapshot.at_query(covered.to_version)
 
     def stray_files(self, session: SparkSession, job: FileJob, covered: Range, table: str) -> DataFrame:
-        """Returns the rows of a plan for removals of the files that have rows, but are not in the directory at the start of the
-        range, lazily."""
+        """Returns the rows of a plan that removes files with rows, but not in the directory at the start of
+        the range. Lazy."""
         assert covered.from_version is not None, "something was delivered"
         snapshot = _source(covered).snapshot()
         if job.group_by is not None:
             return sets.strays(session, job, snapshot, covered.from_version, table)
-        # Rows of files that a narrower condition leaves out stay.
+        # The rows of files that a narrower condition excludes stay.
         return plan.stray_files(session, snapshot, covered.from_version, "true", table)
 
     def of_repair(
         self, job: FileJob, kind: PlanKind, covered: Range, files: DataFrame, count: int
     ) -> tuple[Plan, Sequence[Batch]]:
-        """Plans files that a verification found wrong, given as rows of a plan and their number."""
+        """Plans files that failed a verification, given as rows of a plan and their number."""
         location = self._new_location()
         plan.write_frame(files, location, count)
         return self._cut(job, kind, covered, location, job.where)
@@ -168,7 +175,7 @@ class Planner:
     def sample(self, spark: Spark, job: FileJob, covered: Range, where: str | None, maximum: int) -> tuple[pa.Table, int]:
         """Returns some of the files that :meth:`of_replay` would plan, and the number of all of them.
 
-        These have the smallest hashes of their paths: the same files at each call, spread over the directory.
+        Selects the smallest hashes of their paths: the same files at each call, spread over the directory.
 
         Args:
             maximum: maximum number of rows returned, ordered by path.
@@ -180,7 +187,7 @@ class Planner:
             return plan.least_by_hash(files, maximum), files.count()
 
     def write_again(self, spark: Spark, job: FileJob, open_plan: Plan, stream: Stream) -> bool:
-        """Re-creates a plan's files; returns False if their content is no longer known."""
+        """Re-creates a plan's files. Returns False if their content is no longer known."""
         covered = self._reader.range_of(open_plan, stream)
         match open_plan.kind:
             case PlanKind.STREAM:
@@ -192,10 +199,12 @@ class Planner:
         return True
 
     def files_of(self, session: SparkSession, job: FileJob, open_plan: Plan, batch: Batch, stream: Stream) -> DataFrame:
-        """Returns the files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and ``old_path``.
+        """Returns the files of a batch, lazily: the directory's columns, ``commit_version``, ``action`` and
+        ``old_path``.
 
         Raises:
-            InvalidStateError: the batch retries failures, and its plan has ended; or the history of its files was deleted.
+            InvalidStateError: the batch retries failures and its plan has ended, or the history of its files
+                was deleted.
         """
         if plan.exists(open_plan.location):
             return plan.slice_of(session, open_plan, batch)
@@ -212,13 +221,13 @@ class Planner:
                 )
 
     def resize(self, job: FileJob, open_plan: Plan, cut_by: Limits | None, after: int = 0) -> Limits | None:
-        """Re-cuts the waiting batches of an open plan if they exceed the job's lowered limits, or would take much longer or
-        shorter than they should.
+        """Re-cuts the waiting batches of an open plan if they exceed the job's lowered limits, or would take
+        much too long or too short.
 
         Args:
-            after: batches up to this number stay as they are.
-            cut_by: the limits that the last call returned for the plan; similar limits would give the same batches if files are
-                so large that each is a separate batch.
+            after: batches up to this number stay unchanged.
+            cut_by: the limits that the last call returned for the plan. Similar limits would give the same
+                batches if each file is so large that it is a separate batch.
 
         Returns:
             The limits by which the plan is now cut, if known.
@@ -226,7 +235,7 @@ class Planner:
         target, maximum = self._settings.batch_seconds, self._maximum(job)
         rate = sizing.latest_rate(self._catalog.reports.measured(job.id, plan_id=open_plan.id), target / 2)
         limits = maximum if rate is None else rate.limits(target, maximum)
-        # Including a batch that crashed its engine: with lower limits it may be committed.
+        # Includes a batch that crashed its engine: with lower limits it may succeed.
         waiting = self._catalog.consumptions.remaining(open_plan, begun=cut_by is None, after=after)
         slowed = job.rate is not None and waiting is not None and waiting.most_files > maximum.files
         if waiting is None or not (slowed or (cut_by is None and sizing.exceeds_limits(waiting, maximum))):
@@ -256,7 +265,7 @@ class Planner:
     def _cut(
         self, job: FileJob, kind: PlanKind, covered: Range, location: str, where: str | None
     ) -> tuple[Plan, Sequence[Batch]]:
-        """Cuts a plan by the job's past rate; if it is unknown, the first batch measures it."""
+        """Cuts a plan by the job's past rate. If that is unknown, the first batch measures it."""
         maximum, target = self._maximum(job), self._settings.batch_seconds
         rate = sizing.typical_rate(self._catalog.reports.largest(job.id))
         limits = maximum if rate is None else rate.limits(target, maximum)
@@ -292,7 +301,7 @@ class Planner:
                 plan.write_frame(plan.stream_files(session, covered, where, moves), location, at_most, job.order)
             return
         changed = _changed(snapshot, covered)
-        if job.takes_files:  # what is gone was taken
+        if job.takes_files:  # the job itself took the missing files away
             changed = changed.filter(changed["has"])
         if where is None:
             plan.write([plan.ordered(plan.files_of_changes(changed, moves), job.order)], location)
@@ -307,7 +316,7 @@ class Planner:
             plan.write_frame(files, location, at_most)
 
     def _sets_of_range(self, session: SparkSession, job: FileJob, covered: Range) -> tuple[DataFrame, int]:
-        """Returns the rows of a plan for a job of sets, and an upper bound of how many files they have."""
+        """Returns the rows of a plan for a job of sets, and an upper bound of their number of files."""
         snapshot, until = _source(covered).snapshot(), covered.to_version
         if covered.is_snapshot:
             return sets.present(session, job, snapshot, until), snapshot.rows
@@ -353,7 +362,10 @@ class Planner:
 
 
 def _replayed(job: FileJob, where: str | None) -> str | None:
-    """Returns the condition of a replay; the job's own one is on the files of a set, not on the set."""
+    """Returns the condition of a replay.
+
+    The job's own condition applies to the files of a set, not to the set.
+    """
     conditions = (None if job.group_by is not None else job.where, where)
     return " AND ".join(f"({condition})" for condition in conditions if condition) or None
 
@@ -364,17 +376,18 @@ def _source(covered: Range) -> VolumeSource:
 
 
 def _at_most(snapshot: Snapshot, covered: Range) -> int:
-    """Returns an upper bound of how many files a range has, or has changed."""
+    """Returns an upper bound of the number of files, or changed files, in a range."""
     if covered.from_version is None or covered.is_snapshot:
         return snapshot.rows
     return snapshot.changed_rows(covered.from_version, covered.to_version)
 
 
 def _changed(snapshot: Snapshot, covered: Range) -> pa.Table:
-    """Returns the net changes of a range that is no snapshot, in memory; columns :data:`net_files.NET`."""
+    """Returns the net changes of a range that is not a snapshot, in memory, with columns
+    :data:`net_files.NET`."""
     if covered.append_only:
         return net_files.appended(snapshot, covered.from_version, covered.to_version)
-    assert covered.from_version is not None, "else it is whole"
+    assert covered.from_version is not None, "otherwise it is a snapshot"
     return net_files.changed(snapshot, covered.from_version, covered.to_version)
 
 

@@ -1,9 +1,9 @@
-"""Sets of files: the files of a volume that share a key, which a function takes together.
+"""Sets of files: the files of a volume that share a key, which a function receives together.
 
-In a plan a set is one row, as a file is for other jobs: its path is the key, its version a hash of its files' paths and versions,
-and its files are nested. So batches, failures and result rows are by key.
+In a plan, a set is one row, as a file is for other jobs. Its path is the key, its version is a hash of its
+files' paths and versions, and its files are nested. So batches, failures and result rows are by key.
 
-A set is always planned whole: the range of the stream only tells which keys have changed.
+A set is always planned as a whole: the range of the stream only tells which keys have changed.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 #: A job whose function takes sets, or one to be created.
 SetJob: TypeAlias = FileJob | FileJobSpec
 
-#: Folders of up to this many keys are read; the sets of more keys are found in the whole directory.
+#: Folders of up to this many keys are read. The sets of more keys are found in the whole directory.
 _MAX_PREFIXES = 1000
 
-#: The infinite time for which a set waits that is not complete.
+#: The infinite waiting time of an incomplete set.
 _FOREVER = "double('infinity')"
 
 
 @dataclass(frozen=True)
 class Shorthand:
-    """A usual key.
+    """A common key.
 
     Attributes:
         sql: the key of ``relative_path``.
         key: the same in Python.
-        prefix: what the paths of a set begin with, given its key.
+        prefix: the common prefix of a set's paths, given its key.
     """
 
     sql: str
@@ -62,7 +62,7 @@ def _stem(path: str) -> str:
     return f"{folder}{slash}{stem}" if dot and stem else path
 
 
-#: Keys that have a name, or are common, so that the files of a set are found without reading the directory.
+#: Keys that have a name or are common, so that the files of a set are found without reading the directory.
 SHORTHANDS: Mapping[str, Shorthand] = {
     "folder": Shorthand(
         "coalesce(nullif(regexp_replace(relative_path, r'(?s)/?[^/]*$', ''), ''), '.')",
@@ -79,71 +79,72 @@ SHORTHANDS: Mapping[str, Shorthand] = {
 def _key(session: SparkSession, job: SetJob) -> str:
     """Returns the column ``volstream_key``, the key of a file, as SQL."""
     assert job.group_by is not None, "the job has sets"
-    known = SHORTHANDS.get(job.group_by)
-    text = job.group_by if known is None else known.sql
+    shorthand = SHORTHANDS.get(job.group_by)
+    text = job.group_by if shorthand is None else shorthand.sql
     return computing(session, f"CAST(({text}) AS STRING) AS volstream_key")
 
 
 def key_of(session: Callable[[], SparkSession], job: SetJob, path: str) -> str | None:
-    """Returns the key of a file; None: it belongs to no set."""
-    known = SHORTHANDS.get(job.group_by or "")
-    if known is not None:
-        return known.key(path)
+    """Returns the key of a file, or None if it belongs to no set."""
+    shorthand = SHORTHANDS.get(job.group_by or "")
+    if shorthand is not None:
+        return shorthand.key(path)
     spark = session()
     [row] = relation(spark, pa.table({"relative_path": [path]})).selectExpr(_key(spark, job)).collect()
     return None if row[0] is None else str(row[0])
 
 
 def present(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int) -> DataFrame:
-    """Returns the rows of a plan for all sets of a directory at a refresh, as new ones."""
+    """Returns the rows of a plan for all sets of a directory at a refresh, as new sets."""
     return _grouped(job, session.sql(snapshot.at_query(version))).selectExpr("*", *_action(literal(plan.INSERT)))
 
 
 def changed(
     session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, paths: Sequence[str] | str
 ) -> tuple[DataFrame, int]:
-    """Returns the rows of a plan for the sets, at a refresh, of files that have changed or gone; and an upper bound of how many
-    files they have.
+    """Returns the rows of a plan for the sets of changed and removed files at a refresh, and an upper bound
+    of their number of files.
 
     Args:
-        paths: of these files; too many for memory: SQL for them.
+        paths: of these files, or SQL for them if they are too many for memory.
     """
-    known = SHORTHANDS.get(job.group_by or "")
-    if known is not None and not isinstance(paths, str):
-        return of_keys(session, job, snapshot, version, sorted({known.key(path) for path in paths}))
+    shorthand = SHORTHANDS.get(job.group_by or "")
+    if shorthand is not None and not isinstance(paths, str):
+        return of_keys(session, job, snapshot, version, sorted({shorthand.key(path) for path in paths}))
     files = session.sql(paths) if isinstance(paths, str) else relation(session, _column("relative_path", paths))
     keys = files.selectExpr(_key(session, job)).distinct()
-    return _with_gone(job, session.sql(snapshot.at_query(version)), keys, version), snapshot.rows
+    return _with_removals(job, session.sql(snapshot.at_query(version)), keys, version), snapshot.rows
 
 
 def of_keys(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, keys: Sequence[str]) -> tuple[DataFrame, int]:
     """Returns the rows of a plan for the sets of some keys, like :func:`changed`."""
     files, count = _candidates(session, job, snapshot, version, keys)
-    return _with_gone(job, files, relation(session, _column("volstream_key", keys)), version), count
+    return _with_removals(job, files, relation(session, _column("volstream_key", keys)), version), count
 
 
 def strays(session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, location: str) -> DataFrame:
-    """Returns the rows of a plan for the keys that have rows in a result table, but no complete set in the directory at a
-    refresh."""
+    """Returns the rows of a plan for keys that have rows in a result table, but no complete set in the
+    directory at a refresh."""
     present = _grouped(job, session.sql(snapshot.at_query(version))).where(f"held IS NULL OR held < {_FOREVER}")
     recorded = session.sql(f"SELECT DISTINCT _group_key AS relative_path FROM {table_at(location)}")
     keys = recorded.join(present, "relative_path", "left_anti").withColumnRenamed("relative_path", "volstream_key")
-    return _with_gone(job, relation(session, FILES.empty_table()), keys, version)
+    return _with_removals(job, relation(session, FILES.empty_table()), keys, version)
 
 
 def replayed(session: SparkSession, job: SetJob, snapshot: Snapshot, since: int, now: int, where: str | None) -> DataFrame:
-    """Returns the rows of a plan for the sets that were in the directory at one refresh and are the same at another.
+    """Returns the rows of a plan for the sets that were in the directory at one refresh and are unchanged at
+    another.
 
     Args:
-        where: SQL condition on the sets' rows, whose ``relative_path`` is the key; None: all sets.
+        where: SQL condition on the sets' rows, whose ``relative_path`` is the key.
     """
-    one, other = (_grouped(job, session.sql(snapshot.at_query(version))) for version in (since, now))
-    same = one.join(other.select("relative_path", "etag"), ["relative_path", "etag"], "left_semi")
-    return same.where(computing(session, where or "true")).selectExpr("*", *_action(literal(plan.REPLACE)))
+    earlier, later = (_grouped(job, session.sql(snapshot.at_query(version))) for version in (since, now))
+    unchanged = earlier.join(later.select("relative_path", "etag"), ["relative_path", "etag"], "left_semi")
+    return unchanged.where(computing(session, where or "true")).selectExpr("*", *_action(literal(plan.REPLACE)))
 
 
-def _with_gone(job: SetJob, files: DataFrame, keys: DataFrame, version: int) -> DataFrame:
-    """Returns the rows of a plan for some keys: sets to process again, and keys without files to remove.
+def _with_removals(job: SetJob, files: DataFrame, keys: DataFrame, version: int) -> DataFrame:
+    """Returns the rows of a plan for some keys: sets to reprocess, and keys without files to remove.
 
     Args:
         files: rows of the directory that contain all files of these keys.
@@ -152,12 +153,12 @@ def _with_gone(job: SetJob, files: DataFrame, keys: DataFrame, version: int) -> 
     wanted = keys.where("volstream_key <> ''")
     grouped = _grouped(job, files, wanted)
     sets = wanted.join(grouped, wanted["volstream_key"] == grouped["relative_path"], "left")
-    given = {
+    expressions = {
         "relative_path": "volstream_key AS relative_path",
         "size": "coalesce(size, 0) AS size",
         "commit_version": f"coalesce(commit_version, {version}) AS commit_version",
     }
-    columns = [given.get(name, name) for name in (*COLUMNS, "commit_version", "members", "held")]
+    columns = [expressions.get(name, name) for name in (*COLUMNS, "commit_version", "members", "held")]
     return sets.selectExpr(*columns, *_action(f"IF(relative_path IS NULL, '{plan.REMOVE}', '{plan.REPLACE}')"))
 
 
@@ -172,13 +173,14 @@ def _column(name: str, values: Sequence[str]) -> pa.Table:
 def _candidates(
     session: SparkSession, job: SetJob, snapshot: Snapshot, version: int, keys: Sequence[str]
 ) -> tuple[DataFrame, int]:
-    """Returns rows of the directory at a refresh that contain all files of some keys, and at most how many they are.
+    """Returns rows of the directory at a refresh that contain all files of some keys, and the maximum number
+    of these files.
 
-    With a key that files begin with, only their part of the directory is read.
+    If the key is a prefix of its paths, only that part of the directory is read.
     """
-    known = SHORTHANDS.get(job.group_by or "")
-    prefixes = set() if known is None else set(map(known.prefix, keys))
-    if known is None or "" in prefixes or len(prefixes) > _MAX_PREFIXES:
+    shorthand = SHORTHANDS.get(job.group_by or "")
+    prefixes = set() if shorthand is None else set(map(shorthand.prefix, keys))
+    if shorthand is None or "" in prefixes or len(prefixes) > _MAX_PREFIXES:
         return session.sql(snapshot.at_query(version)), snapshot.rows
     rows = pa.concat_tables([FILES.empty_table(), *snapshot.at(version, sorted(prefixes))])
     return relation(session, rows), rows.num_rows
@@ -189,7 +191,7 @@ def _grouped(job: SetJob, files: DataFrame, keys: DataFrame | None = None) -> Da
 
     Args:
         files: rows of the directory.
-        keys: the wanted keys, as the column ``volstream_key``; None: all.
+        keys: the wanted keys, as the column ``volstream_key``. All keys by default.
     """
     from pyspark.sql.connect.functions import expr
 
@@ -205,7 +207,7 @@ def _grouped(job: SetJob, files: DataFrame, keys: DataFrame | None = None) -> Da
     if keys is not None:
         keyed = keyed.join(keys, "volstream_key", "left_semi")
     rank = "row_number() OVER (PARTITION BY volstream_key ORDER BY relative_path) AS volstream_rank"
-    some = f"FILTER (WHERE volstream_rank <= {MAX_OF_SET + 1})"
+    limit = f"FILTER (WHERE volstream_rank <= {MAX_OF_SET + 1})"
     sets = (
         keyed.selectExpr("*", rank)
         .groupBy("volstream_key")
@@ -213,7 +215,7 @@ def _grouped(job: SetJob, files: DataFrame, keys: DataFrame | None = None) -> Da
             expr("sum(size) AS total"),
             expr("max(last_modified_time) AS latest"),
             expr("max(refresh_id) AS commit_version"),
-            expr(f"sort_array(collect_list(struct({', '.join(FileInfo._fields)})) {some}) AS members"),
+            expr(f"sort_array(collect_list(struct({', '.join(FileInfo._fields)})) {limit}) AS members"),
             expr(computing(session, f"IF({complete}, {quiet}, {_FOREVER}) AS held")),
         )
     )

@@ -1,7 +1,7 @@
-"""Computes the size of a plan's batches: within their limits, each taking about as long as it should; and the maximum size of a
-file's rows. Pure.
+"""Computes the size of a plan's batches, so that each stays within its limits and takes about the intended
+time, and the maximum size of a file's rows. Pure.
 
-A removal counts as a file, here and in the cutting of batches.
+A removal counts as a file, here and when batches are cut.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from volstream.base.model.work import Batch, WaitingBatches
 if TYPE_CHECKING:
     from volstream.functions.rows import Bounds
 
-#: Size of a job's first batch, before any was measured: enough to measure, little to lose.
+#: Size of a job's first batch, before any measurement: large enough to measure, small enough to lose.
 FIRST_FILES = 1000
 
-#: The settings' maximum, and the first batch, suit an engine with up to so many slots; on a cluster batches grow.
+#: The settings' maximum and the first batch suit an engine with up to this many slots. On a cluster batches
+#: grow.
 _SLOTS = 8
 
 #: Duration of a batch of a job with a rate.
@@ -29,29 +30,31 @@ _PACED_SECONDS = 10.0
 #: Batches are re-cut if they would miss the target by more than this factor.
 _TOLERANCE = 2.0
 
-#: An engine's slot needs heap for about five copies of a row, plus some for other work.
+#: An engine's slot needs heap for about five copies of a row, and some for other work.
 _COPIES = 8
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The maximum size of a batch; a file larger than ``bytes`` is a separate batch."""
+    """The maximum size of a batch. A file larger than ``bytes`` is a separate batch."""
 
     files: int
     bytes: int
 
     def first(self, slots: int) -> Limits:
-        """Returns the limits of a first batch, which measures the rate, on an engine with so many slots."""
+        """Returns the limits of a first batch, which measures the rate, on an engine with this many slots."""
         return Limits(min(self.files, FIRST_FILES * _growth(slots)), self.bytes)
 
     def paced(self, calls: float, files_per_call: int) -> Limits:
-        """Returns the limits of a batch for ``calls`` per second: short, because its workers hold slots while they wait."""
+        """Returns the limits of a batch for ``calls`` per second: short, because waiting workers hold
+        slots."""
         maximum = max(1, int(calls * _PACED_SECONDS)) * files_per_call
         return Limits(min(self.files, maximum), self.bytes)
 
 
 def maximum_limits(settings: Settings, slots: int, files: int | None, size: int | None) -> Limits:
-    """Returns the maximum size of a job's batches: ``files`` and ``size``, if given, else as the settings say for ``slots``."""
+    """Returns the maximum size of a job's batches: ``files`` and ``size`` if given, or the settings' for
+    ``slots``."""
     growth = _growth(slots)
     return Limits(files or settings.batch_max_files * growth, size or settings.batch_max_bytes * growth)
 
@@ -62,7 +65,7 @@ def _growth(slots: int) -> int:
 
 @dataclass(frozen=True)
 class Rate:
-    """A job's throughput per second. Batches limited by one of the two rates underestimate the other."""
+    """A job's throughput per second. A batch limited by one of the two rates underestimates the other."""
 
     files: float
     bytes: float
@@ -80,7 +83,8 @@ class Rate:
 
 
 def latest_rate(batches: Iterable[Batch], seconds: float) -> Rate | None:
-    """Returns the rate of the newest batches that together took ``seconds``, or of all; None if nothing was measured.
+    """Returns the rate of the newest batches that together took ``seconds``, or of all; None without
+    measurements.
 
     Args:
         batches: committed batches of one plan, newest first.
@@ -95,17 +99,18 @@ def latest_rate(batches: Iterable[Batch], seconds: float) -> Rate | None:
 
 
 def typical_rate(batches: Iterable[Batch]) -> Rate | None:
-    """Returns the rate of the largest batch: in small ones the commit, not the function, dominates."""
+    """Returns the rate of the largest batch. In small batches the commit dominates, not the function."""
     return latest_rate(sorted(batches, key=lambda batch: batch.files + batch.removals, reverse=True)[:1], math.inf)
 
 
 def exceeds_limits(waiting: WaitingBatches, maximum: Limits) -> bool:
-    """Returns whether a waiting batch exceeds a job's limits, which were changed after it was cut."""
+    """Returns whether a waiting batch exceeds the job's limits, which were changed after it was cut."""
     return waiting.most_files > maximum.files or waiting.most_bytes > maximum.bytes
 
 
 def misses_target(waiting: WaitingBatches, rate: Rate, limits: Limits, seconds: float) -> bool:
-    """Returns whether waiting batches would take more than twice ``seconds``, or half as many batches would suffice.
+    """Returns whether waiting batches would take more than twice ``seconds``, or half their number would
+    suffice.
 
     Args:
         limits: of a batch, by the rate.
@@ -123,8 +128,9 @@ def limits_differ(limits: Limits, other: Limits) -> bool:
 
 
 def result_bounds(settings: Settings) -> Bounds:
-    """Returns the bounds of a file's results by the settings; rows are also bounded by the memory of the home's own engine."""
-    from volstream.functions.rows import Bounds  # late: it imports Arrow
+    """Returns the bounds of a file's results by the settings. The engine's memory on this host also bounds
+    rows."""
+    from volstream.functions.rows import Bounds  # late: imports Arrow
 
     room = settings.driver_memory // settings.slots // _COPIES
     if room >= settings.result_row_bytes or settings.on_cluster:

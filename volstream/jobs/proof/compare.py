@@ -1,4 +1,4 @@
-"""Request and result of a comparison of codes: values. The comparing is in ``differences`` and ``compare``."""
+"""Comparison of a job's code with other code: the request, the result and the comparison itself."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class SampleSelection:
     """Selects the delivered files to compare.
 
     Attributes:
-        maximum: maximum number, at least that of ``paths``.
-        condition: on the directory's columns; None: all.
-        paths: those that the condition names, all of which must be there.
+        maximum: maximum number of files, at least the number of ``paths``.
+        condition: on the directory's columns.
+        paths: files that the condition names, all of which must exist.
     """
 
     maximum: int = 200
@@ -61,7 +61,7 @@ class SampleSelection:
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of two codes differ: types in SQL by column, and for ``retyped`` the old and the new one."""
+    """How the columns of two codes differ: SQL types by column. ``retyped`` has the old and the new type."""
 
     new: Mapping[str, str]
     dropped: Mapping[str, str]
@@ -88,8 +88,8 @@ class CostPercentiles:
 
     Attributes:
         seconds: duration of the call.
-        memory: bytes by which the worker's memory grew at its peak; None: unknown on this system.
-        counted: what the function counted, by name, over all files.
+        memory: bytes by which the worker's memory grew at its peak, or None if unknown on this system.
+        counted: the function's counters by name, over all files.
     """
 
     seconds: Percentiles | None
@@ -112,7 +112,7 @@ class ComparisonProgress:
     own: bool = False
 
 
-#: Receives the progress; an error that it raises ends the comparison.
+#: Receives the progress. An error that it raises ends the comparison.
 ComparisonObserver = Callable[[ComparisonProgress], None]
 
 
@@ -123,9 +123,9 @@ class Comparison:
     Attributes:
         function: the other code.
         delivered: number of files from which the sample was taken.
-        differences: between the other code's outcomes and the table's rows and current failures.
-        own: likewise for the job's own code, which differs from its earlier outcomes if its results vary from call to call, or
-            if it was changed since; None: it was not run.
+        differences: between the other code's outcomes, and the table's rows and current failures.
+        own: the same for the job's own code, if it was run. It differs from its earlier outcomes if its
+            results vary from call to call, or if it was changed since.
         own_cost: of the job's own code, on the same files.
     """
 
@@ -139,7 +139,8 @@ class Comparison:
     own_cost: CostPercentiles | None = None
 
     def commands_to_switch(self, function: str, returns: str | None, arguments: Mapping[str, str] | None = None) -> Sequence[str]:
-        """Returns the commands that switch the job to the other code; none if a changed column type needs a new table.
+        """Returns the commands that switch the job to the other code, or none if a changed column type needs
+        a new table.
 
         Args:
             function: the other code, as the user gave it.
@@ -159,28 +160,28 @@ class Comparison:
 # Differences between the outcomes of two codes for the same files: by column, number of rows, and error.
 # Pure.
 #
-# Outcomes are added and counted file by file; each kind of difference keeps a few shortened examples, so that
-# memory does not grow with the files. What does not belong here: running the codes, reading the tables
-# (``compare``).
+# Outcomes are added and counted file by file. Each kind of difference keeps a few shortened examples, so that
+# memory does not grow with the files.
 
 #: A row from a function or the table: values by column.
 Row = Mapping[str, Any]
 
-#: Examples kept of each kind of difference.
+#: Number of examples kept of each kind of difference.
 _EXAMPLES = 3
 
-#: Maximum number of groups of errors; further errors are counted under :data:`OTHERS`.
+#: Maximum number of groups of errors. Further errors are counted under :data:`OTHERS`.
 _GROUPS = 50
 
-#: Characters of a text that an example shows, and how many precede the first difference.
+#: Number of characters in an example, and how many of them precede the first difference.
 _SHOWN, _BEFORE = 80, 20
 
-#: Up to this many differing rows of a file are paired by likeness, in quadratic time; beyond that, in order.
+#: Up to this many differing rows of a file are paired by similarity, in quadratic time. More rows are paired
+#: in order.
 _PAIRED = 100
 
 _NOT_A_NUMBER = object()
 
-#: The group of errors without a group of their own.
+#: The group for all errors beyond the maximum number of groups.
 OTHERS = "other errors"
 
 
@@ -189,9 +190,9 @@ class CodeOutcome:
     """The outcome of a code for a file: rows, or an error.
 
     Attributes:
-        rows: None: too many to compare.
+        rows: None if they are too many to compare.
         count: number of rows.
-        kind, message: of the error; None: none.
+        kind, message: of the error, if there is one.
     """
 
     rows: Sequence[Row] | None = ()
@@ -202,7 +203,10 @@ class CodeOutcome:
 
 @dataclass(frozen=True)
 class Example:
-    """One difference. ``old`` and ``new`` are values, long ones cut around the first difference, or numbers of rows."""
+    """One difference.
+
+    ``old`` and ``new`` are values (long ones cut around the first difference) or numbers of rows.
+    """
 
     path: str
     old: Any
@@ -240,18 +244,18 @@ class ErrorGroup:
 
 @dataclass
 class Differences:
-    """What differs between an old and a new code's outcomes.
+    """The differences between an old and a new code's outcomes.
 
     Attributes:
-        files: number compared, with ``old_rows`` and ``new_rows`` in total.
+        files: number of compared files, with ``old_rows`` and ``new_rows`` in total.
         same: files without differences.
-        rows: differing rows, of ``differing`` files.
+        rows: differing rows, in ``differing`` files.
         columns: differing rows by column.
-        more, fewer: files with more or fewer rows; examples show the numbers.
+        more, fewer: files with more or fewer rows. Examples show the numbers.
         new_failures, healed: files that fail only with the new code, or only with the old one, by error.
         still_failing: files that fail with both.
-        uncompared: files with too many rows to compare; only their numbers were compared.
-        changed: files that were removed or changed before the new code's turn; not in ``files``.
+        uncompared: files with too many rows to compare. Only their numbers of rows were compared.
+        changed: files that were removed or changed before the new code's turn. Not in ``files``.
     """
 
     files: int = 0
@@ -271,7 +275,7 @@ class Differences:
 
     @property
     def none(self) -> bool:
-        """Whether nothing differs."""
+        """Whether there are no differences."""
         return self.files == self.same
 
 
@@ -279,7 +283,7 @@ class Comparer:
     """Compares outcomes file by file.
 
     Args:
-        columns: the columns that both codes have.
+        columns: the columns of both codes.
     """
 
     def __init__(self, columns: Collection[str]) -> None:
@@ -288,7 +292,7 @@ class Comparer:
         self._groups: dict[tuple[str, str, str], ErrorGroup] = {}
 
     def changed(self) -> None:
-        """Counts a file that could not be compared, because it was changed or removed."""
+        """Counts a file that could not be compared because it was changed or removed."""
         self.found.changed += 1
 
     def add(self, path: str, old: CodeOutcome, new: CodeOutcome) -> None:
@@ -308,7 +312,7 @@ class Comparer:
             differences.same += 1
 
     def _compare(self, path: str, old: CodeOutcome, new: CodeOutcome) -> bool:
-        """Compares rows; returns whether any differ."""
+        """Compares rows. Returns whether any differ."""
         differences = self.found
         if old.count != new.count:
             (differences.more if new.count > old.count else differences.fewer).add(path, old.count, new.count)
@@ -318,16 +322,16 @@ class Comparer:
         pairs = _pairs(*_without_equal(old.rows, new.rows, self._columns), self._columns)
         for before, after in pairs:
             differences.rows += 1
-            for name in _unlike(before, after, self._columns):
+            for name in _differing_columns(before, after, self._columns):
                 differences.columns.setdefault(name, Examples()).add(path, before.get(name), after.get(name))
         differences.differing += bool(pairs)
         return bool(pairs) or old.count != new.count
 
-    def _group(self, of: str, groups: list[ErrorGroup], path: str, outcome: CodeOutcome) -> None:
+    def _group(self, side: str, groups: list[ErrorGroup], path: str, outcome: CodeOutcome) -> None:
         kind = outcome.kind or ""
-        key = (of, kind, cause(outcome.message))
+        key = (side, kind, cause(outcome.message))
         if key not in self._groups and len(groups) >= _GROUPS:
-            kind, key = OTHERS, (of, OTHERS, "")
+            kind, key = OTHERS, (side, OTHERS, "")
         if key not in self._groups:
             message = "" if kind == OTHERS else outcome.message
             self._groups[key] = ErrorGroup(kind, _short(message.partition("\n")[0], 0, 3 * _SHOWN))
@@ -347,7 +351,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, measured: Iterable[float]) -> Percentiles | None:
-        """Computes them for measurements; None if there are none."""
+        """Computes them for measurements. Returns None without measurements."""
         ordered = sorted(measured)
         if not ordered:
             return None
@@ -355,24 +359,25 @@ class Percentiles:
 
 
 def _without_equal(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> tuple[Sequence[Row], Sequence[Row]]:
-    """Returns the rows of each side without an equal one on the other, in order."""
-    gone, came = (Counter(_key(row, columns) for row in rows) for rows in (old, new))
-    return _beyond(old, came, columns), _beyond(new, gone, columns)
+    """Returns the rows of each side without an equal row on the other side, in order."""
+    old_counts, new_counts = (Counter(_key(row, columns) for row in rows) for rows in (old, new))
+    return _unmatched(old, new_counts, columns), _unmatched(new, old_counts, columns)
 
 
-def _beyond(rows: Sequence[Row], others: Counter[Any], columns: Sequence[str]) -> Sequence[Row]:
-    beyond: list[Row] = []
+def _unmatched(rows: Sequence[Row], others: Counter[Any], columns: Sequence[str]) -> Sequence[Row]:
+    unmatched: list[Row] = []
     for row in rows:
         key = _key(row, columns)
         if others[key]:
             others[key] -= 1
         else:
-            beyond.append(row)
-    return beyond
+            unmatched.append(row)
+    return unmatched
 
 
 def _pairs(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, Row]]:
-    """Pairs each old row with the new row that differs in the fewest columns (the first if several); the rest stay unpaired.
+    """Pairs each old row with the new row that differs in the fewest columns (the first if several). The rest
+    stay unpaired.
 
     A table does not keep the order of rows, so order says little about which row became which.
     """
@@ -380,12 +385,12 @@ def _pairs(old: Sequence[Row], new: Sequence[Row], columns: Sequence[str]) -> li
         return list(zip(old, new, strict=False))
     unpaired, pairs = list(new), []
     for row in old[: len(unpaired)]:
-        nearest = min(range(len(unpaired)), key=lambda at: len(_unlike(row, unpaired[at], columns)))
+        nearest = min(range(len(unpaired)), key=lambda number: len(_differing_columns(row, unpaired[number], columns)))
         pairs.append((row, unpaired.pop(nearest)))
     return pairs
 
 
-def _unlike(old: Row, new: Row, columns: Sequence[str]) -> Sequence[str]:
+def _differing_columns(old: Row, new: Row, columns: Sequence[str]) -> Sequence[str]:
     return [name for name in columns if _frozen(old.get(name)) != _frozen(new.get(name))]
 
 
@@ -409,12 +414,15 @@ def _frozen(value: Any) -> Any:
 
 
 def _cut(old: Any, new: Any) -> tuple[Any, Any]:
-    """Returns two values for an example: long ones as text, cut to start shortly before their first difference."""
+    """Returns two values for an example.
+
+    Long ones become text that starts shortly before their first difference.
+    """
     texts = [_text(old), _text(new)]
     if max(map(len, texts)) <= _SHOWN:
         return _plain(old, texts[0]), _plain(new, texts[1])
-    both = zip(*texts, strict=False)
-    first = next((at for at, (one, other) in enumerate(both) if one != other), min(map(len, texts)))
+    pairs = zip(*texts, strict=False)
+    first = next((number for number, (left, right) in enumerate(pairs) if left != right), min(map(len, texts)))
     start = max(0, first - _BEFORE) if first > _SHOWN // 2 else 0
     before, after = (_short(text, start, _SHOWN) for text in texts)
     return before, after
@@ -441,18 +449,18 @@ def _short(text: str, start: int, length: int) -> str:
     return f"{'...' if start else ''}{text[start : start + length]}{more}"
 
 
-# Compares other code with a job's: runs it on a sample of delivered files, and compares the outcomes with the
-# table's rows and the current failures. Writes to neither table nor catalog.
+# Compares other code with a job's code: runs it on a sample of delivered files, and compares the outcomes
+# with the table's rows and the current failures. Writes to neither table nor catalog.
 #
-# The same code on the executors stages the outcomes as for a batch; they are removed at the end.
+# The executors stage the outcomes with the same code as for a batch. They are removed at the end.
 
-#: Maximum number of files in a sample, whose paths, failures and measurements are in memory.
+#: Maximum number of files in a sample. Their paths, failures and measurements are in memory.
 MAX_SAMPLE = 10_000
 
-#: Up to this many rows and bytes of a file are compared; beyond that, only the number of rows.
+#: Up to this many rows and bytes of a file are compared. Beyond that, only the number of rows is.
 _MAX_ROWS, _MAX_BYTES = 10_000, 64 << 20
 
-#: Failures read at once.
+#: Number of failures read at once.
 _FAILURES = 1000
 
 
@@ -473,7 +481,7 @@ def compare(
 
     Raises:
         InvalidStateError: the job has not delivered any file.
-        NotFoundError: the choice includes no delivered file.
+        NotFoundError: the selection includes no delivered file.
         FunctionLoadError: a function cannot be found or set up.
         StreamStaleError: the delivered files are no longer known.
     """
@@ -483,13 +491,13 @@ def compare(
     with services.gateway.explaining(), as_sql_errors(), reached(services.warehouse):
         run = _Run(services, job, chosen, observe)
         differences, cost = run.differences(other, source)
-        again = run.differences(job, own, own=True) if own is not None else (None, None)
+        own_result = run.differences(job, own, own=True) if own is not None else (None, None)
         columns = Columns.of(of_job(job), of_job(other))
-        return Comparison(str(job.name), other.function, run.delivered, columns, differences, cost, *again)
+        return Comparison(str(job.name), other.function, run.delivered, columns, differences, cost, *own_result)
 
 
 class _Run:
-    """One sample of a job's files, on which codes run."""
+    """A run of codes on one sample of a job's files."""
 
     def __init__(self, services: JobServices, job: FileJob, chosen: SampleSelection, observe: ComparisonObserver) -> None:
         self._services = services
@@ -519,7 +527,7 @@ class _Run:
         self._store = store_of(volume, services.catalog, services.settings)
 
     def differences(self, other: FileJob, source: FunctionSource, *, own: bool = False) -> tuple[Differences, CostPercentiles]:
-        """Runs code on the sample; returns how its outcomes differ from the existing ones, and its cost."""
+        """Runs code on the sample. Returns the differences from the existing outcomes, and its cost."""
         progress = ComparisonProgress(len(self._paths), own=own)
         self._observe(progress)
         work = dataclasses.replace(work_on(self._services.settings, other, source, self._store), measures=True)
@@ -533,10 +541,10 @@ class _Run:
                 )
             existing = self._existing()
             comparer = Comparer([field.name for field in of_job(other) if field.name in existing])
-            failed, files = self._failed(), list[_Gathered]()
+            failed, files = self._failed(), list[_OutcomeBuilder]()
             files_in = [field.name for field in of_job(self._job) if has_files(field.type)]
             for path, rows in self._outcomes(session, staged, existing):
-                old, new = _gathered(rows, files_in)
+                old, new = _collect_outcomes(rows, files_in)
                 files.append(new)
                 if new.outcome.kind in WAITING:
                     comparer.changed()
@@ -551,27 +559,28 @@ class _Run:
         return comparer.found, CostPercentiles(seconds, memory, total_counts(*(file.counted for file in files)))
 
     def _existing(self) -> Sequence[str]:
-        """Returns the job's columns that its table has; the job's next run adds the others."""
-        there = {name.lower() for name in columns_at(self._services.results.location_of(self._job))}
-        return [field.name for field in of_job(self._job) if field.name.lower() in there]
+        """Returns the job's columns that exist in its table. The job's next run adds the others."""
+        present = {name.lower() for name in columns_at(self._services.results.location_of(self._job))}
+        return [field.name for field in of_job(self._job) if field.name.lower() in present]
 
     def _outcomes(
         self, session: SparkSession, staged: Staged, existing: Sequence[str]
     ) -> Iterator[tuple[str, Iterator[Mapping[str, Any]]]]:
-        """Yields each file's outcome and rows as they come from Spark: the table's in ``had``, new ones in ``result``."""
+        """Yields each file's outcome and rows as Spark returns them: the table's rows in ``had``, new rows in
+        ``result``."""
         target, added = staged.target, provenance_of(self._job).names
-        own = quote_columns(name for name in target.schema.names if name not in added)
-        new = staged.rows(session).selectExpr(f"{target.key} AS path", f"struct({own}) AS result")
+        columns = quote_columns(name for name in target.schema.names if name not in added)
+        new = staged.rows(session).selectExpr(f"{target.key} AS path", f"struct({columns}) AS result")
         new = relation(session, staged.costs()).unionByName(new, allowMissingColumns=True)
         if existing:
-            new = new.unionByName(self._had(session, existing), allowMissingColumns=True)
+            new = new.unionByName(self._existing_rows(session, existing), allowMissingColumns=True)
         else:
             new = new.selectExpr("*", "NULL AS had")
         rows = (row for part in batches(new.sort("path")) for row in part.to_pylist())
         return groupby(rows, lambda row: str(row["path"]))
 
-    def _had(self, session: SparkSession, existing: Sequence[str]) -> DataFrame:
-        """Returns the table's rows of the sample's files in their current version."""
+    def _existing_rows(self, session: SparkSession, existing: Sequence[str]) -> DataFrame:
+        """Returns the table's rows for the current version of the sample's files."""
         location = self._services.results.location_of(self._job)
         named = pa.table({"path": self._files["relative_path"], "version": self._versions})
         relation(session, named).createOrReplaceTempView("volstream_sample")
@@ -587,13 +596,14 @@ class _Run:
         return session.sql(f"SELECT path, had FROM ({query})")
 
     def _newest(self, session: SparkSession, query: str) -> str:
-        """Returns SQL for the rows that the job last wrote to a log for each file. Other jobs may append to it, too."""
+        """Returns SQL for each file's rows that the job last wrote to a log. Other jobs may append to the
+        log, too."""
         present = session.sql(f"SELECT DISTINCT _batch_id FROM ({query})").toArrow()["_batch_id"].to_pylist()
         pairs = ((identity, self._services.catalog.reports.batch(identity)) for identity in present if identity is not None)
         others = [identity for identity, batch in pairs if batch is not None and batch.job_id != self._job.id]
-        mine = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"
+        own = f"_batch_id NOT IN ({', '.join(map(literal, others))})" if others else "true"
         last = "rank() OVER (PARTITION BY path ORDER BY _processed_at DESC) AS age"
-        return f"SELECT * FROM (SELECT *, {last} FROM ({query}) q WHERE {mine}) r WHERE age = 1"
+        return f"SELECT * FROM (SELECT *, {last} FROM ({query}) q WHERE {own}) r WHERE age = 1"
 
     def _failed(self) -> dict[str, CodeOutcome]:
         """Returns the current failures of the sample's files in their current version, by path."""
@@ -609,15 +619,15 @@ class _Run:
 
 
 def _without_etags(value: Any) -> Any:
-    """Returns a value of a column with outputs without the outputs' etags."""
+    """Returns a value of a column with outputs, without the outputs' etags."""
     if isinstance(value, Mapping):
         cleared = {"etag": None} if value.keys() == {*FILE.names} else {}
         return {**{key: _without_etags(item) for key, item in value.items()}, **cleared}
     return [_without_etags(item) for item in value] if isinstance(value, list) else value
 
 
-class _Gathered:
-    """The outcome of one file, gathered row by row within limits, and its cost."""
+class _OutcomeBuilder:
+    """Collects the outcome of one file, row by row within limits, and its cost."""
 
     def __init__(self) -> None:
         self.outcome = CodeOutcome()
@@ -646,13 +656,14 @@ class _Gathered:
         self.outcome, self._rows = CodeOutcome(), None
 
 
-def _gathered(rows: Iterable[Mapping[str, Any]], files_in: Sequence[str]) -> tuple[_Gathered, _Gathered]:
-    """Returns the old and the new outcome of a file. Outputs are not written again, so their etags are left out.
+def _collect_outcomes(rows: Iterable[Mapping[str, Any]], files_in: Sequence[str]) -> tuple[_OutcomeBuilder, _OutcomeBuilder]:
+    """Returns the old and the new outcome of a file. Outputs are not written again, so their etags are left
+    out.
 
     Args:
         files_in: columns with outputs.
     """
-    old, new = _Gathered(), _Gathered()
+    old, new = _OutcomeBuilder(), _OutcomeBuilder()
     for row in rows:
         if row["had"] is not None:
             had = dict(row["had"])

@@ -1,7 +1,8 @@
 """Compares a job's table with its volume, file by file, without calling the function.
 
-A file's outcome is known by its rows, which carry its path and version; by its failure; or, if it gave no row, by the job's
-ledger. Files that have changed since they were delivered, or whose plan is not finished, are the next run's, which is not judged.
+A file's outcome is known from its rows, which carry its path and version, from its failure or, if it gave no
+row, from the job's ledger. Files that have changed since their delivery, or whose plan is unfinished, are
+left to the next run and not compared.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 
 
 class Problem(StrEnum):
-    """What is wrong with a file's rows.
+    """A problem with a file's rows.
 
-    ``MISSING``: the file has no outcome. ``OUTDATED``: its rows are those of another version. ``DOUBLED``: it has rows of several
-    batches or versions. ``FOREIGN``: another writer changed its rows. ``OUTPUT``: a file that its rows name is missing, or was
-    changed by another writer. ``STRAY``: there are rows, but no such file.
+    ``MISSING``: the file has no outcome. ``OUTDATED``: its rows are of another version. ``DOUBLED``: it has
+    rows of several batches or versions. ``FOREIGN``: another writer changed its rows. ``OUTPUT``: a file that
+    its rows name is missing, or was changed by another writer. ``STRAY``: it has rows but does not exist.
     """
 
     MISSING = "missing"
@@ -64,24 +65,26 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
         files: number of files, or sets, compared.
-        rows: of the table.
-        failing: how many of these failed, wait or are held, so that the table need not have them.
-        waiting: files that the next run processes or removes; they were not compared.
-        wrong: number of files with each problem; only those that there are.
+        rows: number of rows in the table.
+        failing: how many of these files failed, wait or are held, so that the table need not have them.
+        waiting: files that the next run processes or removes. They were not compared.
+        wrong: number of files by problem, without zeros.
         examples: some of these files, with their problems.
-        commits: commits of other writers that changed rows since the table was last found right.
-        seen_from: the first version of the table whose changes by others could be looked for; None: all.
-        appends: the table has a log of versions, of which only missing ones are looked for: changes by others are not.
-        pathless: rows that name no file.
-        outputs: the files that the function made; None: they were not compared.
-        unproven: files without rows that may be right: the job keeps no ledger, because only Spark can write to its warehouse.
-        damages: what of the table could not be read; if it was not fixed, nothing was compared.
-        fixed: files that were wrong and have been put right; None: nothing was changed.
-        unit: what the job's function is called with: ``file``, or ``set``.
+        commits: commits of other writers that changed rows since the last successful verification.
+        seen_from: the first version of the table whose foreign changes could be checked, or None for all
+            versions.
+        appends: the table is a log of versions. Only missing versions are found, not changes by others.
+        pathless: rows without a file's path.
+        outputs: the files that the function made, or None if they were not compared.
+        unproven: files without rows that may be right: the job has no ledger, because only Spark can write to
+            its warehouse.
+        damages: unreadable parts of the table. If it was not fixed, nothing was compared.
+        fixed: number of wrong files that were repaired, or None if nothing was changed.
+        unit: the unit of the function's calls: ``file`` or ``set``.
     """
 
     files: int = 0
@@ -102,42 +105,42 @@ class Verification:
 
     @property
     def count(self) -> int:
-        """Number of files that are wrong."""
+        """Number of wrong files."""
         return sum(self.wrong.values())
 
     @property
     def kinds(self) -> str:
-        """The numbers of wrong files: ``2 missing, 1 stray``."""
+        """The numbers of wrong files, such as ``2 missing, 1 stray``."""
         return by_kind(self.wrong)
 
     @property
     def text(self) -> str:
-        """What is wrong, as a part of a sentence: ``3 files: 2 missing, 1 stray``."""
+        """The problems, as a part of a sentence, such as ``3 files: 2 missing, 1 stray``."""
         files = f"{counted(self.count, self.unit)}: {self.kinds}" if self.wrong else ""
         pathless = f"{counted(self.pathless, 'row')} without the path of a file" if self.pathless else ""
         return "; ".join(filter(None, [*map(str, self.damages), files, pathless]))
 
     @property
     def is_right(self) -> bool:
-        """True if nothing is wrong, or all of it was put right."""
+        """True if nothing is wrong, or everything was repaired."""
         unread = self.damages and self.fixed is None
         return self.count <= (self.fixed or 0) and not (self.pathless or unread)
 
     @property
     def is_proven(self) -> bool:
-        """True if other writers changed nothing but what was compared, or was put right."""
+        """True if all changes by other writers were compared or repaired."""
         all_compared = not (self.failing or self.waiting or self.appends)
         return self.is_right and (all_compared or not self.commits)
 
 
 @dataclass(frozen=True)
 class TableComparison:
-    """A verification, with what a repair needs.
+    """A verification with the data for a repair.
 
     Attributes:
-        version: of the table, when it was compared.
-        files: rows of a plan: the files that were compared, and removals of strays; lazily.
-        problems: rows ``path`` and ``problem`` of the files that are wrong; lazily.
+        version: of the table when it was compared.
+        files: rows of a plan, lazily: the compared files, and removals of strays.
+        problems: rows ``path`` and ``problem`` of the wrong files, lazily.
     """
 
     found: Verification
@@ -146,7 +149,7 @@ class TableComparison:
     problems: DataFrame
 
     def repair(self) -> DataFrame:
-        """Returns the rows of a plan that puts right what is wrong, lazily."""
+        """Returns the rows of a plan that repairs wrong files, lazily."""
         return self.files.join(self.problems.selectExpr("path AS relative_path"), "relative_path", "left_semi")
 
 
@@ -161,14 +164,14 @@ def compared(
     *,
     recreated: bool = False,
 ) -> TableComparison:
-    """Compares the files that were delivered with the table.
+    """Compares the delivered files with the table.
 
     Args:
         covered: from the version up to which files were delivered, to the newest.
         unfinished: an open plan, whose files are not compared.
-        folder: for intermediate results; the caller removes it, after a repair.
-        outputs: of the job; None: they are not compared.
-        recreated: the directory may have been made again, so that its versions say nothing of the stream's beginning.
+        folder: for intermediate results. The caller removes it after a repair.
+        outputs: of the job, if they are compared.
+        recreated: the directory may have been re-created, so its versions do not tell where the stream began.
     """
     stream, location, key = services.stream(job), services.results.location_of(job), key_column(job)
     version = newest_version(location)
@@ -180,7 +183,8 @@ def compared(
         history = foreign_changes(location, key, since, version, OwnCommits(services.catalog, job), f"{folder}/touched")
     gone = history.first > since + 1
     if gone and isinstance(now := services.catalog.jobs.by_id(job.id), FileJob):
-        gone = now.verified_version is None or now.verified_version < history.first - 1  # or a run saw what it forgot
+        # Unless a run verified the versions that it deleted.
+        gone = now.verified_version is None or now.verified_version < history.first - 1
     _planned(session, unfinished).createOrReplaceTempView("volstream_planned")
     delivered = services.planner.delivered_files(session, job, covered)
     recorded = _recorded(location, version, key)
@@ -248,20 +252,21 @@ def compared(
     )
 
 
-#: Outcomes that are no problems: of files without rows, where no ledger is kept; and of failures.
+#: Outcomes that are not problems: files without rows where no ledger is kept, and failures.
 _UNPROVEN, _FAILING = "unproven", "failing"
 
 
 def _outcomes(
     services: JobServices, session: SparkSession, job: FileJob, recorded: str, history: History, lost: Collection[str]
 ) -> DataFrame:
-    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be right.
+    """Returns ``path`` and ``problem`` of the files in ``volstream_files`` that are wrong, or not known to be
+    right.
 
     Args:
         recorded: SQL for the rows of the table.
-        lost: the files of which outputs are wrong.
+        lost: the files with wrong outputs.
     """
-    key, kept = key_column(job), LEDGER.of(services.warehouse, job.id)
+    key, ledger_location = key_column(job), LEDGER.of(services.warehouse, job.id)
     failing = services.catalog.failures.active(job.id)
     relations: dict[str, pa.Table] = {
         "volstream_failing": pa.table(
@@ -278,8 +283,8 @@ def _outcomes(
         relation(session, rows).createOrReplaceTempView(name)
     touched = "SELECT key, max(version) AS version FROM volstream_touched GROUP BY key"
     empty = "SELECT '' AS path, '' AS version, '' AS batch LIMIT 0"
-    if is_table(kept):
-        empty = f"SELECT path, version, batch FROM {table_at(kept)}"
+    if is_table(ledger_location):
+        empty = f"SELECT path, version, batch FROM {table_at(ledger_location)}"
     by_version = job.write is Write.APPEND
     rows = (
         f"SELECT {key} AS path, min(_file_version) AS low, max(_file_version) AS high, min(_batch_id) AS first, "
@@ -287,11 +292,11 @@ def _outcomes(
         f"GROUP BY {key}{', _file_version' if by_version else ''}"
     )
     changed_since = "t.version > coalesce(o.wrote, -1)"
-    lacking = Problem.MISSING if ledger.is_kept(kept) else _UNPROVEN
-    # What is true of a file, the first one that is: f the file, r its rows, b its failure, e its entry in the ledger.
-    cases = [("b.path IS NOT NULL", _FAILING), ("r.path IS NULL AND e.path IS NULL", lacking)]
+    absent = Problem.MISSING if ledger.is_kept(ledger_location) else _UNPROVEN
+    # The first true condition decides. f: the file, r: its rows, b: its failure, e: its entry in the ledger.
+    cases = [("b.path IS NOT NULL", _FAILING), ("r.path IS NULL AND e.path IS NULL", absent)]
     if not by_version:
-        # Of a failing file the rows of its former version are still there.
+        # A failing file still has the rows of its former version.
         kept_rows = f"r.path IS NOT NULL AND {changed_since} AND (r.low = f.version OR b.path IS NOT NULL)"
         cases = [
             ("r.low <> r.high OR r.first <> r.last", Problem.DOUBLED),
@@ -315,14 +320,15 @@ def _outcomes(
 
 
 def _recorded(location: str, version: int | None, key: str) -> str:
-    """Returns SQL for the rows of the table at a version; None: there is no table."""
+    """Returns SQL for the rows of the table at a version, or for no rows without a version."""
     if version is None:
         return f"(SELECT '' AS {key}, '' AS _file_version, '' AS _batch_id LIMIT 0)"
     return f"{table_at(location)} VERSION AS OF {version}"
 
 
 def _within(bounds: Sequence[Bounds]) -> str:
-    """Returns SQL for which rows may be of a file of the volume that also had rows in a data file with any of these bounds."""
+    """Returns SQL for rows that may belong to a file of the volume with rows in a data file with any of these
+    bounds."""
     return " OR ".join(
         " AND ".join(
             ["true"]
@@ -346,12 +352,13 @@ def _planned(session: SparkSession, unfinished: Plan | None) -> DataFrame:
 
 
 def _without(files: str, others: str) -> str:
-    """Returns SQL for files, less those whose paths are among others."""
+    """Returns SQL for files whose paths are not among others."""
     return f"SELECT f.* FROM {files} f LEFT ANTI JOIN {others} o ON o.relative_path = f.relative_path"
 
 
 def _waiting(services: JobServices, session: SparkSession, job: FileJob, covered: Range, unfinished: Plan | None) -> str:
-    """Returns SQL for how many files have come, changed or gone since files were delivered, or are in an unfinished plan."""
+    """Returns SQL for the number of files that were added, changed or removed since the delivery, or are in
+    an unfinished plan."""
     if unfinished is not None:
         return str(unfinished.files)
     if covered.from_version is None or covered.to_version <= covered.from_version:
@@ -366,18 +373,18 @@ def _waiting(services: JobServices, session: SparkSession, job: FileJob, covered
     )
 
 
-# The files that a job's function made, compared with the volume that has them.
+# The files that a job's function made, compared with their volume.
 
 
 @dataclass(frozen=True)
 class ComparedOutputs:
-    """What is in the volume of a job's outputs, compared with what the rows of its table name.
+    """The result of comparing the volume of a job's outputs with the outputs that its table's rows name.
 
     Attributes:
         count: number of outputs that rows name.
-        lost: the files whose rows name an output that is missing, or that another writer changed.
+        lost: files whose rows name an output that is missing, or that another writer changed.
         unnamed: number of files in the job's folder of the volume that no row names.
-        examples: paths of some of these.
+        examples: some of their paths.
     """
 
     count: int
@@ -387,7 +394,9 @@ class ComparedOutputs:
 
 
 def compared_outputs(catalog: Catalog, settings: Settings, job: FileJob) -> ComparedOutputs:
-    """Lists the volume of a job's outputs. The caller holds the job's lease; all outputs of the table are in memory.
+    """Lists the volume of a job's outputs.
+
+    The caller holds the job's lease. All outputs of the table are in memory.
 
     Raises:
         InvalidValueError: the job makes no files.

@@ -1,7 +1,7 @@
-"""Which version of a job's code made which rows, derived from each row's batch id.
+"""Finds which version of a job's code made which rows, by each row's batch id.
 
-What does not belong here: what a version is (``version``), what the catalog keeps of versions (``catalog.codes``), and what other
-code would change (``compare``).
+Versions themselves are in ``version``, their records in ``catalog.codes``, and the effect of other code in
+``compare``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from volstream.tables.delta.places import is_table, mapped, open_table
 if TYPE_CHECKING:
     from volstream.home import Home
 
-#: So many batches that history has forgotten are kept for their code before those without rows are looked for.
+#: The code of batches that history has deleted is kept for up to this many batches. Then the ones without
+#: rows are searched for.
 _MANY_FORGOTTEN = 20_000
 
-#: A count that takes longer is made again after a commit only when this many times as long has passed.
+#: A count that takes longer than the first is repeated after a commit only when this many times its duration
+#: has passed.
 _QUICK_SECONDS, _PATIENCE = 0.5, 20.0
 
 
@@ -42,10 +44,10 @@ class CodeCounts:
     """The number of files whose rows each version of a job's code made.
 
     Attributes:
-        table_version: the version of the table that was counted.
-        current: number of the version that a run would use now; 0: none has used it yet.
-        files: number of files by version; under None those of unknown versions.
-        versions: all versions, in the order of their numbers.
+        table_version: the counted version of the table.
+        current: version number that a run would use now. 0 if no run has used it yet.
+        files: number of files by version, with files of unknown versions under None.
+        versions: all versions, in order of their numbers.
     """
 
     table_version: int
@@ -65,23 +67,22 @@ class CodeCounts:
 
     @property
     def oldest(self) -> CodeVersion | None:
-        """The oldest version that is not the current one and still has rows."""
-        return next((one for one in self.versions if one.number != self.current and self.files.get(one.number)), None)
+        """The oldest version that still has rows, other than the current one."""
+        return next((each for each in self.versions if each.number != self.current and self.files.get(each.number)), None)
 
 
-#: The last count of each table, by its location: the versions of the table and of the ledger, the numbers, when it was made, and
-#: how many seconds it took.
+#: The last count of each table, by location: the versions of the table and the ledger, the numbers, the time
+#: of the count, and its duration in seconds.
 _counted: dict[str, tuple[tuple[int, int | None], Mapping[int | None, int], float, float]] = {}
 
 
 def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None:
-    """Counts the files of a job by the version of the code that made their rows; None: the job has no table, or its table is a
-    log of all versions.
+    """Counts the files of a job by the code version that made their rows.
 
-    Reads two columns of the table, if it has changed since it was counted in this process.
-
+    Returns None if the job has no table, or its table is a log of all versions. Reads two columns of the
+    table if it has changed since this process last counted it.
     Args:
-        exact: False: while a table changes often, counts may be some commits old.
+        exact: if False, counts may be some commits old while a table changes often.
 
     Raises:
         DependencyError: the table cannot be read.
@@ -99,35 +100,38 @@ def counts(home: Home, job: FileJob, *, exact: bool = True) -> CodeCounts | None
         last = _counted[location] = state, files, time.monotonic(), time.monotonic() - now
     versions = home.catalog.codes.versions(job.id)
     digest = version_of(home.settings, job).digest
-    current = next((one.number for one in versions if one.digest == digest), 0)
+    current = next((version.number for version in versions if version.digest == digest), 0)
     return CodeCounts(last[0][0], current, last[1], versions)
 
 
 def older(home: Home, job: FileJob) -> CodeCounts | None:
-    """Counts as :func:`counts` if there can be rows made by older code; None: there are none. Most often it reads no table.
+    """Counts as :func:`counts`. Returns None if no rows were made by older code; usually without reading a
+    table.
 
     Raises:
         As :func:`counts`.
     """
     if not may_have_older(home.catalog, home.settings, job):
         return None
-    found = counts(home, job, exact=False)
-    return found if found is not None and found.stale else None
+    counted_files = counts(home, job, exact=False)
+    return counted_files if counted_files is not None and counted_files.stale else None
 
 
-def said_of_code(job: FileJob, found: CodeCounts) -> str | None:
-    """Returns which files have rows made by older or unknown code, and what to do, in a sentence; None: none has."""
+def describe_code(job: FileJob, found: CodeCounts) -> str | None:
+    """Returns a sentence on files with rows of older or unknown code and what to do, or None without such
+    files."""
     unknown = found.files.get(None, 0)
     if found.stale and (oldest := found.oldest) is not None:
         age = format_age((datetime.now(UTC) - oldest.made_on).total_seconds())
         files = f"{found.stale:,} of {counted(found.total, job.unit)}"
-        oldest_one = f"oldest: version {oldest.number}, {age} old"
-        return f"{files} last processed by older code ({oldest_one}): volstream replay {job.name} --stale"
+        age_note = f"oldest: version {oldest.number}, {age} old"
+        return f"{files} last processed by older code ({age_note}): volstream replay {job.name} --stale"
     return f"{counted(unknown, job.unit)} with rows of unknown code" if unknown else None
 
 
 def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
-    """Returns the files, or the keys of sets, whose rows were made by other code than the job has now; all in memory.
+    """Returns the files, or the keys of sets, whose rows were made by other code than the current. All in
+    memory.
 
     Raises:
         As :func:`counts`.
@@ -136,62 +140,64 @@ def stale_paths(home: Home, job: FileJob) -> Sequence[str]:
     if found is None or not found.stale:
         return []
     stale: set[str] = set()
-    for place, key, batch in _places(home.warehouse, job):
-        codes = home.catalog.codes.of_batches(_batches(place, key, batch))
-        others = {one for one, code in codes.items() if code.code != found.current or code.carried}
-        for path, made_by in _rows(place, key, batch, others):
+    for location, key, batch in _tables(home.warehouse, job):
+        codes = home.catalog.codes.of_batches(_batches(location, key, batch))
+        others = {made_by for made_by, code in codes.items() if code.code != found.current or code.carried}
+        for path, made_by in _rows(location, key, batch, others):
             if codes[made_by].of(path) not in (None, found.current):
                 stale.add(path)
     return sorted(stale)
 
 
 def prune(catalog: Catalog, warehouse: str, job: FileJob) -> None:
-    """Forgets the code of batches that history has deleted and that have no rows in any version of the table that can be read."""
+    """Deletes the code of batches that history has deleted, if no readable version of the table has their
+    rows."""
     forgotten = catalog.codes.forgotten(job.id)
     if len(forgotten) < _MANY_FORGOTTEN:
         return
-    living: set[str] = set()
-    for place, key, batch in _places(warehouse, job):
-        with mapped(place):
-            oldest = min(int(entry["version"]) for entry in open_table(place).history())
-        # What the oldest version lacks was made later, or is in the newest one, too.
-        living |= {*_batches(place, key, batch), *_batches(place, key, batch, oldest)}
-    catalog.codes.forget([one for one in forgotten if one not in living])
+    batches_with_rows: set[str] = set()
+    for location, key, batch in _tables(warehouse, job):
+        with mapped(location):
+            oldest = min(int(entry["version"]) for entry in open_table(location).history())
+        # What the oldest version lacks was made later, or is also in the newest version.
+        batches_with_rows |= {*_batches(location, key, batch), *_batches(location, key, batch, oldest)}
+    catalog.codes.forget([identity for identity in forgotten if identity not in batches_with_rows])
 
 
 def _count(catalog: Catalog, warehouse: str, job: FileJob) -> Mapping[int | None, int]:
     files = Counter[int | None]()
-    for place, key, batch in _places(warehouse, job):
-        of_batch = _batches(place, key, batch)
+    for location, key, batch in _tables(warehouse, job):
+        of_batch = _batches(location, key, batch)
         codes: Mapping[str, BatchCode] = catalog.codes.of_batches(of_batch)
-        carrying = {one for one, code in codes.items() if code.carried}
-        files.update(codes[made_by].of(path) for path, made_by in _rows(place, key, batch, carrying))
+        carrying = {made_by for made_by, code in codes.items() if code.carried}
+        files.update(codes[made_by].of(path) for path, made_by in _rows(location, key, batch, carrying))
         for made_by, count in of_batch.items():
             if made_by not in carrying:
                 files[codes[made_by].code if made_by in codes else None] += count
     return files
 
 
-def _places(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
-    """Yields the tables with a job's files, and the columns with the file and the batch: those with rows, and those without."""
+def _tables(warehouse: str, job: FileJob) -> Iterator[tuple[str, str, str]]:
+    """Yields the tables with a job's files, each with its file column and batch column: the result table and
+    the ledger."""
     yield places.table_location(warehouse, job.into), key_column(job), "_batch_id"
-    without_rows = LEDGER.of(warehouse, job.id)
-    if is_table(without_rows):
-        yield without_rows, ledger.KEY, "batch"
+    ledger_at = LEDGER.of(warehouse, job.id)
+    if is_table(ledger_at):
+        yield ledger_at, ledger.KEY, "batch"
 
 
-def _batches(place: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:
-    """Returns the number of files of each batch with rows in a version of a table; None: the newest."""
+def _batches(location: str, key: str, batch: str, version: int | None = None) -> Mapping[str, int]:
+    """Returns the number of files of each batch with rows in a version of a table, the newest by default."""
     query = f"SELECT {standard_name(batch)} AS b, count(DISTINCT {standard_name(key)}) AS n FROM rows GROUP BY 1"
-    rows = queried_rows(place, query, version)
+    rows = queried_rows(location, query, version)
     return {str(b): int(n) for b, n in zip(rows["b"].to_pylist(), rows["n"].to_pylist(), strict=True) if b is not None}
 
 
-def _rows(place: str, key: str, batch: str, of: set[str]) -> Iterator[tuple[str, str]]:
+def _rows(location: str, key: str, batch: str, of_batches: set[str]) -> Iterator[tuple[str, str]]:
     """Yields the files of some batches with rows in a table, each with its batch."""
-    if not of:
+    if not of_batches:
         return
     file, made_by = standard_name(key), standard_name(batch)
-    where = f"{made_by} IN ({', '.join(map(standard_literal, sorted(of)))})"
-    rows = queried_rows(place, f"SELECT DISTINCT {file} AS k, {made_by} AS b FROM rows WHERE {where}")
+    where = f"{made_by} IN ({', '.join(map(standard_literal, sorted(of_batches)))})"
+    rows = queried_rows(location, f"SELECT DISTINCT {file} AS k, {made_by} AS b FROM rows WHERE {where}")
     yield from zip(rows["k"].to_pylist(), rows["b"].to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Finds the columns of a job: by calling its function on samples, or by reading files that it loads."""
+"""Finds the columns of a job, by calling its function on samples or by reading the files that it loads."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from volstream.spark.frames import relation
 from volstream.tables.delta import direct, places
 from volstream.tables.delta.opened import columns_at, schema_at
 
-# A sample of a volume's files, always the same: to find columns, spread evenly, and to find files that a
-# table has already.
+# A deterministic sample of a volume's files. It is spread evenly, to find columns and files that a table
+# already has.
 
 #: Number of files from which a sample is chosen.
 _CANDIDATES = 1000
@@ -56,10 +56,10 @@ _CANDIDATES = 1000
 def sample_of(
     services: JobServices, volume: Volume, where: str | None, limit: int, suits: Callable[[FileInfo], bool] = lambda _: True
 ) -> Sequence[FileInfo]:
-    """Returns files of a listed volume, by path: all of them or, if there are more, the first, the last, and some in between.
+    """Returns files of a listed volume, by path: all of them, or the first, the last and some in between.
 
     Args:
-        where: SQL condition on the directory's columns; None: all files.
+        where: SQL condition on the directory's columns.
         limit: maximum number of files; at least 2.
     """
     infos = _candidates(services, volume, where, suits)
@@ -69,13 +69,13 @@ def sample_of(
 
 
 def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> None:
-    """Checks that a new job, which begins with all files, does not append rows of files that its table has already.
+    """Checks that a new job, which begins with all files, does not append rows that its table already has.
 
     Raises:
-        InvalidStateError: the table has rows of the first files of the volume, in its present version.
+        InvalidStateError: the table has rows of the first files of the volume, in their current version.
     """
-    leave = isinstance(replaced, FileJob) and replaced.takes_files  # a landing zone: loaded files have left
-    if spec.write is not Write.APPEND or spec.volume is None or spec.group_by is not None or leave:
+    files_leave = isinstance(replaced, FileJob) and replaced.takes_files  # a landing zone
+    if spec.write is not Write.APPEND or spec.volume is None or spec.group_by is not None or files_leave:
         return
     location = places.table_location(home.warehouse, spec.into)
     volume = home.catalog.volumes.get(spec.volume)
@@ -84,12 +84,12 @@ def check_not_appended(home: Home, spec: FileJobSpec, replaced: Job | None) -> N
     files = _candidates(JobServices(home), volume, spec.where, lambda _: True)
     paths = {file.relative_path for file in files}
     rows = direct.rows_of(location, "_file_path", paths, ["_file_path", "_file_version"]) if paths else None
-    there = set(zip(*(column.to_pylist() for column in rows.columns), strict=True)) if rows is not None else set()
-    again = [file.relative_path for file in files if (file.relative_path, file.version) in there]
-    if again:
+    present = set(zip(*(column.to_pylist() for column in rows.columns), strict=True)) if rows is not None else set()
+    repeated = [file.relative_path for file in files if (file.relative_path, file.version) in present]
+    if repeated:
         raise InvalidStateError(
-            f"The table {spec.into} has rows of {counted(len(again), 'file')} of the volume {spec.volume} already, such as "
-            f"{printable(again[0])}. A new job begins with all files, and would append their rows again.",
+            f"The table {spec.into} has rows of {counted(len(repeated), 'file')} of the volume {spec.volume} already, such as "
+            f"{printable(repeated[0])}. A new job begins with all files, and would append their rows again.",
             f"To change a job, run volstream alter-job {spec.name}. To load all files again, drop the table or name another one.",
         )
 
@@ -117,15 +117,17 @@ def _candidates(
     return infos
 
 
-# Finds the columns of a job whose function declares none, by calling it on a few files in a child process.
+# Finds the columns of a function that declares none, by calling it on a few files in a child process.
 
-#: The function is called on this many files or, while a column was always empty or no file gave rows, on up to this many.
-_ENOUGH, _MOST = 3, 10
+#: The function is called on this many files, or on up to the maximum while a column was always empty or no
+#: file gave rows.
+_MIN_FILES, _MAX_FILES = 3, 10
 
-#: No further file is tried after this long; also the timeout of a call if the job sets none.
+#: No further file is tried after this time. Also the timeout of a call if the job sets none.
 _SECONDS = 60.0
 
-#: Finds the columns that a function returns, given its arguments. Raises InvalidValueError, FunctionLoadError.
+#: Finds the columns that a function returns, given its arguments. Raises InvalidValueError,
+#: FunctionLoadError.
 Infer = Callable[[FunctionSource, Mapping[str, str]], InferredColumns]
 
 
@@ -134,7 +136,7 @@ class ColumnInference:
     """Infers columns from files of a listed volume.
 
     Args:
-        job: whose function it is.
+        job: the function's job.
     """
 
     services: JobServices
@@ -145,21 +147,21 @@ class ColumnInference:
         """Returns the columns that a function returns for a sample.
 
         Raises:
-            InvalidValueError: there are no files, or none gave rows, or the rows contradict each other.
+            InvalidValueError: there are no files, no file gave rows, or the rows contradict each other.
             FunctionLoadError: the function cannot be set up.
         """
         tasks = self._sample()
         if not tasks:
-            where, sets = self.job.where, self.job.group_by is not None
-            none = f"no file satisfies {where}" if where is not None else "there are no files yet"
+            where, has_sets = self.job.where, self.job.group_by is not None
+            reason = f"no file satisfies {where}" if where is not None else "there are no files yet"
             if where is None and self.volume.patterns:
-                none = f"no file matches {', '.join(map(repr, self.volume.patterns))}, as far as volstream refresh has listed"
-            none = "no set is complete yet" if sets and where is None else none
-            raise self._refused(none)
+                reason = f"no file matches {', '.join(map(repr, self.volume.patterns))}, as far as volstream refresh has listed"
+            reason = "no set is complete yet" if has_sets and where is None else reason
+            raise self._refused(reason)
         inference, failed, tried = Inference(), list[FileOutcome](), 0
         began = time.monotonic()
         with closing(ChildWorker(self._work(source, arguments))) as worker:
-            # First some files that are far apart.
+            # Start with files that are far apart.
             for task in [*tasks[::4], *(task for at, task in enumerate(tasks) if at % 4)]:
                 [outcome] = worker.call([task])
                 tried += 1
@@ -169,7 +171,7 @@ class ColumnInference:
                     failed.append(outcome)
                 else:
                     inference.add_types(task.info.relative_path, outcome.types)
-                if (tried >= _ENOUGH and inference.complete) or time.monotonic() - began > _SECONDS:
+                if (tried >= _MIN_FILES and inference.complete) or time.monotonic() - began > _SECONDS:
                     break
         why = _summary(failed, tried)
         if not inference.files and failed:
@@ -182,13 +184,13 @@ class ColumnInference:
 
     def _sample(self) -> Sequence[FileTask]:
         if self.job.group_by is None:
-            return [FileTask(info, 0) for info in sample_of(self.services, self.volume, self.job.where, _MOST)]
+            return [FileTask(info, 0) for info in sample_of(self.services, self.volume, self.job.where, _MAX_FILES)]
         snapshot = VolumeSource(self.services.catalog, self.services.warehouse, self.volume.id).find()
         if snapshot is None:
             return []
         with self.services.session() as session:
             due = sets.present(session, self.job, snapshot, snapshot.newest).where("held IS NULL")
-            return list(tasks_of(due.sort("relative_path").limit(_MOST).toArrow().to_batches()))
+            return list(tasks_of(due.sort("relative_path").limit(_MAX_FILES).toArrow().to_batches()))
 
     def _work(self, source: FunctionSource, arguments: Mapping[str, str]) -> Work:
         settings = self.services.settings
@@ -214,10 +216,11 @@ class ColumnInference:
 
 
 def _summary(failed: Sequence[FileOutcome], tried: int) -> str:
-    """Returns for how many files a function failed, and an example of the most frequent cause; empty: for none."""
+    """Returns the number of files for which a function failed, with an example of the most frequent cause, or
+    an empty text."""
     if not failed:
         return ""
-    # The first file may be the odd one: its error would hide the one that all others have.
+    # The first file may be atypical: its error would hide the error of all others.
     causes = Counter(cause(outcome.message) for outcome in failed)
     first = next(outcome for outcome in failed if causes[cause(outcome.message)] == max(causes.values()))
     path = printable(first.task.info.relative_path)
@@ -227,70 +230,73 @@ def _summary(failed: Sequence[FileOutcome], tried: int) -> str:
 
 def _with_line(outcome: FileOutcome) -> str:
     """Returns a failure's message with the line of the function that raised it."""
-    found = [f"{Path(file).name}, line {line}" for file, line, _ in frames(outcome.traceback)[:1]]
-    return " ".join([outcome.message.rstrip("."), *(f"({place})" for place in found)])
+    locations = [f"{Path(file).name}, line {line}" for file, line, _ in frames(outcome.traceback)[:1]]
+    return " ".join([outcome.message.rstrip("."), *(f"({place})" for place in locations)])
 
 
-# The columns of jobs that load files: their initial columns, and those that later files add.
+# The columns of jobs that load files: initial columns, and columns that later files add.
 
 _log = get("jobs")
 
 #: Number of files in a sample.
 SAMPLE = 32
 
-#: Files add columns, and fields of them, to a table only up to this number: beyond it, the names are probably data.
+#: Files add columns, and fields in them, to a table only up to this number. Beyond it, the names are probably
+#: data.
 MAX_COLUMNS = 2000
 
 #: The function that reports a file's columns, and its result.
-_SHOWN, _SHOWN_AS = "volstream.functions.loading.loader:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
+_SAMPLER, _SAMPLER_RESULT = "volstream.functions.loading.loader:SampleColumns", pa.schema([pa.field("columns", pa.binary())])
 
 #: A column of every job that loads.
 _RESCUED = pa.field(RESCUED, pa.string())
 
 
 def first_columns(services: JobServices, volume: Volume, into: Name, options: LoadOptions, where: str | None) -> tuple[str, str]:
-    """Returns the columns, as DDL, for a job that loads a volume, found in a sample of its files, and its :data:`INFERRED`.
+    """Returns the columns, as DDL, for a job that loads a volume, and its :data:`INFERRED` argument.
 
-    Columns of an existing table keep their types; new ones are added only if the job adds columns.
+    The columns are found in a sample of the volume's files. Columns of an existing table keep their types.
+    New columns are added only if the job adds columns.
 
     Args:
         where: the job's condition on files.
 
     Raises:
-        InvalidValueError: no file of the sample can be read; or there are no files, and the job does not add columns later.
+        InvalidValueError: no file of the sample can be read, or there are no files and the job does not add
+            columns later.
         StorageError: a file cannot be read.
     """
     existing = _existing(services, into)
-    sampled = columns_shown(services, volume, options, sample(services, volume, options, where))
-    own = [field for field in sampled if folded(field.name) not in existing]
+    sampled = read_columns(services, volume, options, sample(services, volume, options, where))
+    columns = [field for field in sampled if folded(field.name) not in existing]
     if existing:
-        own = [*existing.values(), *(own if options.new_columns is NewColumns.ADD else ())]
-    if not own and options.new_columns is not NewColumns.ADD:
+        columns = [*existing.values(), *(columns if options.new_columns is NewColumns.ADD else ())]
+    if not columns and options.new_columns is not NewColumns.ADD:
         raise InvalidValueError(
             f"The volume {volume.name} has no rows yet to infer columns from.",
             "Name the columns (a schema), or let new columns be added.",
         )
-    if len(own) > MAX_COLUMNS:
+    if len(columns) > MAX_COLUMNS:
         raise InvalidValueError(
-            f"The files of {volume.name} have {len(own)} columns, but a table gets at most {MAX_COLUMNS} from files.",
+            f"The files of {volume.name} have {len(columns)} columns, but a table gets at most {MAX_COLUMNS} from files.",
             "Name those that you need (a schema).",
         )
-    found_before = {column for job in _loading(services, into) for column in job.arguments.get(INFERRED, "").split(",")}
-    inferred = inferred_of(field for field in own if folded(field.name) not in existing or field.name in found_before)
-    return to_ddl(checked(pa.schema([*own, _RESCUED]))), inferred
+    found_before = {name for job in _loading(services, into) for name in job.arguments.get(INFERRED, "").split(",")}
+    inferred = inferred_of(field for field in columns if folded(field.name) not in existing or field.name in found_before)
+    return to_ddl(checked(pa.schema([*columns, _RESCUED]))), inferred
 
 
 def _loading(services: JobServices, into: Name) -> Iterable[FileJob]:
-    """Yields the jobs that load a table, a replaced job included."""
+    """Yields the jobs that load a table, including a replaced job."""
     jobs = services.catalog.jobs.list(into_schema=into.schema, into_name=into.name)
     return (job for job in jobs if isinstance(job, FileJob) and job.loads)
 
 
 def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob | None:
-    """Adds columns, and fields of columns, found in files to a job and its table; returns the job.
+    """Adds columns, and fields of columns, found in files to a job and its table. Returns the changed job.
 
-    None: the job does not accept them, or has them. The catalog changes first: if the table's change fails, the job's next run
-    makes it, as after a change by the user.
+    Returns None if the job does not accept them, or has them. The catalog changes first: if the change of the
+    table fails, the job's next run repeats it, as after a change by the user.
 
     Args:
         ddls: columns that the job lacks, or has with fewer fields.
@@ -306,8 +312,8 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
     before = {folded(field.name): field for field in of_job(job)}
     existing, columns = _existing(services, job.into), dict(before)
     for name, field in found.items():
-        own = existing.get(name) or before.get(name) or field
-        columns[name] = own.with_type(grown(own.type, field.type))
+        current = existing.get(name) or before.get(name) or field
+        columns[name] = current.with_type(grown(current.type, field.type))
     if columns == before or sum(fields_in(field.type) for field in columns.values()) > MAX_COLUMNS:
         return None
     added = pa.schema([field for name, field in columns.items() if name not in before or field != before[name]])
@@ -324,12 +330,12 @@ def adopt(services: JobServices, job: FileJob, ddls: Iterable[str]) -> FileJob |
 
 
 def _existing(services: JobServices, table: Name) -> Mapping[str, pa.Field]:
-    """Returns a table's columns, except those into which no file's values go, by lower-case name."""
+    """Returns the columns of a table that file values may fill, by lower-case name."""
     schema = schema_at(places.table_location(services.warehouse, table))
     columns: dict[str, pa.Field] = {}
     for name in [] if schema is None else schema.columns:
         if schema is not None and folded(name) not in RESERVED:
-            # The job cannot use a column whose type no result can have.
+            # The job cannot use a column whose type a result cannot have.
             with suppress(InvalidValueError):
                 columns[folded(name)] = pa.field(name, type_named(schema.sql_type(name)))
     return columns
@@ -340,14 +346,14 @@ def sample(services: JobServices, volume: Volume, options: LoadOptions, where: s
     return sample_of(services, volume, where, SAMPLE, partial(_suits, options))
 
 
-def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> pa.Schema:
-    """Returns the columns of files, read in a separate process: a file may fill its memory or crash it. Raises as
-    :func:`first_columns`."""
+def read_columns(services: JobServices, volume: Volume, options: LoadOptions, infos: Sequence[FileInfo]) -> pa.Schema:
+    """Returns the columns of files, read in a separate process because a file may fill its memory or crash
+    it. Raises as :func:`first_columns`."""
     if not infos:
         return pa.schema([])
     store = store_of(volume, services.catalog, services.settings)
-    work = Work(find(_SHOWN), options.arguments(), store, _SHOWN_AS, memory_bytes=services.settings.function_memory)
-    shown: list[pa.Schema] = []
+    work = Work(find(_SAMPLER), options.arguments(), store, _SAMPLER_RESULT, memory_bytes=services.settings.function_memory)
+    schemas: list[pa.Schema] = []
     failed: FileOutcome | None = None
     changed = ""
     with closing(ChildWorker(work)) as worker:
@@ -356,7 +362,7 @@ def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, i
             if outcome.kind is None:
                 assert not isinstance(outcome.rows, ArrowRows), "they are plain"
                 [row] = outcome.rows
-                shown.append(pa.ipc.read_schema(pa.py_buffer(row["columns"])))
+                schemas.append(pa.ipc.read_schema(pa.py_buffer(row["columns"])))
                 continue
             if outcome.kind in (FailureKind.DENIED, FailureKind.UNREADABLE):
                 raise (StorageDeniedError if outcome.kind is FailureKind.DENIED else StorageError)(outcome.message)
@@ -365,17 +371,17 @@ def columns_shown(services: JobServices, volume: Volume, options: LoadOptions, i
                 changed = printable(info.relative_path)
             else:
                 failed = outcome
-    if failed is not None and not shown:
+    if failed is not None and not schemas:
         raise InvalidValueError(
             f"The columns of {volume.name} cannot be determined: none of {counted(len(infos), 'file')} can be read. "
             f"{failed.message}"
         )
-    if changed and not shown:
+    if changed and not schemas:
         raise InvalidStateError(
             f"Files of the volume {volume.name} have changed since its last refresh: {changed}.",
             f"Run: volstream refresh {volume.name}",
         )
-    return merged(shown)
+    return merged(schemas)
 
 
 def _suits(options: LoadOptions, info: FileInfo) -> bool:

@@ -1,4 +1,4 @@
-"""What users say in SQL of files: the condition that a job's files meet, and the sets that they form."""
+"""SQL about files: the condition that selects a job's files, and the sets that they form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_sets(spec: FileJobSpec | FileJob) -> None:
         _check_complete(spec.group_complete)
 
 
-#: Functions whose values change by themselves.
+#: Functions whose value changes from call to call.
 _VARYING = frozenset(
     [
         "now",
@@ -51,12 +51,13 @@ _VARYING = frozenset(
 )
 
 
-#: Aggregate functions of Spark that the parser does not know as such.
+#: Spark's aggregate functions that the parser does not recognize.
 _AGGREGATES = frozenset(["every", "some", "bool_and"])
 
 
 def check_expectations(conditions: Sequence[str], columns: Sequence[str]) -> None:
-    """Raises InvalidValueError unless each is a condition on a result's columns, or on ``rows``, the number of a file's rows."""
+    """Raises InvalidValueError unless each is a condition on a result's columns, or on ``rows``, the file's
+    number of rows."""
     known = [name.lower() for name in columns]
     for text in conditions:
         parsed = _parsed("expectation", text, "An expectation is about the rows of one file.")
@@ -90,10 +91,11 @@ def check_where(text: str) -> None:
 
 
 def of_files(where: str | None, paths: Sequence[str]) -> str | None:
-    """Returns the condition on the directory's columns for files that satisfy ``where`` and are among ``paths``; None: all.
+    """Returns the condition on the directory's columns for files that meet ``where`` and are among ``paths``,
+    or None for all files.
 
     Raises:
-        InvalidValueError: ``where`` is no such condition, or there are too many paths.
+        InvalidValueError: ``where`` is not a valid condition, or there are too many paths.
     """
     if len(paths) > MAX_NAMED:
         raise InvalidValueError(f"{len(paths)} paths are too many.", f"Give up to {MAX_NAMED}, or a condition.")
@@ -104,13 +106,17 @@ def of_files(where: str | None, paths: Sequence[str]) -> str | None:
 
 
 def matching(glob: str, *, of_paths: bool = False) -> str:
-    """Returns the condition that a glob matches: without ``/``, the last part of a path, unless ``of_paths``."""
+    """Returns the condition that a glob matches a path.
+
+    A glob without ``/`` matches the last part, unless ``of_paths``.
+    """
     whole = glob if of_paths or "/" in glob else f"**/{glob}"
     return f"relative_path RLIKE {literal(f'^{expression(whole)}$')}"
 
 
 def _check_key(text: str) -> None:
-    """Raises InvalidValueError unless ``text`` is an expression of ``relative_path`` whose value never varies."""
+    """Raises InvalidValueError unless ``text`` is an expression of ``relative_path`` whose value never
+    varies."""
     parsed = _check_columns("key", text, "A key is an expression of relative_path.")
     names = {column.name.lower() for column in _columns(parsed)}
     if names != {"relative_path"}:
@@ -118,7 +124,7 @@ def _check_key(text: str) -> None:
             f"The key {text!r} does not depend on relative_path alone.",
             "A file could change its set unnoticed; give, for example, \"split(relative_path, '/')[0]\".",
         )
-    from volstream.sql.incremental import StableColumns, of_texts  # late: it imports sqlglot
+    from volstream.sql.incremental import StableColumns, of_texts  # late: imports sqlglot
 
     if not StableColumns("", ["relative_path"], of_texts()).are_stable(parsed):
         raise InvalidValueError(
@@ -137,8 +143,8 @@ def _check_complete(text: str) -> None:
             f"The condition {text!r} must be on all files of a set: use aggregate functions.",
             "For example: count(*) >= 2, or bool_or(relative_path LIKE '%.json').",
         )
-    called = {one.name if isinstance(one, exp.Anonymous) else one.sql_name() for one in parsed.find_all(exp.Func)}
-    if parsed.find(exp.Window) or {name.lower() for name in called} & _VARYING:
+    functions = {call.name if isinstance(call, exp.Anonymous) else call.sql_name() for call in parsed.find_all(exp.Func)}
+    if parsed.find(exp.Window) or {name.lower() for name in functions} & _VARYING:
         raise InvalidValueError(
             f"The condition {text!r} may become true while no file of the set changes, but it is checked only when one does.",
             "To wait until the files stop changing, use group_quiet.",
@@ -162,7 +168,8 @@ def _is_aggregated(column: Any) -> bool:
 
 
 def _check_columns(what: str, text: str, rule: str) -> Any:
-    """Returns the tree of an expression; raises InvalidValueError if it is more than that, or of more than a file's columns."""
+    """Returns the tree of an expression. Raises InvalidValueError unless it is one expression of a file's
+    columns."""
     parsed = _parsed(what, text, rule)
     unknown = sorted({column.name for column in _columns(parsed) if column.name.lower() not in COLUMNS})
     if unknown:
@@ -171,7 +178,7 @@ def _check_columns(what: str, text: str, rule: str) -> Any:
 
 
 def _parsed(what: str, text: str, rule: str) -> Any:
-    """Returns the tree of an expression; raises InvalidValueError if it is more than that."""
+    """Returns the tree of an expression. Raises InvalidValueError unless it is one expression."""
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
@@ -179,7 +186,7 @@ def _parsed(what: str, text: str, rule: str) -> Any:
 
     try:
         # In parentheses, as in a plan, so that nothing can follow the text.
-        tree_of(f"SELECT 1 WHERE {text}")  # no parenthesis closes the plan's
+        tree_of(f"SELECT 1 WHERE {text}")  # a parenthesis must not close the plan's
         parsed = tree_of(f"SELECT 1 WHERE ({text})")
     except SqlglotError as error:
         raise InvalidValueError(f"The {what} {text!r} cannot be read: {reason_of(error)}.") from None

@@ -1,4 +1,4 @@
-"""The rules of jobs, as they are made and altered: what they read, what they fill, and what their functions make."""
+"""Creates and alters jobs, by the rules for what they read, what they fill, and what their functions make."""
 
 from __future__ import annotations
 
@@ -71,23 +71,24 @@ if TYPE_CHECKING:
 
     from volstream.jobs.runs.services import JobServices
 
-# Finds the environment in which a job's function runs, and brings it to workers elsewhere.
+# Finds the environment in which a job's function runs, and brings it to remote workers.
 
 
 def resolve_environment(path: str | None, directory: Path | None) -> str | None:
-    """Returns the absolute path of what defines an environment; None, or an empty path: the function has none.
+    """Returns the absolute path of an environment's definition, or None for no path or an empty one.
 
     Args:
-        directory: what the path is relative to; None: the working directory.
+        directory: base of a relative path. The working directory by default.
     """
     return os.path.abspath((directory or Path.cwd()) / os.path.expanduser(path)) if path else None
 
 
 def with_environment(source: FunctionSource, path: str | None, folder: Path) -> FunctionSource:
-    """Returns a function in the environment at ``path``, which is made if it is missing; None: in volstream's own.
+    """Returns a function in the environment at ``path``, which is built if missing. Without a path, the
+    function runs in volstream's own environment.
 
     Args:
-        folder: where environments are made.
+        folder: where environments are built.
 
     Raises:
         As :meth:`EnvironmentStore.at`.
@@ -100,7 +101,7 @@ def with_environment(source: FunctionSource, path: str | None, folder: Path) -> 
 def ship(services: JobServices, session: SparkSession, source: FunctionSource) -> FunctionSource:
     """Returns a function whose environment the session's workers have.
 
-    On a Spark that others started, they get a copy; except of a folder, which they must see under the same path.
+    On an external Spark, they get a copy. A folder is not copied: they must see it under the same path.
     """
     environment = source.environment
     if environment is None or not services.settings.spark_remote:
@@ -111,9 +112,9 @@ def ship(services: JobServices, session: SparkSession, source: FunctionSource) -
     return replace(source, environment=replace(environment, archive=services.gateway.bring(session, packed)))
 
 
-# Creates, changes and drops jobs. Imports the function once to reject unusable ones immediately.
+# Creates, changes and drops jobs. Imports the function once to reject unusable functions immediately.
 
-#: Prefix of the reason for pausing a job whose function fails before it receives a file.
+#: Prefix of the reason for pausing a job whose function fails during setup.
 FUNCTION_BROKEN = "its function cannot be set up"
 
 
@@ -127,16 +128,17 @@ def create_job(
     infer: Infer | None = None,
     job_id: str | None = None,
 ) -> Job:
-    """Creates a job, and with ``spec.volume`` its own stream, which begins with the existing files.
+    """Creates a job and, with ``spec.volume``, the job's own stream, which begins with the existing files.
 
     Args:
-        infer: finds the columns of a function that declares none; None: such a function is refused.
-        directory: where to look for the function's file or module, and its environment; None: the working directory.
-        job_id: id of the new job; None: a random one.
+        infer: finds the columns of a function that declares none. Without it, such a function is refused.
+        directory: where to find the function's file or module, and its environment. The working directory by
+            default.
+        job_id: id of the new job. A random one by default.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
-        DependencyError: its environment cannot be made.
+        DependencyError: its environment cannot be built.
         NotFoundError: the stream, the volume or the environment does not exist.
         InvalidValueError: result columns, condition, schedule or limits are invalid.
         InvalidStateError: another job keeps the table, or the table is in use and lacks columns.
@@ -162,7 +164,7 @@ def create_job(
             vars(spec), spec.returns, spec.arguments, in_environment=in_environment, infer=infer, directory=directory
         )
         function |= {"arguments": dict(spec.arguments), "environment": environment}
-    own_streams = [_own(catalog, warehouse, own, existing) for own in _own_streams(spec)]
+    own_streams = [_new_own_stream(catalog, warehouse, own, existing) for own in _own_streams(spec)]
     streams = own_streams or [_unused(catalog, name, existing) for name in _given_streams(spec)]
     _check_alone(catalog, spec, existing)
     if catalog.streams.find(spec.into) is not None:
@@ -189,7 +191,7 @@ def create_job(
                 check_target(catalog, spec.into, places.table_location(warehouse, spec.into), columns.names)
             common |= {name: getattr(spec, name) for name in ("outputs_to", "outputs_prefix")}
             job = FileJob(**common, **function)
-            _check_expected(job)
+            _check_job_expectations(job)
             _check_types(warehouse, job, job.id if existing is None else existing.id)
             check_outputs(catalog, job, columns, streams[0])
         case StatementJobSpec():
@@ -209,30 +211,37 @@ def create_job(
 
 
 def _options_of(spec: JobSpec) -> Iterable[str]:
-    """Returns the names of a job's options, except those of its function."""
+    """Returns the names of a job's options, except the options of its function."""
     return (*keys(FileJobOptions), *keys(SetOptions)) if isinstance(spec, FileJobSpec) else keys(JobOptions)
 
 
 def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: Infer | None = None, **changes: Any) -> Job:
-    """Changes a job, which keeps its cursor and failures. ``changes`` are attributes of a :class:`FileJobSpec`, except names.
-    ``directory`` and ``infer`` are as in :func:`create_job`; a job with inferred columns gains the new ones.
+    """Changes a job, which keeps its cursor and failures.
 
-    Another function or environment, other columns, or other options of a job that loads make files due again that could only
-    fail before, and resume a job that was paused because of its function. Other conditions of sets make those due that are
-    held back. Another condition makes all failed files due; the next run drops failures of files that it excludes. Unless
-    only its trigger, its comment or its alerts change, a run in progress begins again after its batch, whose failures are due.
+    ``changes`` are attributes of a :class:`FileJobSpec`, except names. ``directory`` and ``infer`` are as in
+    :func:`create_job`. A job with inferred columns gains new columns.
+
+    Some changes make failed files due:
+
+    - another function or environment, other columns, or other options of a load job: files that could only
+      fail before. A job that was paused because of its function resumes;
+    - other conditions of sets: sets that are held back;
+    - another condition: all failed files. The next run drops failures of files that it excludes.
+
+    A run in progress starts over after its batch, whose failures are due, unless only the trigger, comment or
+    alerts change.
 
     Raises:
         StreamBusyError: as :func:`check_no_plan`.
         JobChangedError: another process changed the job meanwhile.
-        InvalidValueError: a value is invalid, or does not apply to a job of a statement.
+        InvalidValueError: a value is invalid, or does not apply to a statement job.
     """
     catalog = home.catalog
     job = catalog.jobs.get(name)
-    useless = sorted(changes.keys() - keys(JobOptions))
-    if not isinstance(job, FileJob) and useless:
+    inapplicable = sorted(changes.keys() - keys(JobOptions))
+    if not isinstance(job, FileJob) and inapplicable:
         raise InvalidValueError(
-            f"The job {name} runs a statement, which has no {useless[0]}.",
+            f"The job {name} runs a statement, which has no {inapplicable[0]}.",
             "Only its trigger, its comment and its alerts can be changed; for the rest: CREATE OR REPLACE JOB.",
         )
     if changes.keys() & NO_SCHEDULE:
@@ -272,7 +281,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
     renewed = bool(changes.keys() & {"function", "returns", "environment"}) or (job.loads and "arguments" in changes)
     if renewed and (job.state_reason or "").startswith(FUNCTION_BROKEN):
         changes |= {"state": JobState.ACTIVE, "state_reason": None, "failed_batches": 0}
-    _check_expected(dataclasses.replace(job, **changes))
+    _check_job_expectations(dataclasses.replace(job, **changes))
     if "returns" in changes:
         _check_types(home.warehouse, dataclasses.replace(job, **changes), job.id)
     if "after_load" in changes:
@@ -298,7 +307,7 @@ def alter_job(home: Home, name: Name, *, directory: Path | None = None, infer: I
 
 
 def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> None:
-    """Raises StreamBusyError if an unfinished plan of a job depends on what is to be changed."""
+    """Raises StreamBusyError if an unfinished plan of a job depends on an option to be changed."""
     plan = catalog.consumptions.open_plan(job.stream_id)
     if plan is not None and changes.keys() & {"where", "into", "on_move", "order", "group_complete"}:
         raise StreamBusyError(
@@ -308,10 +317,10 @@ def check_no_plan(catalog: Catalog, job: Job, changes: Mapping[str, Any]) -> Non
 
 
 def _load_changes(job: FileJob, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the changes of a job that loads files; each option changes separately."""
-    if useless := sorted(changes.keys() & {"function", "environment"}):
+    """Returns the changes of a load job. Each option changes separately."""
+    if inapplicable := sorted(changes.keys() & {"function", "environment"}):
         raise InvalidValueError(
-            f"The job {job.name} loads files, so it has no {useless[-1]}.", "Create another job for the function."
+            f"The job {job.name} loads files, so it has no {inapplicable[-1]}.", "Create another job for the function."
         )
     changed = dict(changes)
     if "arguments" in changed:
@@ -338,11 +347,13 @@ def set_paused(catalog: Catalog, name: Name, *, paused: bool) -> Job:
 
 
 def drop_job(catalog: Catalog, name: Name, *, if_exists: bool = False, force: bool = False) -> bool:
-    """Drops a job with its failures and batches, and its own stream; the result table stays. Returns False if it does not
-    exist and ``if_exists`` is set.
+    """Drops a job with its failures, batches and own stream. The result table stays.
+
+    Returns False if the job does not exist and ``if_exists`` is set.
 
     Args:
-        force: drop it even if an attempt at a batch is open, whose rows may or may not be in the table, or may still arrive.
+        force: drop it even if an attempt at a batch is open, whose rows may or may not be in the table, or
+            may still arrive.
 
     Raises:
         InvalidStateError: an attempt at a batch is open.
@@ -365,7 +376,8 @@ def with_function(
     directory: Path | None = None,
     infer: Infer | None = None,
 ) -> FileJob:
-    """Returns the job as it would be with another function; None: its columns or arguments stay. See :func:`alter_job`.
+    """Returns the job with another function. Without ``returns`` or ``arguments``, those stay. See
+    :func:`alter_job`.
 
     The function is imported in a separate process, because daemons compare, too.
 
@@ -393,14 +405,14 @@ def function_of(
     directory: Path | None = None,
     declared: Callable[..., pa.Schema | None] = declared_by,
 ) -> dict[str, Any]:
-    """Imports a job's function with ``declared``; returns the job's attributes for it: absolute name, search path, hash of its
-    source, and DDL of its result.
+    """Imports a job's function with ``declared``. Returns the job's attributes for it: absolute name, search
+    path, hash of its source, and DDL of its result.
 
     Args:
         given: ``function`` and, if it is not in a file, ``pickled``.
-        job: the job that gets the function; None: a new one.
+        job: the job that gets the function, if it exists.
         in_environment: gives the function its environment.
-        infer: finds the columns of a function that declares none; None: ``job`` keeps its columns.
+        infer: finds the columns of a function that declares none. Without it, ``job`` keeps its columns.
     """
     place, source = resolved(given, directory or Path.cwd())
     source = in_environment(source)
@@ -424,7 +436,7 @@ def function_of(
 
 
 def _inferred(infer: Infer, source: FunctionSource, arguments: Mapping[str, str], job: FileJob | None) -> pa.Schema | None:
-    """Returns the columns that a function returns, after those that the job already has."""
+    """Returns the columns that a function returns, after the job's existing columns."""
     if job is None:
         return infer(source, arguments).columns
     if not job.declared:
@@ -436,7 +448,7 @@ def _inferred(infer: Infer, source: FunctionSource, arguments: Mapping[str, str]
 
 
 def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
-    """Raises InvalidStateError if this job and another one would both keep the table."""
+    """Raises InvalidStateError if both this job and another one would keep the table."""
     if not _keeps_table(spec):
         return
     for job in catalog.jobs.list(into_schema=spec.into.schema, into_name=spec.into.name):
@@ -449,19 +461,20 @@ def _check_alone(catalog: Catalog, spec: JobSpec, existing: Job | None) -> None:
 
 
 def _is_same(job: Job, existing: Job | None) -> bool:
-    """Returns whether a job is the one to be replaced, which a run may have changed meanwhile."""
+    """Returns whether a job is the one to be replaced, even if a run has changed it meanwhile."""
     return existing is not None and job.id == existing.id
 
 
 def _keeps_table(job: JobSpec | Job) -> bool:
-    """Returns whether a job maintains all rows of its table, rather than adding some."""
+    """Returns whether a job maintains all rows of its table, rather than adding rows."""
     if isinstance(job, FileJob | FileJobSpec):
         return job.write is Write.UPSERT
     return isinstance(job, DynamicJob | DynamicJobSpec)
 
 
 def _check_schema(warehouse: str, table: Name) -> None:
-    """Raises NotFoundError if the table's schema does not exist; not checked in object stores, which have no folders."""
+    """Raises NotFoundError if the table's schema does not exist. Object stores have no folders, so they are
+    not checked."""
     linked = places.table_location(warehouse, table) != places.own_location(warehouse, table)
     if table.schema == DEFAULT_SCHEMA or linked or is_remote(warehouse):
         return
@@ -472,13 +485,15 @@ def _check_schema(warehouse: str, table: Name) -> None:
 
 
 def _check_columns(warehouse: str, table: Name, columns: Iterable[pa.Field]) -> None:
-    """Raises InvalidValueError for names that a new table cannot have. An existing one may map its columns and accept them."""
+    """Raises InvalidValueError for invalid names in a new table. An existing table may map its columns and
+    accept them."""
     if not is_table(places.table_location(warehouse, table)):
         check_names(columns)
 
 
 def _check_types(warehouse: str, job: FileJob, owner: str) -> None:
-    """Raises InvalidValueError if the job's table has a column of another type, and rows or another owner."""
+    """Raises InvalidValueError if the job's table has a column of another type, and has rows or another
+    owner."""
     table = OpenTable.newest(places.table_location(warehouse, job.into))
     if table is not None and table.schema.types:
         missing_columns(job, table, owner)
@@ -507,9 +522,9 @@ def _given_streams(spec: JobSpec) -> Sequence[Name]:
             return ()
 
 
-def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | None) -> Stream:
-    taken = catalog.streams.find(spec.name)
-    if taken is not None and not (existing is not None and existing.owns_stream and taken.id in existing.stream_ids):
+def _new_own_stream(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | None) -> Stream:
+    namesake = catalog.streams.find(spec.name)
+    if namesake is not None and not (existing is not None and existing.owns_stream and namesake.id in existing.stream_ids):
         raise AlreadyExistsError(
             f"The job's own stream would be called {spec.name}, which already exists.", "Drop it, or give it to the job."
         )
@@ -517,7 +532,8 @@ def _own(catalog: Catalog, warehouse: str, spec: StreamSpec, existing: Job | Non
 
 
 def _unused(catalog: Catalog, name: Name, existing: Job | None) -> Stream:
-    """Returns the stream with that name; raises ObjectInUseError if a job other than ``existing`` consumes it."""
+    """Returns the stream with that name. Raises ObjectInUseError if a job other than ``existing`` consumes
+    it."""
     stream = catalog.streams.get(name)
     user = catalog.job_of(stream)
     if user is not None and not _is_same(user, existing):
@@ -535,13 +551,16 @@ def _check_options(spec: FileJobSpec | FileJob) -> None:
         check_where(spec.where)
 
 
-def _check_expected(job: FileJob) -> None:
+def _check_job_expectations(job: FileJob) -> None:
     check_expectations((*job.expect, *job.expect_warn), of_table(job).names)
 
 
 def _remove(catalog: Catalog, transaction: Any, job: Job, *, keep: Sequence[str] = (), force: bool = False) -> None:
-    """Removes a job and its own streams, except those with ids in ``keep``, which the next job of that name consumes. Raises
-    InvalidStateError as :func:`drop_job`."""
+    """Removes a job and its own streams, except the ids in ``keep``, which the next job of that name
+    consumes.
+
+    Raises InvalidStateError as :func:`drop_job`.
+    """
     streams = [catalog.streams.by_id(stream_id) for stream_id in job.stream_ids if stream_id not in keep]
     catalog.consumptions.forget(transaction, job, force=force)
     catalog.jobs.remove(transaction, job, replaced=bool(keep))

@@ -1,5 +1,5 @@
-"""What a job may write: the tables it may fill, the volumes in which its function may make files,
-and the landing zones that it empties."""
+"""Where a job may write: the tables it may fill, the volumes in which its function may make files, and the
+landing zones that it empties."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from volstream.tables.delta.schema import Schema, types_of
 def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable[str]) -> None:
     """Checks that a job does not add columns to another writer's table unasked.
 
-    A job may fill a table that a job created, one that already has the columns, and an empty one that no stream reads.
+    A job may fill a table that a job created, a table that already has the columns, and an empty table that
+    no stream reads.
 
     Args:
         columns: returned by the job's function.
@@ -59,19 +60,20 @@ def check_target(catalog: Catalog, table: Name, location: str, columns: Iterable
 
 
 def is_of_job(schema: Schema) -> bool:
-    """Returns whether a job made the table."""
+    """Returns whether a job created the table."""
     return OWNER in schema.properties or set(schema.columns) >= INCIDENTAL
 
 
 def missing_columns(job: FileJob, table: OpenTable, owner: str | None) -> list[str] | None:
-    """Returns the columns and fields, as DDL, that a table lacks for the rows of a job. Returns None if its columns have other
-    types and it has no rows, so that it can be replaced.
+    """Returns the columns and fields, as DDL, that a table lacks for the rows of a job.
+
+    Returns None if the table's columns have other types and it has no rows, so that it can be replaced.
 
     Args:
-        owner: id of the job, or of the one that it replaces.
+        owner: id of the job, or of the job that it replaces.
 
     Raises:
-        InvalidValueError: it has rows, and a column of another type.
+        InvalidValueError: the table has rows, and a column of another type.
     """
     wanted, present = of_table(job), {folded(name): kind for name, kind in table.schema.types.items()}
     missing: list[str] = []
@@ -80,35 +82,36 @@ def missing_columns(job: FileJob, table: OpenTable, owner: str | None) -> list[s
         if current is None:
             missing.append(to_ddl(pa.schema([field])))
         elif current != kind:
-            there, returned = (type_of(json.loads(one)) for one in (current, kind))
-            more = fields_added(type_named(there), field) if pa.types.is_nested(field.type) else []
+            present_type, returned_type = (type_of(json.loads(text)) for text in (current, kind))
+            more = fields_added(type_named(present_type), field) if pa.types.is_nested(field.type) else []
             if not more and table.rows == 0 and is_of_job(table.schema) and table.properties.get(OWNER) in (None, owner):
                 return None
             if not more:
                 loads = job.function == LOADER
                 raise InvalidValueError(
-                    f"Column {field.name} of table {job.into} is {there}, "
-                    f"but {'it is declared as' if loads else 'the function returns'} {returned}.",
-                    f"{'Declare' if loads else 'Return'} {there}; or make the table again: volstream drop job {job.name}, "
+                    f"Column {field.name} of table {job.into} is {present_type}, "
+                    f"but {'it is declared as' if loads else 'the function returns'} {returned_type}.",
+                    f"{'Declare' if loads else 'Return'} {present_type}; or make the table again: volstream drop job {job.name}, "
                     f"volstream drop table {job.into}, and create the job with the new columns.",
                 )
             missing += more
     return missing
 
 
-# Which functions may make files, and where: checked when a job is made or changed.
+# Which functions may make files, and where. Checked when a job is created or changed.
 
 
 def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: Stream) -> None:
     """Checks where a job's outputs go.
 
     Args:
-        columns: of its result.
-        stream: the job's.
+        columns: of the job's result.
+        stream: the job's stream.
 
     Raises:
         InvalidValueError: a target is missing, or cannot take outputs.
-        InvalidStateError: the outputs would be files of the job itself, or another job takes them away or writes to their folder.
+        InvalidStateError: the job would process its own outputs, or another job takes them away or writes to
+            their folder.
         NotFoundError: the target volume does not exist.
     """
     if job.outputs_to is None:
@@ -142,10 +145,10 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
             "Name another volume or another outputs_prefix; or let the volume ignore that folder: '<outputs_prefix>/**' and "
             "'<outputs_prefix>'.",
         )
-    if source is not None and (circle := _way_back(catalog, job, source, place)):
+    if source is not None and (loop := _find_loop(catalog, job, source, place)):
         raise InvalidStateError(
             f"The outputs of the job {job.name} would form a loop: they reach the volume {source.name}, which it processes, "
-            f"through the jobs {', '.join(other.name for other in circle)}.",
+            f"through the jobs {', '.join(other.name for other in loop)}.",
             "Name another volume or another outputs_prefix for one of them.",
         )
     for other in catalog.jobs.unlike(after_load=KEEP):
@@ -156,36 +159,37 @@ def check_outputs(catalog: Catalog, job: FileJob, columns: pa.Schema, stream: St
                 "takes files away when it has loaded them.",
                 f"Name another volume or outputs_prefix; or: volstream alter-job {other.name} --after-load keep.",
             )
-    for other, target, theirs in _others(catalog, job):
-        if overlap(place, theirs):
+    for other, target, other_place in _other_outputs(catalog, job):
+        if overlap(place, other_place):
             raise InvalidStateError(
                 f"The job {other.name} writes its outputs to the same folder of the volume {target.name}.",
                 "Give each of them an outputs_prefix of its own.",
             )
 
 
-def _way_back(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Sequence[FileJob]:
-    """Returns the jobs by which the files at a place lead to others in the volume that a job processes; empty: by none."""
-    others = [(other, catalog.volume_of(other), place) for other, _, place in _others(catalog, job)]
-    ways: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
+def _find_loop(catalog: Catalog, job: FileJob, source: Volume, place: str) -> Sequence[FileJob]:
+    """Returns the jobs by which the files at a place lead to files in the volume that a job processes, if
+    any."""
+    others = [(other, catalog.volume_of(other), place) for other, _, place in _other_outputs(catalog, job)]
+    paths: list[tuple[tuple[FileJob, ...], str]] = [((), place)]
     seen: set[str] = set()
-    for way, reached in ways:
-        if way and _would_contain(source, reached):
-            return way
+    for path, reached in paths:
+        if path and _would_contain(source, reached):
+            return path
         for other, volume, target_place in others:
             if volume is not None and other.id not in seen and _would_contain(volume, reached):
                 seen.add(other.id)
-                ways.append(((*way, other), target_place))
+                paths.append(((*path, other), target_place))
     return ()
 
 
 def writer_into(catalog: Catalog, job: FileJob, volume: Volume) -> FileJob | None:
     """Returns another job whose outputs would be files of the volume that a job empties."""
-    return next((other for other, _, place in _others(catalog, job) if _would_contain(volume, place)), None)
+    return next((other for other, _, place in _other_outputs(catalog, job) if _would_contain(volume, place)), None)
 
 
-def _others(catalog: Catalog, job: FileJob) -> Iterator[tuple[FileJob, Volume, str]]:
-    """Yields the other jobs that make files, the volume that takes them, and their place in it."""
+def _other_outputs(catalog: Catalog, job: FileJob) -> Iterator[tuple[FileJob, Volume, str]]:
+    """Yields the other jobs that make files, with their target volume and their place in it."""
     for other in catalog.jobs.list(statement=None):
         if isinstance(other, FileJob) and other.name != job.name and other.outputs_to is not None:
             target = catalog.volumes.find(Name.parse(other.outputs_to))
@@ -194,7 +198,8 @@ def _others(catalog: Catalog, job: FileJob) -> Iterator[tuple[FileJob, Volume, s
 
 
 def has_outputs(job: Job) -> bool:
-    """True if the ledger of outputs may have files of a job: those that its function makes, or that it takes away."""
+    """Returns whether the ledger of outputs may have files of a job, which its function makes or which it
+    takes away."""
     return isinstance(job, FileJob) and (job.outputs_to is not None or job.takes_files)
 
 
@@ -212,42 +217,42 @@ def collision_message(path: str, source: str, other: str) -> str:
 # Landing zones: volumes whose files a job takes away once it has committed their rows, into an archive or for
 # good.
 #
-# The ledger of outputs (``jobs.outputs``) has these files, so that whatever is killed, exactly the committed
-# ones leave: an attempt notes them before its commit, and :func:`~volstream.jobs.batches.outputs.finish` takes those
-# away whose attempt was committed. What does not belong here: that.
+# The ledger of outputs (``jobs.outputs``) lists these files, so that exactly the committed ones leave, even
+# if a process is killed: an attempt records them before its commit, and
+# :func:`~volstream.jobs.batches.outputs.finish` takes the files of committed attempts away.
 
 
 def check_after_load(catalog: Catalog, job: Job, streams: Sequence[Stream], replaced: Job | None) -> None:
-    """Checks that the volumes of a new or changed job lose no file that somebody else needs.
+    """Checks that the volumes of a new or changed job lose no file that others need.
 
     Args:
-        replaced: the job in whose place it comes.
+        replaced: the job that it replaces.
 
     Raises:
-        InvalidValueError: it follows deletions, works on sets, or its volume or its archive do not suit.
+        InvalidValueError: it follows deletions, works on sets, or has an unsuitable volume or archive.
         InvalidStateError: its volume has other streams, or the outputs of another job.
         ObjectInUseError: another job takes the files of one of its volumes away.
     """
-    own = {*job.stream_ids, *(replaced.stream_ids if replaced is not None else ())}
+    own_streams = {*job.stream_ids, *(replaced.stream_ids if replaced is not None else ())}
     for stream in streams:
         volume = catalog.volumes.by_id(stream.source_id) if stream.source_kind is SourceKind.VOLUME else None
         if volume is None:
             continue
-        taking = job_emptying_shared(catalog, volume, own)
-        if taking is not None:
+        emptying = job_emptying_shared(catalog, volume, own_streams)
+        if emptying is not None:
             raise ObjectInUseError(
-                f"The job {taking.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has "
+                f"The job {emptying.name} takes files of the volume {volume.name}, or of one that overlaps it, away when it has "
                 "loaded them.",
-                f"Let it keep them: volstream alter-job {taking.name} --after-load keep.",
+                f"Let it keep them: volstream alter-job {emptying.name} --after-load keep.",
             )
         if not isinstance(job, FileJob) or not job.takes_files:
             continue
-        near = [one for one in catalog.volumes.list() if shares_files(one, volume)]
-        others = [other for one in near for other in streams_on(catalog, one) if other.id not in own]
+        overlapping = [other for other in catalog.volumes.list() if shares_files(other, volume)]
+        others = [other for shared in overlapping for other in streams_on(catalog, shared) if other.id not in own_streams]
         if others:
-            there = "" if others[0].source_id == volume.id else f", which shares files with {volume.name}"
+            extra = "" if others[0].source_id == volume.id else f", which shares files with {volume.name}"
             raise InvalidStateError(
-                f"The stream {others[0].name} is on the volume {others[0].source_name}{there}: it would miss files that the job "
+                f"The stream {others[0].name} is on the volume {others[0].source_name}{extra}: it would miss files that the job "
                 f"{job.name} takes away, or see them as deleted.",
                 "Drop the stream, or its job; or use another volume.",
             )
@@ -273,7 +278,8 @@ def _check_job(job: FileJob) -> None:
 
 
 def check_volume(job: FileJob, volume: Volume) -> None:
-    """Raises InvalidValueError if a job cannot take files away from a volume, or would find them there again."""
+    """Raises InvalidValueError if a job cannot take files away from a volume, or would find them there
+    again."""
     if not isinstance(open_store(volume.location), TakesOutputs):
         raise InvalidValueError(f"Files of the volume {volume.name} cannot be moved or removed.", "Leave out after_load.")
     for folder in filter(None, (job.archive, STAGING)):
@@ -285,7 +291,8 @@ def check_volume(job: FileJob, volume: Volume) -> None:
 
 
 def loaded(job: FileJob, volume: Volume, intent: Intent, staged: Staged) -> Iterator[Output]:
-    """Yields what the ledger notes of an attempt: the files that leave the volume if it is committed.
+    """Yields an attempt's entries for the ledger: the files that leave the volume if the attempt is
+    committed.
 
     Raises:
         InvalidValueError: the volume has been changed, and would find them again.

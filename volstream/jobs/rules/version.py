@@ -1,4 +1,4 @@
-"""What a version of a job's code is. Needs no Arrow: commands that only look import it."""
+"""Versions of a job's code. Works without Arrow, for commands that only read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from volstream.functions.loading.options import INFERRED
 from volstream.functions.pickled import PickledSource, code_of
 from volstream.functions.source import FunctionSource
 
-#: Longer sources are not kept.
+#: Maximum characters of a source that is kept.
 _MAX_SOURCE = 1 << 20
 
 
 def version_of(settings: Settings, job: FileJob, source: FunctionSource | None = None) -> CodeVersion:
-    """Returns the version of a job's code as it is now; its number is unknown.
+    """Returns the current version of a job's code, without its number.
 
     Args:
-        source: the function's code; None: it is looked up.
+        source: the function's code, looked up if not given.
 
     Raises:
-        FunctionLoadError: there is no such function any more.
+        FunctionLoadError: the function does not exist any more.
     """
     source = code_of(job) if source is None else source
     environment = None
@@ -53,7 +53,8 @@ def version_of(settings: Settings, job: FileJob, source: FunctionSource | None =
 
 
 def may_have_older(catalog: Catalog, settings: Settings, job: FileJob) -> bool:
-    """Returns whether a table of the job may have rows made by older code, without reading it. Raises as :func:`version_of`."""
+    """Returns whether a table of the job may have rows of older code, without reading it. Raises as
+    :func:`version_of`."""
     versions = catalog.codes.versions(job.id)
     return len(versions) > 1 or (len(versions) == 1 and versions[0].digest != version_of(settings, job).digest)
 

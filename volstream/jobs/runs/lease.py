@@ -36,16 +36,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """A run's progress; its observer is notified after each step.
+    """A run's progress. Its observer is notified after each step.
 
     Attributes:
         files, bytes: of all batches planned so far. A file that the run retries counts once.
-        failed, overtaken: of ``done_files``; overtaken: removed or changed before their turn, which is not a failure.
-        later: files of ``done_files`` whose function asked to be called later, which is not a failure either.
-        held: sets of files that are held back, likewise.
-        moves: how many of ``done_files`` were moved.
-        counted: what the function counted, by name.
-        new_columns: names of those that the table got, or got fields of, from files that were loaded.
+        failed, overtaken: of ``done_files``. Overtaken files were removed or changed before their turn, which
+            is not a failure.
+        later: files of ``done_files`` whose function asked to be called later. Not a failure either.
+        held: sets of files that are held back. Not a failure either.
+        moves: number of moved files of ``done_files``.
+        counted: the function's counters, by name.
+        new_columns: names of columns that loaded files added to the table, or extended with fields.
         code_changed: the function's source has changed since the job was created.
     """
 
@@ -71,34 +72,34 @@ class Progress:
         return self.done_files - self.failed - self.overtaken - self.later - self.held
 
     def add(self, **counted: int) -> None:
-        """Adds to attributes that are numbers, by name."""
+        """Adds to numeric attributes, by name."""
         for name, number in counted.items():
             setattr(self, name, getattr(self, name) + number)
 
     def take_back(self, kinds: Sequence[FailureKind]) -> None:
-        """Subtracts files that did not succeed earlier in the run and were retried, so that each counts once."""
-        gone = {"files": len(kinds), "done_files": len(kinds), **count_unsuccessful(Counter(kinds))}
-        self.add(**{name: -number for name, number in gone.items()})
+        """Subtracts files that failed earlier in the run and were retried, so that each counts once."""
+        removed = {"files": len(kinds), "done_files": len(kinds), **count_unsuccessful(Counter(kinds))}
+        self.add(**{name: -number for name, number in removed.items()})
 
 
 #: Receives a run's progress.
 Observer = Callable[[Progress], None]
 
 
-# Limits a job to one run at a time, by its lease, and records the result in the catalog.
+# Limits a job to one run at a time with its lease, and records the result in the catalog.
 #
-# What does not belong here: what a run does (``runs.run`` for functions, ``api.statements`` for statements).
+# The work of a run is in ``runs.run`` for functions, and in ``api.statements`` for statements.
 
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
 
-#: How often a waiting run tries again; daemons pause no longer between two runs.
+#: Interval at which a waiting run retries. Daemons pause no longer between two runs.
 _TURN_SECONDS = 0.1
 
-#: How often a run that works on a batch looks whether it may go on.
+#: Interval at which a run that works on a batch checks whether it may continue.
 LOOK_SECONDS = 5.0
 
-#: The outcome of a run without work, if no earlier outcome is kept.
+#: The outcome of a run without work, if no earlier outcome is recorded.
 NOTHING = "nothing to do"
 
 
@@ -108,7 +109,7 @@ class RunReport:
 
     Attributes:
         paused: why the job was paused during the run, or None.
-        unit: what the progress counts: ``file`` or ``set``.
+        unit: the unit of the progress: ``file`` or ``set``.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -118,7 +119,7 @@ class RunReport:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """Everything, as JSON has it."""
+        """All attributes, for JSON."""
         done = self.progress
         return {**vars(done), "processed": done.processed, "recovered": self.recovered, "paused": self.paused}
 
@@ -129,13 +130,13 @@ class Runner(Protocol):
     def run(
         self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
-        """Consumes the changes that the job's streams hold now.
+        """Consumes the current changes of the job's streams.
 
         Args:
             until_empty: continue while new changes arrive.
             stop: checked between batches.
             observe: receives the progress.
-            owner: already holds the job's lease; None: the run takes it.
+            owner: holds the job's lease already. By default, the run takes the lease.
 
         Raises:
             StreamBusyError: another process runs the job.
@@ -144,7 +145,7 @@ class Runner(Protocol):
         """
 
     def has_work(self) -> bool:
-        """Returns whether a run would find work, judging only by catalog and log, without Spark."""
+        """Returns whether a run would find work, according to catalog and log, without Spark."""
 
 
 @dataclass
@@ -154,7 +155,7 @@ class LeasedRun(Generic[J]):
     Attributes:
         job: its definition in the catalog when the run began.
         failed: why the previous run failed as a whole.
-        summary: one line for the catalog if the run succeeds; None: it found nothing to do.
+        summary: one line for the catalog if the run succeeds, or None if it found nothing to do.
     """
 
     job: J
@@ -168,11 +169,12 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
     """Holds the job's lease during a run, and records the run's start and result.
 
     Args:
-        owner: from an enclosing :func:`held`; None: a new one.
+        owner: from an enclosing :func:`held`. A new owner by default.
 
     Raises:
         StreamBusyError: another process runs the job.
-        NotFoundError, InvalidStateError: the job was dropped; it is paused.
+        NotFoundError: the job was dropped.
+        InvalidStateError: the job is paused.
     """
     with held(catalog, job.id, job.name, lease_seconds, owner) as holder:
         lead = LeasedRun(_current(catalog, job), holder, catalog.conditions.cause(ConditionKind.JOB, job.id))
@@ -181,15 +183,15 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
             yield lead
         except FencedError:  # another run records the end
             raise
-        except KeyboardInterrupt:  # a person knows of it: no alert
+        except KeyboardInterrupt:  # the user knows: no alert
             with suppress(CatalogError):
                 note_ended(catalog.database, lead.job, "interrupted by the user", failed=lead.failed)
             raise
-        except StreamBusyError:  # nothing failed: the run is tried again
+        except StreamBusyError:  # nothing failed: the run will be retried
             note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=lead.failed)
             raise
         except Exception as error:
-            with suppress(CatalogError):  # the run appears as interrupted; the error that ended it matters more here
+            with suppress(CatalogError):  # the run appears as interrupted; its own error matters more
                 note_ended(catalog.database, lead.job, lead.job.last_outcome, failed=with_remedy(error))
             raise
         note_ended(catalog.database, lead.job, lead.summary or _nothing_after(lead.job.last_outcome))
@@ -197,8 +199,8 @@ def lease(catalog: Catalog, job: J, lease_seconds: float, owner: str | None = No
 
 @contextmanager
 def resumable(stop: Stop) -> Iterator[None]:
-    """Lets a run that was asked to stop end without a failure when the stop takes its engine, too; the next run resumes its open
-    batch."""
+    """Lets a stopped run end without a failure if the stop also ends its engine. The next run resumes its
+    open batch."""
     try:
         yield
     except EngineLostError:
@@ -211,7 +213,7 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
     """Holds a job's lease, even before the job exists or while it is paused, and yields the owner's name.
 
     Raises:
-        StreamBusyError: another process has it.
+        StreamBusyError: another process holds the lease.
     """
     owner = owner or new_owner()
     with leases.lease(catalog.leases, leases.of_job(job_id), owner, f"run of job {name}", lease_seconds) as other:
@@ -224,15 +226,15 @@ def held(catalog: Catalog, job_id: str, name: Name, lease_seconds: float, owner:
         yield owner
 
 
-def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | None) -> T:
+def in_turn(run: Callable[[], T], stop: Stop, on_wait: Callable[[str], object] | None) -> T:
     """Runs a job as soon as no other process runs it.
 
     Args:
         stop: also ends the wait.
-        waits: called once with the reason before waiting; None: do not wait.
+        on_wait: called once with the reason before waiting. None means not to wait.
 
     Raises:
-        StreamBusyError: another process runs the job, and ``waits`` is None.
+        StreamBusyError: another process runs the job, and ``on_wait`` is None.
         InterruptedByUserError: stopped while waiting.
     """
     reported = False
@@ -240,21 +242,22 @@ def in_turn(run: Callable[[], T], stop: Stop, waits: Callable[[str], object] | N
         try:
             return run()
         except StreamBusyError as busy:
-            if waits is None:
+            if on_wait is None:
                 raise
             if not reported:
-                waits(busy.message)
+                on_wait(busy.message)
                 reported = True
             if stop.wait(_TURN_SECONDS):
                 raise InterruptedByUserError("Interrupted while it waited for another run of the job.") from None
 
 
 class BatchStoppedError(Exception):
-    """A run that is to end interrupted its batch. Nothing was committed; the next run repeats the batch."""
+    """A run that is to end interrupted its batch. Nothing was committed, and the next run repeats the
+    batch."""
 
 
 def present(catalog: Catalog, job: Job) -> Job:
-    """Returns a running job as it is now. Raises FencedError if it was dropped."""
+    """Returns the current record of a running job. Raises FencedError if it was dropped."""
     current = catalog.jobs.by_id(job.id)
     if current is None:
         raise FencedError(f"The job {job.name} was dropped while it ran.")
@@ -262,13 +265,13 @@ def present(catalog: Catalog, job: Job) -> Job:
 
 
 class JobWatch:
-    """Tells a run that works on a batch whether it may go on: a function or a statement may never return.
+    """Checks whether a run that works on a batch may continue: a function or a statement may never return.
 
     Args:
-        seconds: how long a batch may go on once the run is to end.
+        seconds: how long a batch may continue once the run is to end.
 
     Attributes:
-        paused: why the job was paused, when last looked at, or None.
+        paused: why the job was paused, by the last check, or None.
     """
 
     def __init__(self, catalog: Catalog, job: Job, stop: Stop, seconds: float) -> None:
@@ -280,11 +283,12 @@ class JobWatch:
         self.paused: str | None = None
 
     def over(self, session: SparkSession) -> AbstractContextManager[None]:
-        """Looks again and again while the block runs a session's statements, which end with the error of :meth:`look`."""
-        return watched(session, self.look, LOOK_SECONDS)
+        """Checks repeatedly while the block runs a session's statements. An error of :meth:`check` ends
+        them."""
+        return watched(session, self.check, LOOK_SECONDS)
 
-    def look(self) -> Job | None:
-        """Returns the job as it is now; None: unknown, because the catalog is away.
+    def check(self) -> Job | None:
+        """Returns the job's current record, or None if the catalog is unavailable.
 
         Raises:
             FencedError: the job was dropped.
@@ -306,15 +310,15 @@ class JobWatch:
 
 @dataclass(frozen=True)
 class LastRuns:
-    """The states of jobs' last runs, by the jobs' ids.
+    """The states of jobs' last runs, by job id.
 
     Attributes:
-        in_hand: a process is running the job now.
-        interrupted: the run did not end.
+        in_hand: jobs that a process is running now.
+        interrupted: jobs whose last run did not end.
         failed: why the run failed as a whole.
-        wrong: what the last verification found wrong with the job's table.
-        left: why files that were loaded could not be taken away, by the table.
-        endless: when the current batch of each running job without a time limit started.
+        wrong: problems that the last verification found in the job's table.
+        left: why loaded files could not be taken away, by table.
+        endless: start of the current batch of each running job without a time limit.
     """
 
     in_hand: frozenset[str]
@@ -329,7 +333,8 @@ def runs_of(catalog: Catalog, jobs: Sequence[Job]) -> LastRuns:
     """Returns the states of jobs' last runs.
 
     Args:
-        jobs: read before. A run was interrupted if it is still open when it is read again without a lease.
+        jobs: read before this call. A run was interrupted if it is still open when it is read again without a
+            lease.
     """
     unended = {job.id: job.last_started for job in jobs if job.unended}
     in_hand = catalog.leases.running_jobs()
@@ -345,8 +350,10 @@ def runs_of(catalog: Catalog, jobs: Sequence[Job]) -> LastRuns:
 
 
 def clear(catalog: Catalog, job: Job) -> None:
-    """Clears "failed" and "interrupted" from a job that has nothing left to do. Does nothing if it is running, or has run since
-    ``job`` was read."""
+    """Clears "failed" and "interrupted" from a job that has nothing left to do.
+
+    Does nothing if the job is running, or has run since ``job`` was read.
+    """
     if not job.unended and catalog.conditions.cause(ConditionKind.JOB, job.id) is None:
         return
     if job.id not in catalog.leases.running_jobs() and catalog.jobs.by_id(job.id) == job:
@@ -354,7 +361,7 @@ def clear(catalog: Catalog, job: Job) -> None:
 
 
 def _nothing_after(outcome: str | None) -> str:
-    """Returns the outcome of a run without work: with that of the last one that had some."""
+    """Returns the outcome of a run without work, including the outcome of the last run with work."""
     if outcome is None or outcome.startswith(NOTHING):
         return outcome or NOTHING
     return f"{NOTHING}; before: {outcome}"

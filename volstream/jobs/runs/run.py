@@ -1,4 +1,4 @@
-"""Runs of jobs: the ordinary one, replays, and the verification of a table."""
+"""Runs of jobs: ordinary runs, replays, and verifications of a table."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from volstream.tables.delta import places
 from volstream.tables.delta.damage import Damage
 from volstream.tables.delta.places import is_table, reached
 
-# One run of a job: what all kinds of runs do. A plan is made once, and its batches are processed and
-# committed exactly once (docs/exactly-once.md).
+# One run of a job: the parts that all kinds of runs share. A plan is made once, and its batches are processed
+# and committed exactly once (docs/exactly-once.md).
 
 _log = get("jobs")
 
@@ -71,7 +71,8 @@ class Run:
         return bool(self.stop) or self.report.paused is not None
 
     def renew(self) -> None:
-        """Takes over the current definition of the job, for a run that begins again. Raises FencedError if it was dropped."""
+        """Adopts the job's current definition, for a run that starts over. Raises FencedError if the job was
+        dropped."""
         current = present(self.services.catalog, self.job)
         assert isinstance(current, FileJob), "an id belongs to one job"
         self.job = current
@@ -80,7 +81,8 @@ class Run:
         self._code = None
 
     def begin(self, *, fills: bool = False) -> None:
-        """Recovers, and loads what the run needs. Uses Spark only if an attempt must be fenced off or the table altered.
+        """Recovers, and loads the run's requirements. Uses Spark only to fence off an attempt or to alter the
+        table.
 
         Args:
             fills: the run makes all rows of a lost table again.
@@ -102,10 +104,10 @@ class Run:
             self._check_not_lost()
 
     def _check_not_lost(self) -> None:
-        """Raises InvalidStateError if the table that is missing had rows of files that the run would not process."""
+        """Raises InvalidStateError if a missing table had rows of files that the run would not process."""
         catalog = self.services.catalog
-        goes_on = catalog.consumptions.open_plan(self.stream.id) is not None
-        if (goes_on or (self.stream.offset and not self.stream.initial)) and catalog.reports.totals(self.job.id)["batches"]:
+        unfinished = catalog.consumptions.open_plan(self.stream.id) is not None
+        if (unfinished or (self.stream.offset and not self.stream.initial)) and catalog.reports.totals(self.job.id)["batches"]:
             remedy = f"Restore it, or make its rows again: volstream heal {self.job.name}. Then run the job."
             if self.job.takes_files:
                 remedy = (
@@ -119,7 +121,8 @@ class Run:
             )
 
     def make_table(self) -> None:
-        """Creates or checks the result table, once per run, before any file is planned; called only if there is work."""
+        """Creates or checks the result table once per run, before any file is planned. Called only if there
+        is work."""
         if not self._has_table:
             self.job = self.services.results.prepare(self.job)
             self._has_table = True
@@ -145,41 +148,42 @@ class Run:
 
     @contextmanager
     def planning(self, kind: PlanKind) -> Iterator[Callable[[Planned], Planned]]:
-        """Wraps the planning in a span; the yielded function adds the plan's numbers to it."""
+        """Wraps the planning in a span. The yielded function adds the plan's numbers to the span."""
         with span("plan", job=str(self.job.name), kind=str(kind)) as current:
 
-            def noted(result: Planned) -> Planned:
+            def traced(result: Planned) -> Planned:
                 open_plan, batches = result
                 current.set(plan=open_plan.id, files=open_plan.files, bytes=open_plan.bytes, batches=len(batches))
                 return result
 
-            yield noted
+            yield traced
 
     def open(self, open_plan: Plan, batches: Sequence[Batch], stream: Stream) -> bool:
-        """Opens a plan and processes its batches; discards it and returns False if it has none."""
+        """Opens a plan and processes its batches. Discards it and returns False if it has no batches."""
         if not batches:
             places.discard(open_plan.location)
             return False
         self.services.catalog.consumptions.open((open_plan, batches, stream), job=self.job)
-        # From now on the stream cannot be moved, so the job's current record shows whether it was, and old rows may exist.
+        # From now on the stream cannot be moved. The job's current record shows whether it was moved before,
+        # so that old rows may exist.
         current = self.services.catalog.jobs.by_id(self.job.id)
         self.job = replace(self.job, clean=isinstance(current, FileJob) and current.clean)
         faults.point("plan.opened")
         self.process(open_plan, batches[0] if len(batches) == 1 else None)
         return True
 
-    def process(self, open_plan: Plan, only: Batch | None = None) -> None:
+    def process(self, open_plan: Plan, single: Batch | None = None) -> None:
         """Processes the uncommitted batches of an open plan, in order.
 
         Args:
-            only: the plan has just been opened, with this single batch.
+            single: the plan has just been opened, with only this batch.
         """
         if not self.services.has_files(self.job, open_plan):
             self.services.catalog.consumptions.drop_plan(open_plan)
             return
         self.make_table()
         progress = self.report.progress
-        waiting = only or self.services.catalog.reports.waiting(self.job.id)
+        waiting = single or self.services.catalog.reports.waiting(self.job.id)
         progress.files = progress.done_files + waiting.files
         progress.bytes = progress.done_bytes + waiting.bytes
         self.observe(progress)
@@ -190,50 +194,50 @@ class Run:
             self.services, self.job, self.owner, self.source, self.volume, self.stop, progress, self._committed, self._code
         )
         cut_by: Limits | None = None
-        too_fast = False
+        slow_down = False
         with closing(attempts):
             while not self.ended:
-                if only is None:
+                if single is None:
                     cut_by = self.services.planner.resize(self.job, open_plan, cut_by, after=attempts.ahead.begun_until)
                     batch = self.services.catalog.consumptions.next_batch(open_plan)
                 else:
-                    batch = None if only.id in self._committed else only
+                    batch = None if single.id in self._committed else single
                 if batch is None:
                     places.discard(open_plan.location)
                     return
-                if too_fast:
-                    too_fast = False
+                if slow_down:
+                    slow_down = False
                     self._slow_down()
                     continue
                 if batch.files and batch.number > attempts.ahead.begun_until and not self._has_turn(attempts):
                     continue
-                waited = progress.later
+                before = progress.later
                 with suppress(BatchStoppedError):
                     attempts.process(open_plan, batch)
                 self.observe(progress)
                 if attempts.refused is not None:
                     raise StorageError(f"Files of the volume {self.volume.name} cannot be read: {attempts.refused}")
-                too_fast = progress.later - waited > batch.files / 2
-                self._look_at_job(attempts)
+                slow_down = progress.later - before > batch.files / 2
+                self._check_job(attempts)
 
     def _has_turn(self, attempts: BatchExecutor) -> bool:
-        """Waits until the job's rate allows another call; returns False if the run ends before that."""
+        """Waits until the job's rate allows another call. Returns False if the run ends before that."""
         while (wait := attempts.stager.seconds_to_turn) > LONG_WAIT_SECONDS and not self.ended:
             self.stop.wait(min(wait, LOOK_SECONDS))
-            self._look_at_job(attempts)
+            self._check_job(attempts)
         return not self.ended
 
     def _slow_down(self) -> None:
-        """Waits before the next batch if most calls of the last one asked to be called later."""
+        """Waits before the next batch if most calls of the last batch asked to be called later."""
         seconds = self.services.settings.retry_first_seconds
         _log.warning("slowed_down", job=str(self.job.name), seconds=seconds, cause="most calls ask to be made later")
         self.stop.wait(seconds)
 
-    def _look_at_job(self, attempts: BatchExecutor) -> None:
+    def _check_job(self, attempts: BatchExecutor) -> None:
         """Checks that the job may continue: it may have been dropped or paused, possibly by a batch.
 
         Raises:
-            JobChangedError: it was altered, or its failures are to be tried again, so that the run has to begin again.
+            JobChangedError: it was altered, or its failures are to be retried, so the run has to start over.
         """
         current = present(self.services.catalog, self.job)
         self.job = attempts.job
@@ -243,9 +247,9 @@ class Run:
             raise JobChangedError(f"The job {self.job.name} was changed while it ran.")
 
 
-# The ordinary run of a job: what its stream has, and the failures that are due.
+# The ordinary run of a job: the changes of its stream, and due failures.
 
-#: Maximum number of files per plan of retries: small, so that a bad file delays few others.
+#: Maximum number of files per plan of retries. Small, so that a bad file delays few others.
 _RETRY_FILES = 1000
 
 
@@ -266,7 +270,7 @@ class StreamRun(Run):
             worked = self._plan_stream(stream)
             if not self.ended:
                 worked = self._plan_retries() or worked
-            # What has changed since the stream was created follows its initial rows in the same run.
+            # Changes since the stream's creation follow its initial rows in the same run.
             if not (worked and (until_empty or stream.initial)):
                 break
             stream = self.services.stream(self.job)
@@ -274,7 +278,7 @@ class StreamRun(Run):
             self.services.results.compact(self.job, batches, self.stop)
 
     def _plan_strays(self) -> None:
-        """Plans and processes the removal of rows whose files no longer exist, if the stream cannot report them."""
+        """Plans and processes the removal of rows of deleted files that the stream cannot report."""
         if not self.job.may_have_strays:
             return
         stream = self.services.stream(self.job)
@@ -285,14 +289,14 @@ class StreamRun(Run):
             self.make_table()
             covered.source.make_durable(covered.table_id, covered.to_version)
             table = places.table_location(self.services.warehouse, self.job.into)
-            with self.planning(PlanKind.STRAYS) as noted:
-                open_plan, batches = noted(self.services.planner.of_strays(self.services.session, self.job, covered, table))
+            with self.planning(PlanKind.STRAYS) as traced:
+                open_plan, batches = traced(self.services.planner.of_strays(self.services.session, self.job, covered, table))
             self.open(open_plan, batches, stream)
         if not self.ended:
             self.job = self.services.catalog.jobs.change(self.job, may_have_strays=False)
 
     def _plan_stream(self, stream: Stream) -> bool:
-        """Plans and processes the stream's range; returns False if it is empty."""
+        """Plans and processes the stream's range. Returns False if the range is empty."""
         covered = self.services.reader.pin_news(stream)
         if covered is None or covered.empty:
             return False
@@ -301,17 +305,17 @@ class StreamRun(Run):
             self.services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id)
             return False
         self.make_table()
-        with self.planning(PlanKind.STREAM) as noted:
-            open_plan, batches = noted(self.services.planner.of_range(self.services.session, self.job, covered))
+        with self.planning(PlanKind.STREAM) as traced:
+            open_plan, batches = traced(self.services.planner.of_range(self.services.session, self.job, covered))
         faults.point("plan.written")
-        if gone := self.services.planner.unreported(self.job, covered):
-            self.services.catalog.failures.forget(self.job, gone)
+        if unreported := self.services.planner.unreported(self.job, covered):
+            self.services.catalog.failures.forget(self.job, unreported)
         if not self.open(open_plan, batches, stream):
             self.services.catalog.consumptions.advance(stream, covered.to_version, covered.table_id, self.job)
         return True  # changes follow even if no initial row is wanted
 
     def _plan_retries(self) -> bool:
-        """Plans and processes the failures that are due; returns False if there are none."""
+        """Plans and processes due failures. Returns False if there are none."""
         due = self.services.catalog.failures.due(self.job.id, datetime.now(UTC), _RETRY_FILES)
         if not due:
             return False
@@ -326,17 +330,17 @@ class StreamRun(Run):
         if not due:
             return True  # there may be more
         self.make_table()
-        with self.planning(PlanKind.RETRY) as noted:
-            open_plan, batches = noted(self.services.planner.of_retries(self.services.session, self.job, covered, due))
-        asked = [failure.path for failure in due]
-        planned = plan.contained_paths(open_plan.location, asked)
+        with self.planning(PlanKind.RETRY) as traced:
+            open_plan, batches = traced(self.services.planner.of_retries(self.services.session, self.job, covered, due))
+        paths = [failure.path for failure in due]
+        planned = plan.contained_paths(open_plan.location, paths)
         unplanned = [failure for failure in due if failure.path not in planned]
         self.services.catalog.failures.postpone(self.job, unplanned, datetime.now(UTC))
         self.open(open_plan, batches, stream)
         return True
 
 
-# The replay of a job: files that were delivered are processed again.
+# The replay of a job: delivered files are processed again.
 
 
 class ReplayRun(Run):
@@ -348,7 +352,7 @@ class ReplayRun(Run):
         fingerprint = self.job.fingerprint
         unfinished = self.services.catalog.consumptions.open_plan(self.job.stream_id)
         if unfinished is not None and unfinished.kind is PlanKind.REPLAY:
-            self._drop(unfinished)  # its beginning may have run with other code
+            self._drop(unfinished)  # its first batches may have run with other code
         elif unfinished is not None:
             self.process(unfinished)
         stream = self.services.stream(self.job)
@@ -356,9 +360,9 @@ class ReplayRun(Run):
         if covered is None:
             return
         self.make_table()
-        with self.planning(PlanKind.REPLAY) as noted:
-            open_plan, batches = noted(self.services.planner.of_replay(self.services.session, self.job, covered, where, among))
-        if among is None and has_steps(self.source):  # what is stale needs only what its new code computes
+        with self.planning(PlanKind.REPLAY) as traced:
+            open_plan, batches = traced(self.services.planner.of_replay(self.services.session, self.job, covered, where, among))
+        if among is None and has_steps(self.source):  # stale files need only the results of their new code
             forget_replayed(self.services.warehouse, self.job, open_plan, all_files=where is None)
         if where is None:
             self.job = self.services.catalog.jobs.change(self.job, fingerprint=self.source.behaviour)
@@ -377,18 +381,18 @@ class ReplayRun(Run):
         places.discard(open_plan.location)
 
 
-# The verification of a job's table: compared (``verify``), and put right.
+# The verification of a job's table: comparison (``verify``) and repair.
 
 
 class VerifyRun(Run):
-    """Compares the table with the files, and processes what is wrong."""
+    """Compares the table with the files, and reprocesses wrong files."""
 
     def verify(self, *, fix: bool, heal: bool, outputs: bool) -> Verification:
-        """Recovers, compares, and with ``fix`` processes what is wrong."""
+        """Recovers and compares. With ``fix``, reprocesses wrong files."""
         consumptions, results = self.services.catalog.consumptions, self.services.results
         damages = results.damages(self.job, whole=heal)
         if damages and not fix:
-            return self._noted(Verification(damages=damages, unit=self.job.unit))
+            return self._record(Verification(damages=damages, unit=self.job.unit))
         for damage in damages:
             results.mend(self.job, damage)
             self._stop_attempt(damage)
@@ -425,18 +429,18 @@ class VerifyRun(Run):
             )
         if self.ended:
             return Verification()
-        made = None
+        outputs_compared = None
         if outputs:
-            made = compared_outputs(self.services.catalog, self.services.settings, self.job)
+            outputs_compared = compared_outputs(self.services.catalog, self.services.settings, self.job)
         planned: Planned | None = None
         with self.services.session() as session, places.staged(self.services.warehouse, "verify") as folder:
             comparison = compared(
-                self.services, session, self.job, covered, unfinished, folder, made, recreated=kind is PlanKind.STREAM
+                self.services, session, self.job, covered, unfinished, folder, outputs_compared, recreated=kind is PlanKind.STREAM
             )
             found = comparison.found
             if fix and (found.count or kind is PlanKind.STREAM):
                 self.make_table()
-                # If the plan's files were lost, those of the whole range would be planned, with rows that are there.
+                # If the plan's files are lost, the whole range is planned, with rows that exist.
                 self.job = self.services.catalog.jobs.change(self.job, clean=False)
                 delivered = covered if kind is PlanKind.REPAIR else replace(covered, from_version=None)
                 planned = self.services.planner.of_repair(self.job, kind, delivered, comparison.repair(), found.count)
@@ -449,22 +453,24 @@ class VerifyRun(Run):
         failed = self.report.progress.failed - failed_before
         if fix and not self.ended:
             found = replace(found, damages=damages, fixed=found.count - failed)
-        return found if self.ended else self._noted(found, comparison.version, failed)
+        return found if self.ended else self._record(found, comparison.version, failed)
 
     def _stop_attempt(self, damage: Damage) -> None:
-        """Abandons the attempt that a dead run left open if the log that recorded its outcome is lost. Damage to a ledger or a
-        checkpoint leaves that log intact."""
+        """Abandons an attempt that a dead run left open if the log that recorded its outcome is lost.
+
+        Damage to a ledger or a checkpoint leaves that log intact.
+        """
         intent = self.services.catalog.consumptions.open_intent(self.job.stream_id)
         of_table = damage.location == self.services.results.location_of(self.job)
         if intent is not None and damage.log and of_table and not is_table(damage.location):
             self.services.catalog.consumptions.abort(intent, f"The table is damaged: {damage}.")
 
-    def _noted(self, found: Verification, version: int | None = None, failed: int = 0) -> Verification:
-        """Records and returns what was found.
+    def _record(self, found: Verification, version: int | None = None, failed: int = 0) -> Verification:
+        """Records and returns the result.
 
         Args:
             version: of the table, if it was compared.
-            failed: files that failed while they were put right: the job's failures name them from now on.
+            failed: files that failed during the repair. From now on, the job's failures list them.
         """
         known = {"verified_version": version} if version is not None and found.is_proven else {}
         self.job = self.services.catalog.jobs.change(self.job, verified_on=datetime.now(UTC), **known)
@@ -474,7 +480,7 @@ class VerifyRun(Run):
         return found
 
 
-# Previews a job's run without any of its effects.
+# Previews of a job's run, without its effects.
 
 #: Maximum number of due failures that are counted.
 _MAX_RETRIES = 10_000
@@ -485,11 +491,11 @@ class Preview:
     """The expected work of a run.
 
     Attributes:
-        load: total of the open plan's batches and of the batches that the stream's changes would be cut into.
-        unfinished: how many batches belong to the open plan.
-        retries: failed files that are due; not in ``load``.
-        seconds: expected duration of ``load``, by the job's past rates, or None if unknown.
-        listed: whether the volume was ever listed; otherwise a run would list it first.
+        load: total of the open plan's batches and of the batches for the stream's changes.
+        unfinished: number of batches in the open plan.
+        retries: failed files that are due. Not in ``load``.
+        seconds: expected duration of ``load`` by the job's past rates, or None if unknown.
+        listed: whether the volume was ever listed. If not, a run lists it first.
     """
 
     load: Load
@@ -528,10 +534,10 @@ def _changes(services: JobServices, job: FileJob, stream: Stream) -> Load:
     return Load.of(batches)
 
 
-# Runs of jobs on files, of each kind: while the job's lease is held, with errors in the user's terms.
+# Runs of file jobs, of each kind: they hold the job's lease, and report errors in the user's terms.
 
-#: Errors of ours whose cause may be that a table is damaged.
-_OF_TABLES = (DependencyError, StorageError, SqlError)
+#: volstream's errors that a damaged table may cause.
+_TABLE_ERRORS = (DependencyError, StorageError, SqlError)
 
 
 R = TypeVar("R", bound=Run)
@@ -540,7 +546,7 @@ R = TypeVar("R", bound=Run)
 class FileRunner:
     """Runs a file job; a :class:`~volstream.jobs.runs.lease.Runner`.
 
-    Catalog and logs show whether there is work; it attaches to the engine only then.
+    Catalog and logs show whether there is work. Only then does it attach to the engine.
     """
 
     def __init__(self, services: JobServices, job: FileJob) -> None:
@@ -550,7 +556,7 @@ class FileRunner:
     def run(
         self, *, until_empty: bool = False, stop: Stop | None = None, observe: Observer | None = None, owner: str | None = None
     ) -> RunReport:
-        """Processes the stream's current changes, and the failures that are due. See :class:`Runner`."""
+        """Processes the stream's current changes and due failures. See :class:`Runner`."""
         return self._lead(StreamRun, stop, observe, lambda run: run.go(until_empty=until_empty), owner)
 
     def replay(
@@ -564,13 +570,14 @@ class FileRunner:
     ) -> RunReport:
         """Reprocesses the delivered files that have not changed since, and replaces their results.
 
-        Newer files come through the stream, whose offset stays. A replay of all files accepts the function's current
-        code. An interrupted replay resumes with the next run; another replay starts over.
+        Newer files come through the stream, whose offset stays. A replay of all files accepts the function's
+        current code. An interrupted replay resumes with the next run. Another replay starts over.
 
         Args:
             where: SQL condition on the directory's columns, in addition to the job's own.
-            among: only files with these paths, or sets with these keys; None: all.
-            is_cancelled: called once the replay was stopped; True drops its rest, so that the next run does not resume it.
+            among: only files with these paths, or sets with these keys.
+            is_cancelled: called once the replay was stopped. If True, the rest is dropped and the next run
+                does not resume it.
 
         Raises:
             As :meth:`run`.
@@ -586,13 +593,13 @@ class FileRunner:
         stop: Stop | None = None,
         observe: Observer | None = None,
     ) -> Verification:
-        """Compares the table with the files that were delivered; calls the function only to fix what is wrong.
+        """Compares the table with the delivered files. Calls the function only to fix wrong files.
 
         Args:
-            fix: process the files that are wrong again, and remove rows that no file explains.
-            heal: fix, too, and if the directory no longer keeps what the stream needs, compare with its present files and let the
-                stream continue from these.
-            outputs: compare the files that the function made with the volume that has them, too.
+            fix: reprocess wrong files, and remove rows without a file.
+            heal: fix, too. And if the directory no longer has the versions that the stream needs, compare
+                with its present files, and let the stream continue from these.
+            outputs: also compare the files that the function made with their volume.
 
         Raises:
             InvalidValueError: ``outputs``, but the job makes no files.
@@ -609,7 +616,7 @@ class FileRunner:
             return found
         services = self._services
         with held(services.catalog, self._job.id, self._job.name, services.settings.lease_seconds) as owner:
-            self._do(VerifyRun(services, self._job, owner, stop or Stop(), observe or (lambda _: None)), act)
+            self._perform(VerifyRun(services, self._job, owner, stop or Stop(), observe or (lambda _: None)), act)
         return found
 
     def preview(self) -> Preview:
@@ -617,7 +624,8 @@ class FileRunner:
         return preview(self._services, self._job)
 
     def free(self) -> None:
-        """Settles an attempt that a dead run left open. Uses Spark only if the table's writer must be fenced off.
+        """Settles an attempt that a dead run left open. Uses Spark only if the table's writer must be fenced
+        off.
 
         Raises:
             StreamBusyError: a run is in progress.
@@ -633,7 +641,7 @@ class FileRunner:
             services.consumer.settle(self._job.stream_id)
 
     def compact(self, stop: Stop) -> None:
-        """Puts the result table's small files together, and removes old ones, while the job rests. A failure is logged."""
+        """Compacts the result table, and removes old files, while the job is idle. Failures are logged."""
         services = self._services
         with reached(services.warehouse):
             services.results.compact(self._job, 0, stop)
@@ -653,14 +661,14 @@ class FileRunner:
     ) -> RunReport:
         """Runs the job while holding its lease, and records the run in the catalog."""
         services = self._services
-        with lease(services.catalog, self._job, services.settings.lease_seconds, owner) as lead:
-            run = kind(services, lead.job, lead.owner, Stop() if stop is None else stop, observe or (lambda _: None))
+        with lease(services.catalog, self._job, services.settings.lease_seconds, owner) as leased:
+            run = kind(services, leased.job, leased.owner, Stop() if stop is None else stop, observe or (lambda _: None))
             with resumable(run.stop):
-                self._do(run, act)
-            lead.summary = run.summary()
+                self._perform(run, act)
+            leased.summary = run.summary()
             return run.report
 
-    def _do(self, run: R, act: Callable[[R], None]) -> None:
+    def _perform(self, run: R, act: Callable[[R], None]) -> None:
         services = self._services
         with (
             services.gateway.explaining(),
@@ -680,15 +688,15 @@ class FileRunner:
 
     @contextmanager
     def _naming_damage(self) -> Iterator[None]:
-        """Replaces the error of a run if its cause is that the table is damaged."""
+        """Replaces the error of a run if a damaged table caused it."""
         try:
             yield
         except Exception as error:
-            if isinstance(error, VolstreamError) and type(error) not in _OF_TABLES:
+            if isinstance(error, VolstreamError) and type(error) not in _TABLE_ERRORS:
                 raise
             damages: Sequence[Damage] = ()
             unread = (condition_of(error) or "").startswith("FAILED_READ_FILE")
-            with suppress(Exception):  # the first error says more
+            with suppress(Exception):  # the original error says more
                 damages = self._services.results.damages(self._job, whole=unread)
             if not damages:
                 raise

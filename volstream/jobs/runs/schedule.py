@@ -12,7 +12,7 @@ from volstream.base.model.text import counted
 from volstream.base.model.work import CLOCK_SKEW
 from volstream.errors import InvalidValueError
 
-#: The fields of a cron line, and their values.
+#: The fields of a cron line and their values.
 _FIELDS = {
     "minute": "0 to 59",
     "hour": "0 to 23",
@@ -45,25 +45,26 @@ def check_cron(line: str, zone: ZoneInfo) -> None:
 def next_due(
     trigger: Trigger, last_started: datetime | None, created_on: datetime, zone: ZoneInfo, now: datetime
 ) -> datetime | None:
-    """Returns when a scheduled job is next due; a time in the past means now. None: it has no schedule.
+    """Returns when a scheduled job is next due, or None if it has no schedule. A time in the past means now.
 
     Missed times are due once in total: the next time is counted from the last start.
 
     Args:
-        last_started: None: never; ``every`` is due at once, ``cron`` at its first time after ``created_on``.
-        zone: time zone of cron lines. When summer time ends, a line with given hours is due at the first of the two identical
-            times; a line for all hours, at both.
+        last_started: None if it never started. ``every`` is then due at once, and ``cron`` at its first time
+            after ``created_on``.
+        zone: time zone of cron lines. When summer time ends, a line with given hours is due at the first of
+            the two identical times, and a line for all hours at both.
     """
-    ahead = last_started is not None and last_started > now + CLOCK_SKEW
+    in_future = last_started is not None and last_started > now + CLOCK_SKEW
     match trigger.kind:
         case TriggerKind.EVERY:
-            assert trigger.every is not None, "made with its trigger"
-            if last_started is None or ahead:
+            assert trigger.every is not None, "created with its trigger"
+            if last_started is None or in_future:
                 return min(created_on, now)
             return last_started + timedelta(seconds=trigger.every)
         case TriggerKind.CRON:
-            assert trigger.cron is not None, "made with its trigger"
-            start = now - CLOCK_SKEW if ahead else last_started or created_on
+            assert trigger.cron is not None, "created with its trigger"
+            start = now - CLOCK_SKEW if in_future else last_started or created_on
             times = croniter(trigger.cron, start.astimezone(zone))
             due: datetime = times.get_next(datetime)
             while _is_second(due, zone) and not trigger.cron.split()[1].startswith("*"):

@@ -1,4 +1,5 @@
-"""The services shared by the runs of a home's file jobs: what the home has, planner and result tables, sessions."""
+"""The services that the runs of a home's file jobs share: the home's parts, planner, result tables and
+sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class JobServices:
-    """A home's parts as runs use them. Thread-safe."""
+    """The parts of a home that runs use. Thread-safe."""
 
     def __init__(self, home: Home) -> None:
         self.catalog = home.catalog
@@ -41,18 +42,18 @@ class JobServices:
         self.planner = Planner(home, self.slots)
         self.results = ResultTables(home)
         self.residents = home.residents
-        self._shaking = threading.Lock()
-        self._shaken = False
+        self._handshake_lock = threading.Lock()
+        self._handshake_done = False
 
     @contextmanager
     def session(self, shared: SparkSession | None = None) -> Iterator[SparkSession]:
-        """Yields this thread's session, for reading and staging, with Spark's errors mapped. On a Spark that others started, work
-        does not wait for executors for ever.
+        """Yields this thread's session for reading and staging, with Spark's errors mapped.
 
-        All runs of a thread share it: the first run of a session waits for Python to start.
+        All runs of a thread share it, because a session's first run waits for Python to start. On an external
+        Spark, the wait for executors is limited.
 
         Args:
-            shared: another thread's session, to be yielded instead.
+            shared: another thread's session, which is yielded instead.
         """
         with as_sql_errors():
             session = self.gateway.session() if shared is None else shared
@@ -68,11 +69,11 @@ class JobServices:
         return (self.gateway.server_slots or 1) if self.settings.spark_remote else self.settings.slots
 
     def _shake_hands(self, session: SparkSession) -> None:
-        """Checks once whether a Spark that others started can do jobs' work, whatever becomes of volumes. Raises EngineError."""
-        with self._shaking:
-            if not self._shaken:
+        """Checks once that an external Spark can run jobs, without regard to volumes. Raises EngineError."""
+        with self._handshake_lock:
+            if not self._handshake_done:
                 handshake.check(session, Places(self.warehouse, options_of(self.warehouse)))
-                self._shaken = True
+                self._handshake_done = True
 
     def stream(self, job: Job) -> Stream:
         """Returns the stream of a job. Raises FencedError if the job was dropped."""
@@ -82,5 +83,5 @@ class JobServices:
         return stream
 
     def has_files(self, job: FileJob, open_plan: Plan) -> bool:
-        """Returns whether a plan's files are available; those of a range of versions are re-created if missing."""
+        """Returns whether a plan's files are available. Re-creates missing files of a range of versions."""
         return plan.exists(open_plan.location) or self.planner.write_again(self.session, job, open_plan, self.stream(job))

@@ -569,7 +569,7 @@ def _rows(home: Home, source: Source) -> dict[str, Any]:
 def described_code(home: Home, job: Job) -> dict[str, Any]:
     """Returns ``code``, a sentence on which code made the job's rows, and ``code_versions``: the versions, the newest first, with
     the number of files that have their rows. Both are None if it runs a statement; the versions, if they cannot be counted."""
-    from volstream.jobs.rules.code import counts, said_of_code  # late: most commands need no tables
+    from volstream.jobs.rules.code import counts, describe_code  # late: most commands need no tables
 
     if not isinstance(job, FileJob):
         return {"code": None, "code_versions": None}
@@ -578,7 +578,7 @@ def described_code(home: Home, job: Job) -> dict[str, Any]:
     except VolstreamError as error:
         return {"code": error.message, "code_versions": None}
     where = "" if job.pickled is None else "in the catalog, because the function has no file; "
-    said = "not used yet" if found is None else said_of_code(job, found) or "made all rows"
+    said = "not used yet" if found is None else describe_code(job, found) or "made all rows"
     files, current = ({}, None) if found is None else (found.files, found.current)
     versions = [
         {

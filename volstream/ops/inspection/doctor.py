@@ -130,10 +130,10 @@ def examine_cluster(home: Home) -> Iterator[Check]:
         raise InvalidStateError("The home has a Spark of its own.", "--cluster is for a home with spark_remote.")
     try:
         with map_spark_errors(), home.gateway.fresh() as session:
-            wrong = handshake.settings_of(session)
+            wrong = handshake.setting_problems(session)
             yield Check("server", CheckState.OK, f"Spark {session.version} answers")
             yield from (Check("settings", CheckState.FAILED, said, _DOCS) for said in wrong)
-            for said in handshake.missing_from(session, home.warehouse):
+            for said in handshake.missing_parts(session, home.warehouse):
                 yield Check("settings", CheckState.WARNING, said, _DOCS)
             with given_up(session, home.settings.executor_wait_seconds):
                 answers = handshake.ask(session, handshake.places_of(home.catalog, home.warehouse))
