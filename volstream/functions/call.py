@@ -1,4 +1,4 @@
-"""Calls the function on a file, or on a group of files, in this process, and reads what it returns or raises.
+"""Calls the function on a file, or on a group of files, in this process. Reads its results and errors.
 
 Runs on executors, and in child processes (``child``).
 """
@@ -25,13 +25,13 @@ from volstream.base.model.units import format_duration
 from volstream.base.model.work import FailureKind, total_counts
 from volstream.errors import FunctionLoadError, StorageDeniedError, StorageError, StorageThrottledError
 from volstream.files.storage.base import ObjectStore
-from volstream.functions.concurrency import Gpus, Pace, TimeLimitError, settled, time_limit
+from volstream.functions.concurrency import Gpus, Pace, TimeLimitError, awaited, time_limit
 from volstream.functions.file import File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.output import OutputTarget, OutputWriter
 from volstream.functions.printing import Capture, CapturedOutput, ImmediateOutput
 from volstream.functions.rejection import FileRejectedError, RetryLater
-from volstream.functions.returned import owned, rows_of, rows_of_each
+from volstream.functions.returned import copy_rows, rows_of, rows_of_each
 from volstream.functions.rows import Bounds, NotRowsError, RowRequirements, Rows, TooLargeError
 from volstream.functions.schema import check_declared, declaration_of, of_declaration
 from volstream.functions.signature import batch_size_of, concurrency_of, typed
@@ -40,29 +40,32 @@ from volstream.functions.steps import Memo, StepTarget, known_code_of
 
 T = TypeVar("T")
 
-#: Instances of classes that are functions, with their origin: a worker loads a model once, then serves batch after batch.
+#: Instances of function classes, with their origin: a worker loads a model once, then serves batch after
+#: batch.
 _set_up: dict[str, tuple[object, Callable[..., Any]]] = {}
 
 
 class Caller:
     """Calls a function on files in this process. The constructor imports it and sets it up once.
 
-    If it cannot be imported or set up, every file gets that as its outcome, because no file is to blame.
+    If that fails, every file gets the error as its outcome, because no file is to blame.
 
     Args:
-        arguments: arguments of the function or, for a class, of its set-up.
-        timeout_seconds: for each file; None: unlimited.
-        prints: destination of the function's output. A person who watches it may interrupt the function.
+        arguments: arguments of the function or, for a class, of its constructor.
+        timeout_seconds: for each file. Unlimited by default.
+        prints: destination of the function's output. A user who watches it may interrupt the function.
         expected: the columns and limits that the rows must meet.
         sets: the function takes sets of files, one per call.
         measures: whether to measure the time and memory of each call.
-        outputs: where files in the rows go; None: nowhere.
+        outputs: where files in the rows go, if anywhere.
         steps: where the values of steps are kept, or None for a function without steps.
 
     Attributes:
-        batch_size: files per call; None: the function takes one file, not a list.
-        concurrency: number of calls in flight that the function wants; several run in threads, inside :meth:`capturing`.
-        returns: DDL that the function declares, to be checked where it can be parsed: not in an environment.
+        batch_size: files per call, or None if the function takes one file, not a list.
+        concurrency: number of calls in flight that the function wants. Several run in threads, inside
+            :meth:`capturing`.
+        returns: DDL that the function declares, to be checked where it can be parsed, which is not in an
+            environment.
     """
 
     def __init__(
@@ -108,7 +111,8 @@ class Caller:
             self._broken = (message, with_tail(trace, self._printed))
 
     def __call__(self, group: Sequence[tuple[FileTask, File | FileSet]]) -> list[FileOutcome]:
-        """Returns the outcome of each file, in order. :func:`call_each` repeats a failed call on several files."""
+        """Returns the outcome of each file, in order. :func:`call_each` repeats a failed call on several
+        files."""
         outcomes = self._outcomes(group)
         if self._printed:
             outcomes[0].printed = [*self._printed, *outcomes[0].printed]
@@ -145,7 +149,7 @@ class Caller:
             with self._source.importable():
                 instance: Any = function(**self._arguments)
                 if inspect.iscoroutinefunction(getattr(instance, "setup", None)):  # __init__ cannot await it
-                    settled(instance.setup())
+                    awaited(instance.setup())
                 _set_up[place] = (made_from, instance)
         self._set_up_with, self._arguments = self._arguments, {}
         return _set_up[place][1]
@@ -156,7 +160,7 @@ class Caller:
         with measured(memory=True) if self._measures else nullcontext() as cost, memo.active() if memo else nullcontext():
             outcomes = self._called(tasks, [file for _, file in group])
         if os.getpid() != process:
-            os._exit(0)  # a child that the function forked and that came back: its parent answers
+            os._exit(0)  # a forked child that returned: its parent replies
         for outcome, (_, file) in zip(outcomes, group, strict=True):
             outcome.counted = file.counted
         if memo is not None:
@@ -175,7 +179,8 @@ class Caller:
         return outcomes
 
     def _memo(self, tasks: Sequence[FileTask]) -> Memo | None:
-        """Returns the memo of a call, or None for a function without steps. A call on several files only counts."""
+        """Returns the memo of a call, or None for a function without steps. A call on several files only
+        counts."""
         if self._steps is None:
             return None
         [task, *others] = tasks
@@ -197,10 +202,10 @@ class Caller:
             with self._source.importable(), self._prints.during(), time_limit(limit):
                 outputs = [self._writer.begin() for _ in files]
                 if self.batch_size is None:
-                    returned = settled(self._function(files[0], **self._arguments), owned)
+                    returned = awaited(self._function(files[0], **self._arguments), copy_rows)
                     entries: list[tuple[Rows, int] | BaseException] = [rows_of(returned, self._expected, outputs[0].stored)]
                 else:
-                    returned = settled(self._function(files, **self._arguments), owned)
+                    returned = awaited(self._function(files, **self._arguments), copy_rows)
                     entries = rows_of_each(returned, self._expected, [each.stored for each in outputs])
                 each = [
                     entry
@@ -229,21 +234,24 @@ class Work:
     """Everything that an executor needs for a job's files; it is pickled with the query.
 
     Attributes:
-        arguments: arguments of the function or, for a class, of its set-up.
-        schema: the result's own columns. With None they are inferred from the types in the outcomes of a :class:`ChildWorker`.
-        timeout_seconds: for each file; None: unlimited.
-        isolate: run the function in a child process that may die or be killed without harm; so does one in an environment.
+        arguments: arguments of the function or, for a class, of its constructor.
+        schema: the result's own columns. If None, they are inferred from the types in the outcomes of a
+            :class:`ChildWorker`.
+        timeout_seconds: for each file. Unlimited by default.
+        isolate: run the function in a child process that may die or be killed without harm. A function in an
+            environment always does.
         memory_bytes: memory limit of the function in each worker, or None.
         ahead_bytes: size of contents fetched ahead of the function, in each worker.
         bounds: limits on the results of a file.
-        declared: the function declares the columns; its current declaration must match them.
+        declared: the function declares the columns. Its current declaration must match them.
         measures: measure the time and memory of each call, one call at a time.
         sets: the function takes sets of files.
-        concurrency: calls in flight in each worker. With None the function decides; with ``isolate`` it is one.
+        concurrency: calls in flight in each worker. By default the function decides. With ``isolate`` it is
+            one.
         pace: pace of the calls of all workers, or None.
-        owner: process that started the run, or None if it is unknown.
-        outputs: where files in the rows go; None: nowhere.
-        steps: where the values of steps are kept; None makes each step a plain call.
+        owner: process that started the run, or None if unknown.
+        outputs: where files in the rows go, if anywhere.
+        steps: where the values of steps are kept. Without it, each step is a plain call.
         gpus: GPUs of each worker, or None.
     """
 
@@ -272,7 +280,7 @@ class Work:
         return self.isolate or self.source.environment is not None
 
     def caller(self, copy_output_to: int | None = None) -> Caller:
-        """Imports the function in this process; returns its caller.
+        """Imports the function in this process. Returns its caller.
 
         Args:
             copy_output_to: a file descriptor for a second copy of the function's output.
@@ -295,7 +303,8 @@ class Work:
 def call_each(
     call: Callable[[Sequence[T]], list[FileOutcome]], group: Sequence[T], turn: Callable[[], None] = lambda: None
 ) -> list[FileOutcome]:
-    """Calls the function on a group of files; if that call fails as a whole, calls it on each of them alone.
+    """Calls the function on a group of files. If that call fails as a whole, calls it on each file
+    separately.
 
     Args:
         turn: waits until a call may be made.
@@ -304,12 +313,12 @@ def call_each(
     outcomes = call(group)
     if not outcomes[0].of_group:
         return outcomes
-    again: list[FileOutcome] = []
+    retried: list[FileOutcome] = []
     for member, first in zip(group, outcomes, strict=True):
         turn()
         [outcome] = call([member])
-        again.append(outcome.after(first))
-    return again
+        retried.append(outcome.after(first))
+    return retried
 
 
 def call_if_due(call: Callable[[Sequence[FileTask]], list[FileOutcome]], group: Sequence[FileTask]) -> list[FileOutcome]:
@@ -327,18 +336,18 @@ def call_if_due(call: Callable[[Sequence[FileTask]], list[FileOutcome]], group: 
 
 @atexit.register
 def close_all() -> None:
-    """Closes all instances that were set up, at the end of a process that is not killed."""
+    """Closes all instances that were set up. Runs at the end of a process that is not killed."""
     for place in list(_set_up):
         _close(place)
 
 
 def _close(place: str) -> None:
-    """Calls ``close`` of an instance that is no longer needed, if it has one, and ignores its errors."""
+    """Calls the ``close`` method, if any, of an instance that is no longer needed. Ignores its errors."""
     _, instance = _set_up.pop(place, (None, None))
     close = getattr(instance, "close", None)
     if callable(close):
         with suppress(Exception):
-            settled(close())
+            awaited(close())
 
 
 def with_tail(trace: str | None, printed: Sequence[CapturedOutput]) -> str:
@@ -351,8 +360,9 @@ class CallCost:
     """The cost of a call.
 
     Attributes:
-        seconds: None: not measured.
-        memory: bytes by which the process's resident memory grew at its peak; None: not measured, or unknown on this system.
+        seconds: duration, if measured.
+        memory: bytes by which the process's resident memory grew at its peak, if measured. Unknown on some
+            systems.
     """
 
     seconds: float | None = None
@@ -364,8 +374,8 @@ def measured(*, memory: bool) -> Iterator[CallCost]:
     """Measures the block, even if it raises.
 
     Args:
-        memory: also measure memory, which takes some tenths of a millisecond or, after a call that freed much, more; none of it
-            counts towards the block. Linux only, because only there can a process reset its own peak.
+        memory: also measure memory. This takes some tenths of a millisecond, or more after a call that freed
+            much, which does not count towards the block. Linux only, where a process can reset its own peak.
     """
     cost = CallCost()
     before = _reset_peak() if memory else None
@@ -379,9 +389,10 @@ def measured(*, memory: bool) -> Iterator[CallCost]:
 
 
 def _reset_peak() -> int | None:
-    """Makes the current resident memory the peak, and returns it; None if the system does not support that."""
-    # Memory freed by earlier calls would serve the next one, which would seem to need none. musl keeps no freed memory, and has
-    # no such function.
+    """Makes the current resident memory the peak, and returns it, or None if the system does not support
+    that."""
+    # Memory freed by earlier calls would serve the next one, which would seem to need none. musl keeps no
+    # freed memory, and lacks this function.
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:
@@ -396,9 +407,10 @@ def _status(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-# Determines what an error of a call means for its file. Runs on executors.
+# Determines the effect of a call's error on its file. Runs on executors.
 
-#: A file that a store refused to serve for now is tried again after this long, as if its function had asked for it.
+#: A file that a store refused to serve for now is retried after this time, as if its function had asked for
+#: it.
 _THROTTLED_SECONDS = 30.0
 
 #: Modules between a call and the user's code in a traceback.
@@ -412,7 +424,8 @@ _BETWEEN = {
 
 
 def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileOutcome:
-    """Returns the outcome of a file whose function raised an error, or returned one as the file's entry.
+    """Returns the outcome of a file whose function raised an error, or returned one in place of the file's
+    rows.
 
     Args:
         seconds: the time limit of the call.
@@ -426,8 +439,8 @@ def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileO
             outcome.kind, outcome.message = FailureKind.WRONG_RESULT, str(error)
         case TooLargeError():
             outcome.kind, outcome.message = FailureKind.TOO_LARGE, str(error)
-        case RetryLater() if (after := _asked(error)) is not None:
-            outcome.kind, outcome.message, outcome.retry_after = FailureKind.RETRY_LATER, _said(error), after
+        case RetryLater() if (after := _delay_of(error)) is not None:
+            outcome.kind, outcome.message, outcome.retry_after = FailureKind.RETRY_LATER, _text_of(error), after
         case FileRejectedError():
             outcome.kind, outcome.message, outcome.new_columns = error.kind, str(error), error.new_columns
         case StorageThrottledError():
@@ -436,7 +449,7 @@ def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileO
             outcome.kind, outcome.message = FailureKind.DENIED, str(error)
         case StorageError():
             outcome.kind, outcome.message = FailureKind.UNREADABLE, str(error)
-        case _ if (cause := _of_store(error)) is not None:  # which the function has wrapped
+        case _ if (cause := _store_error(error)) is not None:  # wrapped by the function
             outcome = failed(task, cause, seconds)
             outcome.traceback = traceback_of(error)
         case _:  # the function may raise anything: SystemExit, CancelledError
@@ -445,8 +458,8 @@ def failed(task: FileTask, error: BaseException, seconds: float | None) -> FileO
     return outcome
 
 
-def _of_store(error: BaseException) -> StorageError | None:
-    """Returns the error of the store that led to this error, or None."""
+def _store_error(error: BaseException) -> StorageError | None:
+    """Returns the store's error that led to this error, or None."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -461,7 +474,7 @@ def message_of(error: BaseException) -> str:
     """Returns an error's class and message."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # its __str__ is user code, too
+    except Exception:  # noqa: BLE001  # __str__ is user code, too
         return f"{type(error).__name__} (its message cannot be shown)"
 
 
@@ -476,18 +489,18 @@ def traceback_of(error: BaseException) -> str:
 def _kind(error: BaseException) -> FailureKind:
     if isinstance(error, MemoryError):
         return FailureKind.OUT_OF_MEMORY
-    return FailureKind.CODE if _is_of_code(error) else FailureKind.RAISED
+    return FailureKind.CODE if _is_code_error(error) else FailureKind.RAISED
 
 
-def _is_of_code(error: BaseException) -> bool:
-    """True if the error means that a module cannot be found or compiled, which affects all files permanently."""
+def _is_code_error(error: BaseException) -> bool:
+    """Returns whether a module cannot be found or compiled, which affects all files permanently."""
     if isinstance(error, SyntaxError):  # in text read from the file, the file is to blame
         return error.filename is not None and error.filename.endswith(".py") and os.path.isfile(error.filename)
     return isinstance(error, ImportError)
 
 
-def _asked(error: RetryLater) -> float | None:
-    """Returns after how many seconds a function asks to be called again; None: it set ``after`` to something invalid."""
+def _delay_of(error: RetryLater) -> float | None:
+    """Returns the seconds after which a function asks to be called again, or None if ``after`` is invalid."""
     try:
         after = float(error.after)
     except Exception:  # noqa: BLE001  # a subclass is user code
@@ -495,7 +508,7 @@ def _asked(error: RetryLater) -> float | None:
     return after if 0 < after < float("inf") else None
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # see message_of

@@ -1,7 +1,9 @@
-"""Calls the function in a child process that may crash, be killed on time-out, or exit, without harm to the batch.
+"""Calls the function in a child process that may crash, be killed on timeout, or exit, without harm to the
+batch.
 
-The child is a plain Python process, of this interpreter or of the function's environment, that reads calls and writes outcomes
-over a socket that it inherits, separate from the function's output. It is reused for many files, and replaced when it dies.
+The child is a plain Python process of this interpreter or the function's environment. It reads calls and
+writes outcomes over an inherited socket, separate from the function's output. It is reused for many files,
+and replaced when it dies.
 """
 
 from __future__ import annotations
@@ -32,22 +34,22 @@ from volstream.functions.processes import end_of, last_line, starting
 from volstream.functions.proxied_store import ProxiedBlobs, ProxiedStore, lend
 from volstream.functions.schema import check_declared, of_declaration
 
-#: At the limit a child itself interrupts Python code; one that does not answer within this time is killed.
+#: At the limit a child itself interrupts Python code. A child that does not reply within this time is killed.
 _GRACE_SECONDS = 2.0
 
-#: A child that serves no call may take this long to close what the function has set up.
+#: Time that an idle child has to close what the function set up.
 _CLOSE_SECONDS = 10.0
 
-#: Maximum characters of the last output, of a dead child or of the function, kept with the failure.
-_LAST_WORDS = 4000
+#: Maximum characters of the last output, of a dead child or of the function, that are kept with the failure.
+_MAX_LAST_OUTPUT = 4000
 
 
 class Ready(NamedTuple):
-    """What a child says once it has imported the function.
+    """The child's message after importing the function.
 
     Attributes:
         returns: see :class:`~volstream.functions.call.Caller`.
-        concurrency: of the calls that it makes.
+        concurrency: maximum number of its concurrent calls.
     """
 
     batch_size: int
@@ -63,8 +65,8 @@ class ChildWorker:
         concurrency: one call at a time, so that a dead child identifies its file.
     """
 
-    #: Calls at a time that are asked for; None: as many as the function wants.
-    _wanted: int | None = 1
+    #: Maximum number of concurrent calls. None for as many as the function wants.
+    _max_calls: int | None = 1
 
     def __init__(self, work: Work) -> None:
         self.batch_size = self.concurrency = 1
@@ -88,13 +90,14 @@ class ChildWorker:
                 self.fetch_ahead = False
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file. A dead child is a failure of its file, which calls on single files
-        determine.
+        """Returns the outcome of each file. A dead child is a failure of its file, which is found by calls on
+        single files.
 
-        Running out of memory is a file's failure only in a fresh child; otherwise data kept from other files may be the cause.
+        Running out of memory is a file's failure only in a fresh child. Otherwise data kept from other files
+        may be the cause.
         """
         fresh = not self._served
-        kind, message, words = self._call(group)
+        kind, message, output = self._call(group)
         if not isinstance(kind, FailureKind):
             if fresh or all(outcome.kind is not FailureKind.OUT_OF_MEMORY for outcome in kind):
                 return kind
@@ -102,14 +105,14 @@ class ChildWorker:
             return self.call(group)
         if len(group) > 1:
             return [FileOutcome(task, kind=kind, message=message, of_group=True) for task in group]
-        printed = () if words is None else (CapturedOutput([group[0].info.relative_path], _lines(words)),)
-        return [FileOutcome(group[0], kind=kind, message=message, traceback=words, printed=printed)]
+        printed = () if output is None else (CapturedOutput([group[0].info.relative_path], _lines(output)),)
+        return [FileOutcome(group[0], kind=kind, message=message, traceback=output, printed=printed)]
 
     def close(self) -> None:
-        """Ends the child; a later call starts another."""
+        """Ends the child. A later call starts another."""
         self._served = False
         if self._child is not None:
-            self._connection.close()  # by which it ends, unless it is in a call
+            self._connection.close()  # which ends it, unless it is in a call
             if not self._calling:
                 with suppress(subprocess.TimeoutExpired):
                     self._child.wait(_CLOSE_SECONDS)
@@ -125,7 +128,7 @@ class ChildWorker:
             self._scratch = None
 
     def _call(self, group: Sequence[FileTask]) -> tuple[FailureKind | list[FileOutcome], str, str | None]:
-        """Returns the outcomes; if there are none, the reason, with the child's last output."""
+        """Returns the outcomes or, without outcomes, the reason with the child's last output."""
         if self._child is None and self._broken is None:
             self._start()
         if self._broken is not None:
@@ -139,10 +142,10 @@ class ChildWorker:
             _, outcomes, self.fetch_ahead = self._connection.recv()
             self._calling, self._served = False, True
         except BlockingIOError:
-            words = self._last_words()
+            output = self._last_output()
             self.close()
             message = f"The function ran longer than {format_duration(limit or 0)} and was killed."
-            return FailureKind.TIMED_OUT, message, words
+            return FailureKind.TIMED_OUT, message, output
         except (EOFError, OSError):
             return FailureKind.WORKER_DIED, *self._cause()
         return outcomes, "", None
@@ -153,12 +156,12 @@ class ChildWorker:
         if environment is not None and environment.missing is not None:
             self._broken = FailureKind.SET_UP, environment.missing, None
             return
-        here, there = socket.socketpair()
-        self._connection = Connection(here.detach())
+        ours, theirs = socket.socketpair()
+        self._connection = Connection(ours.detach())
         self._errors = tempfile.TemporaryFile(prefix="volstream-")  # noqa: SIM115  # closed by `close`
         self._scratch = tempfile.TemporaryDirectory(prefix="volstream-", ignore_cleanup_errors=True)
         command, variables = starting(environment, "volstream.functions.serving", self._scratch.name)
-        work, inherited = self._work, [there.detach()]
+        work, inherited = self._work, [theirs.detach()]
         if environment is not None and not isinstance(work.store, HasLocalPaths):
             control = lend(work.store)
             inherited.append(control.detach())
@@ -178,52 +181,52 @@ class ChildWorker:
         for descriptor in inherited:
             os.close(descriptor)
         try:
-            self._connection.send((work, self._wanted))
+            self._connection.send((work, self._max_calls))
             ready: Ready = self._connection.recv()
             self.batch_size, self.concurrency = ready.batch_size, ready.concurrency
             if ready.returns is not None:
                 check_declared(of_declaration(ready.returns), self._work.schema)
         except (EOFError, OSError):  # every child would die while importing the function
-            self._broken = self._unstarted()
+            self._broken = self._start_failure()
         except FunctionLoadError as error:
             self._broken = FailureKind.SET_UP, str(error), None
 
-    def _unstarted(self) -> tuple[FailureKind, str, str | None]:
+    def _start_failure(self) -> tuple[FailureKind, str, str | None]:
         """Returns why no child can be started."""
-        why, words = self._cause()
+        cause, output = self._cause()
         environment = self._work.source.environment
         if environment is None:
-            return FailureKind.WORKER_DIED, why, words
-        why = f"{why.rstrip('.')}{last_line((words or '').encode())}"
-        return FailureKind.SET_UP, f"The environment of {environment.name} cannot run the function. {why}.", words
+            return FailureKind.WORKER_DIED, cause, output
+        cause = f"{cause.rstrip('.')}{last_line((output or '').encode())}"
+        return FailureKind.SET_UP, f"The environment of {environment.name} cannot run the function. {cause}.", output
 
     def _cause(self) -> tuple[str, str | None]:
         """Returns why the child died, and its last output."""
         assert self._child is not None
         code = self._child.wait()
-        words = self._last_words()
+        output = self._last_output()
         self.close()
-        return f"The process that ran the function {end_of(code)}.", words
+        return f"The process that ran the function {end_of(code)}.", output
 
-    def _last_words(self) -> str | None:
+    def _last_output(self) -> str | None:
         """Returns the end of the child's standard error, and of the function's output."""
         assert self._errors is not None
         descriptor = self._errors.fileno()
-        start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS)
-        return os.pread(descriptor, _LAST_WORDS, start).decode("utf-8", "replace") or None
+        start = max(0, os.fstat(descriptor).st_size - _MAX_LAST_OUTPUT)
+        return os.pread(descriptor, _MAX_LAST_OUTPUT, start).decode("utf-8", "replace") or None
 
 
 def _limit_silence(connection: Connection, seconds: float) -> None:
-    """Makes reading fail with BlockingIOError once nothing has come for so long."""
+    """Makes reading fail with BlockingIOError after this many seconds without data."""
     whole = int(seconds)
     with socket.socket(fileno=os.dup(connection.fileno())) as reading:
         reading.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((seconds - whole) * 1e6)))
 
 
-def _lines(words: str) -> Sequence[Line]:
-    """Splits the last output into lines; their original times are unknown."""
+def _lines(output: str) -> Sequence[Line]:
+    """Splits the last output into lines, whose original times are unknown."""
     now = time.time()
-    return [Line(now, "stderr", line) for line in words.splitlines()]
+    return [Line(now, "stderr", line) for line in output.splitlines()]
 
 
 # Several calls in flight in one child process, for functions that wait and run in an environment.
@@ -231,8 +234,8 @@ def _lines(words: str) -> Sequence[Line]:
 # If the child dies, or answers nothing any more, it is not known which call was to blame: each is made again
 # alone, in a child of its own.
 
-#: The child itself ends a call at its limit, or gives it up soon after. A child that does not is killed this long after the
-#: limit.
+#: The child itself ends a call at its limit, or gives it up soon after. A child that does not is killed this
+#: long after the limit.
 _MANY_GRACE_SECONDS = 5.0
 
 #: The outcomes of a call; None: the child has died.
@@ -252,7 +255,7 @@ class ManyCallsWorker(ChildWorker):
         self._numbers = itertools.count()
         self._one_alone = threading.Lock()
         self._reader = threading.Thread()
-        self._wanted = concurrency
+        self._max_calls = concurrency
         super().__init__(work)
 
     def fetch(self, group: Sequence[FileTask]) -> None:

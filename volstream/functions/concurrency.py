@@ -1,7 +1,7 @@
-"""Concurrent calls of a function, in threads; and coroutine functions.
+"""Concurrent calls of a function in threads, and coroutine functions.
 
-A coroutine function is called like any other: a thread of the window waits for its coroutine, which runs on the process's event
-loop. So time limits, output and failures work as for a plain function.
+A coroutine function is called like any other: a worker's thread waits for its coroutine, which runs on the
+process's event loop. So time limits, output and failures work as for a plain function.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from volstream.base.model.work import FailureKind
 from volstream.functions.outcomes import FileOutcome, FileTask
 from volstream.functions.source import own_folder
 
-#: How often limits are checked, in seconds.
-_LOOK_SECONDS = 0.1
+#: Interval of checks of the limits, in seconds.
+_CHECK_SECONDS = 0.1
 
-#: A call that has not ended this long after its interruption is given up.
+#: A call that has not ended this long after its interruption is abandoned.
 _GRACE_SECONDS = 2.0
 
 _Group: TypeAlias = Sequence[FileTask]
@@ -43,24 +43,24 @@ class _Call:
     group: _Group
     thread: int | None = None
     interrupted: float | None = None
-    given_up: bool = False
+    abandoned: bool = False
 
 
 class Calls:
     """The calls of a worker in flight. Used in one thread.
 
-    A single call runs in that thread, where a signal interrupts it at its time limit; several run in threads, and are
-    interrupted between two Python instructions. A call that does not end then, such as a request without a time-out, has
-    failed, and its thread is given up.
+    A single call runs in that thread, where a signal interrupts it at its time limit. Several calls run in
+    threads, and are interrupted between two Python instructions. A call that does not end then, such as a
+    request without a timeout, has failed, and its thread is abandoned.
 
     Args:
-        call: returns the outcomes of a group; called from several threads if ``maximum`` is more than one.
-        maximum: maximum number of calls at once.
+        call: returns the outcomes of a group. Called from several threads if ``maximum`` is more than one.
+        maximum: maximum number of concurrent calls.
 
     Attributes:
         free: whether another call may start.
         running: whether a call was started that :meth:`next` has not returned.
-        gave_up: whether a call was given up, which still runs in this process.
+        has_abandoned: whether an abandoned call still runs in this process.
     """
 
     def __init__(self, call: Callable[[_Group], list[FileOutcome]], maximum: int) -> None:
@@ -68,8 +68,8 @@ class Calls:
         self._maximum = maximum
         self._running: deque[_Call] = deque()
         self._threads = 0
-        self.gave_up = False
-        self._looked = 0.0
+        self.has_abandoned = False
+        self._checked_at = 0.0
         self._requests: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[_Call, list[FileOutcome] | BaseException] | None] = queue.SimpleQueue()
 
@@ -91,25 +91,25 @@ class Calls:
             return  # `next` makes it
         if self._threads < len(self._running):
             self._threads += 1
-            # A daemon thread: if given up, it must not keep the process from ending.
+            # A daemon thread: if abandoned, it must not keep the process alive.
             threading.Thread(target=self._serve, name="function", daemon=True).start()
         self._requests.put(call)
 
     def next(self) -> list[FileOutcome]:
-        """Waits until any call has ended, and returns its outcomes; none after :meth:`wake`."""
+        """Waits until any call has ended, and returns its outcomes. Returns none after :meth:`wake`."""
         if self._maximum == 1:
             return self._call(self._running.popleft().group)
         while True:
-            if time.monotonic() >= self._looked + _LOOK_SECONDS and (given_up := self._look()) is not None:
-                return given_up
+            if time.monotonic() >= self._checked_at + _CHECK_SECONDS and (abandoned := self._check_limits()) is not None:
+                return abandoned
             try:
-                done = self._done.get(timeout=_LOOK_SECONDS)
+                done = self._done.get(timeout=_CHECK_SECONDS)
             except queue.Empty:
                 continue
             if done is None:
                 return []
             call, result = done
-            if call.given_up:
+            if call.abandoned:
                 continue
             self._running.remove(call)
             if isinstance(result, BaseException):
@@ -121,7 +121,7 @@ class Calls:
         self._done.put(None)
 
     def close(self) -> None:
-        """Ends the idle threads, without waiting for the others."""
+        """Ends the idle threads without waiting for the others."""
         self._requests.put(None)
 
     def _serve(self) -> None:
@@ -132,13 +132,14 @@ class Calls:
             except BaseException as error:  # noqa: BLE001  # raised by the waiting thread
                 result = error
             self._done.put((call, result))
-            if call.given_up:
+            if call.abandoned:
                 return  # another thread has taken its place
         self._requests.put(None)  # for the next thread
 
-    def _look(self) -> list[FileOutcome] | None:
-        """Interrupts calls that have reached their time limit; returns the outcomes of one that does not end."""
-        self._looked = now = time.monotonic()
+    def _check_limits(self) -> list[FileOutcome] | None:
+        """Interrupts calls that have reached their time limit. Returns the outcomes of a call that does not
+        end."""
+        self._checked_at = now = time.monotonic()
         for call in self._running:
             limit = None if call.thread is None else limit_of(call.thread)
             if limit is None or now < limit.until:
@@ -147,7 +148,7 @@ class Calls:
                 call.interrupted = now
                 limit.interrupt()
             elif now > call.interrupted + _GRACE_SECONDS:
-                call.given_up = self.gave_up = True
+                call.abandoned = self.has_abandoned = True
                 self._running.remove(call)
                 self._threads -= 1
                 message = f"The function ran longer than {format_duration(limit.seconds)}, and could not be interrupted."
@@ -158,7 +159,7 @@ class Calls:
 # The pace of a job's calls, which its workers share without communicating. Runs on executors.
 #
 # Each of n workers makes every n-th call of the job: its calls are n intervals apart, and begin one interval
-# after the previous worker's. So calls stay within the rate, whichever worker falls behind; a turn that a
+# after the previous worker's. So calls stay within the rate even if a worker falls behind. A turn that a
 # worker does not use is lost.
 
 
@@ -199,7 +200,7 @@ class CallSchedule:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Waits for the next turn. A missed turn is not made up for."""
+        """Waits for the next turn. A missed turn is not made up."""
         with self._lock:
             now = time.monotonic()
             turn = max(now, self._next)
@@ -207,39 +208,40 @@ class CallSchedule:
         time.sleep(turn - now)
 
 
-def settled(returned: Any, taken: Callable[[Any], Any] = lambda value: value) -> Any:
-    """Returns a function's result, after awaiting it if it is awaitable; asynchronously yielded values as an iterator.
+def awaited(returned: Any, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Returns a function's result, awaited if it is awaitable. Asynchronously yielded values become an
+    iterator.
 
     Args:
-        taken: converts an awaited value before other coroutines continue.
+        convert: converts an awaited value before other coroutines continue.
 
     Raises:
         TimeLimitError: this thread's limit was reached.
     """
     if inspect.isawaitable(returned):
-        return _result(returned, taken)
-    return _items(returned, taken) if isinstance(returned, AsyncIterator) else returned
+        return _result(returned, convert)
+    return _items(returned, convert) if isinstance(returned, AsyncIterator) else returned
 
 
-def _items(items: AsyncIterator[Any], taken: Callable[[Any], Any]) -> Iterator[Any]:
+def _items(items: AsyncIterator[Any], convert: Callable[[Any], Any]) -> Iterator[Any]:
     while True:
         try:
-            yield _result(anext(items), taken)
+            yield _result(anext(items), convert)
         except StopAsyncIteration:
             return
 
 
-async def _awaiting(awaitable: Any, taken: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
+async def _awaiting(awaitable: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
     try:
-        return taken(await awaitable), None
+        return convert(await awaitable), None
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001  # a future would replace some errors by others, without their traceback
+    except BaseException as error:  # noqa: BLE001  # a future would replace some errors, without a traceback
         return None, error
 
 
-def _result(awaitable: Any, taken: Callable[[Any], Any]) -> Any:
-    future = asyncio.run_coroutine_threadsafe(_awaiting(awaitable, taken), _loop())
+def _result(awaitable: Any, convert: Callable[[Any], Any]) -> Any:
+    future = asyncio.run_coroutine_threadsafe(_awaiting(awaitable, convert), _loop())
     try:
         value, error = future.result(seconds_left())
     except BaseException as interruption:
@@ -253,15 +255,17 @@ def _result(awaitable: Any, taken: Callable[[Any], Any]) -> Any:
 
 
 def is_blocked() -> bool:
-    """True if coroutines can no longer run in this process, because one of them blocks the event loop.
+    """Returns whether coroutines can no longer run in this process, because one of them blocks the event
+    loop.
 
-    The process is then no longer fit for calls: what functions have opened on the loop cannot move to another one.
+    The process is then no longer usable for calls: resources that functions opened on the loop cannot move to
+    another loop.
     """
     if not _loops:
         return False
-    answered = threading.Event()
-    _loops[0].call_soon_threadsafe(answered.set)
-    return not answered.wait(_GRACE_SECONDS)
+    responded = threading.Event()
+    _loops[0].call_soon_threadsafe(responded.set)
+    return not responded.wait(_GRACE_SECONDS)
 
 
 _loops: list[asyncio.AbstractEventLoop] = []
@@ -269,8 +273,10 @@ _starting = threading.Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Returns this process's event loop for functions, which runs in a thread: whatever a class opened on it during set-up
-    stays valid from batch to batch."""
+    """Returns this process's event loop for functions, which runs in a thread.
+
+    Resources that a class opened on it during its setup stay valid from batch to batch.
+    """
     with _starting:
         if not _loops:
             _loops.append(asyncio.new_event_loop())
@@ -279,21 +285,24 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Runs the loop forever, although a function may stop it, or leave a task behind that ends with SystemExit."""
+    """Runs the loop forever, even if a function stops it, or leaves a task behind that ends with
+    SystemExit."""
     while True:
         with suppress(BaseException):
             loop.run_forever()
 
 
-# Limits of a function's time and memory, in the process that calls it.
+# Limits on a function's time and memory, in the process that calls it.
 
 
 class TimeLimitError(BaseException):
-    """Raised inside a function that runs too long; not an Exception, so that a broad except does not swallow it."""
+    """Raised inside a function that runs too long. Not an Exception, so that a broad except does not catch
+    it."""
 
 
 class ThreadLimit:
-    """The time limit of a call in a thread, which receives no signals: another thread watches and interrupts it.
+    """The time limit of a call in a thread, which receives no signals. Another thread watches and interrupts
+    it.
 
     Attributes:
         seconds: the limit.
@@ -310,7 +319,8 @@ class ThreadLimit:
         self._over = False
 
     def interrupt(self) -> None:
-        """Raises TimeLimitError in the call's thread, at its next Python instruction, unless the call has ended."""
+        """Raises TimeLimitError in the call's thread, at its next Python instruction, unless the call has
+        ended."""
         with self._lock:
             if not self._over:
                 self.interrupted = True
@@ -320,13 +330,14 @@ class ThreadLimit:
         """Ends the limit, in the call's thread, where a pending error would otherwise hit the next call.
 
         Raises:
-            TimeLimitError: it was raised meanwhile; call this again. It is raised at most once.
+            TimeLimitError: it was raised meanwhile. Call this again. It is raised at most once.
         """
         with self._lock:
             self._over = True
         if self.interrupted:
-            # Takes the place of a pending error. To cancel that would leave CPython 3.11 looking for it: each instruction of all
-            # threads is slower from then on, and a profiler or debugger hangs at the next call.
+            # Replaces a pending error. Cancelling that would leave CPython 3.11 checking for it: every
+            # instruction of all threads would be slower, and a profiler or debugger would hang at the next
+            # call.
             with suppress(TimeLimitError):
                 _raise_in(self._thread, TimeLimitError)
                 while True:
@@ -334,32 +345,33 @@ class ThreadLimit:
 
 
 #: The limits of running calls, by thread.
-_of_threads: dict[int, ThreadLimit] = {}
+_limits: dict[int, ThreadLimit] = {}
 
 
 def limit_of(thread: int) -> ThreadLimit | None:
-    """Returns the limit of the call running in a thread; None: no call runs, or it has no limit."""
-    return _of_threads.get(thread)
+    """Returns the limit of the call running in a thread, or None without a call or a limit."""
+    return _limits.get(thread)
 
 
 def seconds_left() -> float | None:
-    """Returns how long this thread's call may still run; None: unlimited, or a signal will interrupt it."""
+    """Returns how long this thread's call may still run, or None if it is unlimited, or a signal will
+    interrupt it."""
     limit = limit_of(threading.get_ident())
     return None if limit is None else max(0.0, limit.until - time.monotonic())
 
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Interrupts Python code in the block after ``seconds``: in a main thread by a signal, elsewhere if another thread watches
-    :func:`limit_of`.
+    """Interrupts Python code in the block after ``seconds``: in a main thread with a signal, elsewhere if
+    another thread watches :func:`limit_of`.
 
-    Does not interrupt code that never returns to the interpreter; use isolation for that.
+    Does not interrupt code that never returns to the interpreter. Use isolation for that.
     """
     if seconds is None:
         yield
         return
     if threading.current_thread() is not threading.main_thread():
-        limit = _of_threads[threading.get_ident()] = ThreadLimit(seconds)
+        limit = _limits[threading.get_ident()] = ThreadLimit(seconds)
         try:
             yield
         finally:
@@ -367,14 +379,14 @@ def time_limit(seconds: float | None) -> Iterator[None]:
                 limit.end()
             except TimeLimitError:
                 limit.end()
-            del _of_threads[threading.get_ident()]
+            del _limits[threading.get_ident()]
         return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise TimeLimitError
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    # Repeated, so that a function that swallows the first one in a finally or a bare except gets another.
+    # Repeated, so that a function that swallows the first error in a finally or a bare except gets another.
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
@@ -385,7 +397,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def memory_limit(size: int | None) -> Iterator[None]:
-    """Limits the memory that the process may allocate in the block to ``size`` more bytes; Python then raises MemoryError.
+    """Limits the memory that the process may allocate in the block to ``size`` more bytes. Beyond it, Python
+    raises MemoryError.
 
     The kernel counts a process's private writable memory.
     """
@@ -418,11 +431,11 @@ def _data_bytes() -> int:
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Makes a thread raise an error, at its next Python instruction."""
+    """Raises an error in a thread, at its next Python instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
-# The GPUs of a worker: its function sees these and no others, by ``CUDA_VISIBLE_DEVICES``.
+# The GPUs of a worker. Its function sees only these, by ``CUDA_VISIBLE_DEVICES``.
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -431,7 +444,7 @@ _LOCKS = Path(tempfile.gettempdir()) / f"volstream-gpus-{os.getuid()}"
 
 _WAIT_SECONDS = 0.2
 
-#: What this process had last: libraries keep the GPU with which they began.
+#: The GPUs that this process had last: libraries keep the GPU with which they started.
 _last: list[str] = []
 
 
@@ -445,35 +458,35 @@ def devices() -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Gpus:
-    """What each worker needs.
+    """The GPUs that each worker needs.
 
     Attributes:
-        number: of GPUs.
-        devices: the host's; empty: Spark assigns them.
+        number: number of GPUs.
+        devices: the host's GPUs. Empty if Spark assigns them.
     """
 
     number: int
     devices: tuple[str, ...] = ()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Gives this process its GPUs for a block: those that Spark assigned, or ones that no other process has, once there are
-        some.
+    def acquired(self) -> Iterator[None]:
+        """Gives this process its GPUs for a block: assigned by Spark, or not used by other processes, once
+        there are enough.
 
         Raises:
             RuntimeError: Spark assigned too few.
         """
-        with ExitStack() as held:
-            mine = self._free(held) if self.devices else _assigned()
-            while self.devices and len(mine) < self.number:  # another job's
-                held.close()
+        with ExitStack() as locks:
+            chosen = self._free(locks) if self.devices else _assigned()
+            while self.devices and len(chosen) < self.number:  # other jobs have them
+                locks.close()
                 time.sleep(_WAIT_SECONDS)
-                mine = self._free(held)
-            if len(mine) < self.number:
-                raise RuntimeError(f"A worker needs {self.number} GPUs, and Spark assigned {len(mine)}.")
-            _last[:] = mine
+                chosen = self._free(locks)
+            if len(chosen) < self.number:
+                raise RuntimeError(f"A worker needs {self.number} GPUs, and Spark assigned {len(chosen)}.")
+            _last[:] = chosen
             before = os.environ.get(_VISIBLE)
-            os.environ[_VISIBLE] = ",".join(mine)
+            os.environ[_VISIBLE] = ",".join(chosen)
             try:
                 yield
             finally:
@@ -482,11 +495,11 @@ class Gpus:
                 else:
                     os.environ[_VISIBLE] = before
 
-    def _free(self, held: ExitStack) -> list[str]:
+    def _free(self, locks: ExitStack) -> list[str]:
         own_folder(_LOCKS)
-        mine: list[str] = []
+        chosen: list[str] = []
         for device in sorted(self.devices, key=lambda device: device not in _last):
-            if len(mine) == self.number:
+            if len(chosen) == self.number:
                 break
             descriptor = os.open(_LOCKS / device.replace("/", "_"), os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -494,9 +507,9 @@ class Gpus:
             except BlockingIOError:
                 os.close(descriptor)
                 continue
-            held.callback(os.close, descriptor)
-            mine.append(device)
-        return mine
+            locks.callback(os.close, descriptor)
+            chosen.append(device)
+        return chosen
 
 
 def _assigned() -> list[str]:

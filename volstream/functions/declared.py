@@ -1,6 +1,6 @@
-"""Finds what a function declares by importing it, in this process or a separate one.
+"""Imports a function to find its declarations, in this process or a separate one.
 
-Importing runs the user's code, which may end the process, or never return.
+The import runs the user's code, which may end the process or never return.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _MAX_SECONDS = 300.0
 
 
 def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns: bool) -> pa.Schema | None:
-    """Imports a function and returns its declared columns; None: it declares none, or ``columns`` is False.
+    """Imports a function and returns its declared columns, or None if it declares none or ``columns`` is
+    False.
 
-    One that runs in an environment is imported there.
+    A function with an environment is imported there.
 
     Raises:
         FunctionLoadError: it cannot be imported, or cannot be called with a file and these arguments.
-        InvalidValueError: the declaration is not one of columns.
+        InvalidValueError: the declaration does not describe columns.
     """
     if source.environment is not None:
         return declared_apart(source, arguments, columns=columns)
@@ -43,7 +44,8 @@ def declared_by(source: FunctionSource, arguments: Mapping[str, str], *, columns
 def declared_apart(
     source: FunctionSource, arguments: Mapping[str, str], *, columns: bool, max_seconds: float = _MAX_SECONDS
 ) -> pa.Schema | None:
-    """Like :func:`declared_by`, in a separate process, for callers that must continue whatever the function does."""
+    """Like :func:`declared_by`, in a separate process, for callers that must survive the function's
+    import."""
     environment = source.environment
     if environment is not None and environment.missing is not None:
         raise FunctionLoadError(environment.missing)
@@ -51,12 +53,12 @@ def declared_apart(
         answer, errors = Path(folder, "answer"), Path(folder, "errors")
         command, variables = starting(environment, "volstream.functions.declared", folder)
         try:
-            with errors.open("wb") as words:
-                ended = subprocess.run(
+            with errors.open("wb") as stderr:
+                process = subprocess.run(
                     [*command, str(os.getpid()), str(answer)],
                     input=pickle.dumps((source, arguments, columns)),
                     stdout=subprocess.DEVNULL,
-                    stderr=words,
+                    stderr=stderr,
                     timeout=max_seconds,
                     check=False,
                     env=variables,
@@ -67,7 +69,7 @@ def declared_apart(
             ) from None
         if not answer.exists():
             raise FunctionLoadError(
-                f"The module {source.module} cannot be imported: its process {end_of(ended.returncode)}"
+                f"The module {source.module} cannot be imported: its process {end_of(process.returncode)}"
                 f"{last_line(errors.read_bytes())}."
             )
         result = pickle.loads(answer.read_bytes())

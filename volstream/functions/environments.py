@@ -1,4 +1,5 @@
-"""The packages of functions' own environments: made once per content, of requirements or archives, and kept in the home."""
+"""Separate packages for functions: environments of requirements or archives, built once per content and kept
+in the home."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ from volstream.base.privacy import make_directory
 from volstream.errors import DependencyError, InvalidValueError, NotFoundError
 from volstream.functions.processes import Environment, end_of, last_line, use_own_interpreter
 
-# Environments of archives, as venv-pack and conda-pack make them: unpacked once per content.
+# Environments from archives, as venv-pack and conda-pack create them. Unpacked once per content.
 
 #: Suffixes of archives.
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
-#: Links to the interpreter, which is elsewhere on this host.
+#: Links to the interpreter, whose path differs on this host.
 _INTERPRETER = re.compile(r"(?:\./)?bin/python[0-9.]*")
 
-#: Parts of a path with its links, of which an honest one has some dozens.
-_MOST_PARTS = 10_000
+#: Maximum number of parts in a path with its links followed. An honest path has some dozens.
+_MAX_PARTS = 10_000
 
 
 def archive_key(path: Path) -> str:
@@ -47,13 +48,13 @@ def archive_key(path: Path) -> str:
 
 
 def unpack_archive(path: Path, place: Path, lock: int) -> None:
-    """Unpacks an archive at ``place``: nothing outside of it, and no link out of it.
+    """Unpacks an archive at ``place``. Nothing is written outside of it, and no link leads out of it.
 
     Args:
         lock: see :func:`volstream.functions.environments.make`.
 
     Raises:
-        InvalidValueError: it is not an archive, or not one of an environment.
+        InvalidValueError: it is not an archive of an environment.
         DependencyError: this version of Python cannot unpack it safely.
     """
     if not hasattr(tarfile, "data_filter"):
@@ -65,7 +66,8 @@ def unpack_archive(path: Path, place: Path, lock: int) -> None:
             _check_links(archive)
             archive.extractall(place, filter=_inside)
     except (tarfile.TarError, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk; others are of what is packed
+        # From the disk; others are from the content.
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InvalidValueError(f"{path} cannot be unpacked: {error}.", "Make it with venv-pack or conda-pack.") from None
     use_own_interpreter(place)
@@ -77,14 +79,15 @@ def unpack_archive(path: Path, place: Path, lock: int) -> None:
     unpack = place / "bin" / "conda-unpack"
     if unpack.is_file():
         command = [str(place / "bin" / "python"), str(unpack)]
-        ended = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, pass_fds=(lock,))
-        if ended.returncode:
-            raise InvalidValueError(f"conda-unpack of {path} {end_of(ended.returncode)}{last_line(ended.stderr)}.")
+        process = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, pass_fds=(lock,))
+        if process.returncode:
+            raise InvalidValueError(f"conda-unpack of {path} {end_of(process.returncode)}{last_line(process.stderr)}.")
 
 
 def _check_links(archive: tarfile.TarFile) -> None:
-    """Raises TarError for what is not inside once links are followed: older versions of :func:`tarfile.data_filter` lose their
-    way in long chains of links.
+    """Raises TarError for members that are outside once links are followed.
+
+    Older versions of :func:`tarfile.data_filter` fail at long chains of links.
     """
     links: dict[str, str] = {}
     members = archive.getmembers()
@@ -94,21 +97,22 @@ def _check_links(archive: tarfile.TarFile) -> None:
     for member in members:
         name = posixpath.normpath(member.name)
         folder = posixpath.dirname(name)
-        if _followed(folder, links) != posixpath.normpath(folder):
+        if _resolve_links(folder, links) != posixpath.normpath(folder):
             raise tarfile.TarError(f"{member.name!r} is reached by a link")
         if name in links:
-            _followed(name, links)
+            _resolve_links(name, links)
         elif member.islnk():
-            _followed(member.linkname, links)
+            _resolve_links(member.linkname, links)
 
 
-def _followed(path: str, links: Mapping[str, str]) -> str:
-    """Returns where a path in an archive leads. Raises TarError if it leaves the archive, or its links never end."""
-    waiting, reached = [*reversed(path.split("/"))], list[str]()
-    for _ in range(_MOST_PARTS):
-        if not waiting:
+def _resolve_links(path: str, links: Mapping[str, str]) -> str:
+    """Returns the target of a path in an archive. Raises TarError if it leaves the archive, or its links
+    never end."""
+    remaining, reached = [*reversed(path.split("/"))], list[str]()
+    for _ in range(_MAX_PARTS):
+        if not remaining:
             return "/".join(reached) or "."
-        part = waiting.pop()
+        part = remaining.pop()
         if part == "..":
             if not reached:
                 break
@@ -120,7 +124,7 @@ def _followed(path: str, links: Mapping[str, str]) -> str:
                 if target.startswith("/"):
                     break
                 reached.pop()
-                waiting += reversed(target.split("/"))
+                remaining += reversed(target.split("/"))
     raise tarfile.TarError(f"{path!r} leads out of the archive")
 
 
@@ -129,30 +133,31 @@ def _leads_to_interpreter(member: tarfile.TarInfo) -> bool:
 
 
 def _inside(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo | None:
-    """Leaves out the link to the interpreter of the host that packed. Raises tarfile.FilterError for what is not inside."""
+    """Leaves out the link to the interpreter of the original host. Raises tarfile.FilterError for members
+    outside."""
     if _leads_to_interpreter(member):
         return None
     return tarfile.data_filter(member, place)
 
 
-# Environments of requirements files: resolved once, with hashes, and installed from what was resolved.
+# Environments from requirements files: resolved once, with hashes, and installed from the resolution.
 #
-# ``uv`` does both where there is one, else pip. What does not belong here: where environments are
-# (``store``).
+# ``uv`` does both if it exists, else pip.
 
-#: Beside the installed packages: each with its version and hashes, and the options of the file.
+#: The lock file beside the installed packages: each package with its version and hashes, and the options of
+#: the file.
 LOCK = "requirements.lock"
 
-#: A line that names another file, whose content counts, too.
+#: A line that includes another file, whose content counts, too.
 _INCLUDED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*(\S+)")
 
-#: A line that says where packages are, or which ones, and applies to the lock file, too.
+#: A line with the sources of packages, or their selection, which applies to the lock file, too.
 _OPTION = re.compile(
     r"\s*(?:-i|-f|--(?:index-url|extra-index-url|find-links|no-index|pre|prefer-binary|no-binary|only-binary|trusted-host))\b"
 )
 _LINKS = re.compile(r"(\s*(?:-f|--find-links)[ =]?\s*)(\S+)")
 
-#: What may follow a package: a comment, and options such as hashes.
+#: What may follow a package: a comment, or options such as hashes.
 _AFTER = re.compile(r"(?:^|\s)#.*|\s--[a-z].*")
 
 #: A path or URL of a package, with its extras, fragment and marker.
@@ -162,58 +167,59 @@ _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
 _URL = re.compile(r"[a-z+]+://[^\s'\"]+", re.IGNORECASE)
 
-#: The installer's last lines in an error.
+#: Number of the installer's last lines in an error.
 _LINES = 12
 
 
 def requirements_key(path: Path) -> str:
-    """Returns a hash of what a file asks for, of this version of Python, on this kind of machine."""
+    """Returns a hash of a file's requirements for this version of Python, on this kind of machine."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {sysconfig.get_platform()}\n".encode())
     for file, line in _lines(path):
         digest.update(f"{line}\n".encode("utf-8", "surrogateescape"))
-        asked = _AFTER.sub("", _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), line)).strip()
-        archive = _archive(asked, file.parent, path.parent)
+        requirement = _AFTER.sub("", _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), line)).strip()
+        archive = _archive(requirement, file.parent, path.parent)
         if archive is not None:
             digest.update(archive.read_bytes())
-        elif not asked or _is_named(asked):
+        elif not requirement or _is_named(requirement):
             continue
         digest.update(f"{file.parent}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
-def _archive(asked: str, *folders: Path) -> Path | None:
-    """Returns the file that a requirement names by its path or URL; None: it names none that is there.
+def _archive(requirement: str, *folders: Path) -> Path | None:
+    """Returns the file to which a requirement refers by path or URL, if it exists.
 
     Args:
-        folders: a relative path may start in any of them: uv and pip differ.
+        folders: candidate bases of a relative path, because uv and pip differ.
     """
-    path = _PATH.fullmatch(asked)
+    path = _PATH.fullmatch(requirement)
     places = [] if path is None else [path["path"]]
     with suppress(InvalidRequirement):
-        places.append(Requirement(asked).url or "")
+        places.append(Requirement(requirement).url or "")
     for place in filter(None, places):
         url = urlsplit(place)
-        named = unquote(url.path) if url.scheme == "file" else place.partition("#")[0]
+        path_name = unquote(url.path) if url.scheme == "file" else place.partition("#")[0]
         for folder in folders:
             with suppress(OSError):  # not a name for a file: too long
-                if (folder / named).is_file():
-                    return folder / named
+                if (folder / path_name).is_file():
+                    return folder / path_name
     return None
 
 
-def _is_named(asked: str) -> bool:
-    """True for a package by name, which means the same in any folder."""
+def _is_named(requirement: str) -> bool:
+    """Returns whether it is a package by name, which has the same meaning in any folder."""
     try:
-        return Requirement(asked).url is None
+        return Requirement(requirement).url is None
     except InvalidRequirement:
         return False
 
 
 def install_requirements(path: Path, place: Path, lock: int) -> None:
-    """Makes a virtual environment at ``place`` with the packages of a file.
+    """Creates a virtual environment at ``place`` with the packages of a file.
 
     Args:
-        lock: descriptor of the lock. The installer inherits it, so the lock stays held if the installer outlives this process.
+        lock: descriptor of the lock. The installer inherits it, so the lock stays held if the installer
+            outlives this process.
 
     Raises:
         DependencyError: the packages cannot be resolved or installed.
@@ -222,15 +228,15 @@ def install_requirements(path: Path, place: Path, lock: int) -> None:
     installer = _Installer(path, place, lock)
     resolved = installer.with_uv(uv) if uv else installer.with_pip()
     options = [_anywhere(file, line) for file, line in _lines(path) if _OPTION.match(line)]
-    locked = place / LOCK
-    locked.write_text("\n".join([*options, resolved]), encoding="utf-8")
+    lock_file = place / LOCK
+    lock_file.write_text("\n".join([*options, resolved]), encoding="utf-8")
     if resolved.strip():
         command = [uv, "pip", "install", "--quiet", "--python", installer.python] if uv else [*installer.pip, "install"]
-        installer.run([*command, "--no-deps", "--require-hashes", "-r", str(locked)])
+        installer.run([*command, "--no-deps", "--require-hashes", "-r", str(lock_file)])
 
 
 class _Installer:
-    """Runs the commands that make one environment."""
+    """Runs the commands that build one environment."""
 
     def __init__(self, path: Path, place: Path, lock: int) -> None:
         self._path, self._place, self._lock = path, place, lock
@@ -238,7 +244,7 @@ class _Installer:
         self.pip = [sys.executable, "-m", "pip", "--quiet", "--python", self.python]
 
     def with_uv(self, uv: str) -> str:
-        """Makes the virtual environment; returns the resolved packages, one a line with its hashes."""
+        """Creates the virtual environment. Returns the resolved packages, one per line with its hashes."""
         self.run([uv, "venv", "--quiet", "--python", sys.executable, str(self._place)])
         resolved = self._place / f"{LOCK}.resolved"
         plain = ["--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
@@ -251,28 +257,28 @@ class _Installer:
         """Does the same as :meth:`with_uv`."""
         self.run([sys.executable, "-m", "venv", "--without-pip", str(self._place)])
         report = self._place / "report.json"
-        asked = ["--dry-run", "--ignore-installed", "--report", str(report), "-r", str(self._path)]
-        self.run([*self.pip, "install", *asked])
+        options = ["--dry-run", "--ignore-installed", "--report", str(report), "-r", str(self._path)]
+        self.run([*self.pip, "install", *options])
         packages = json.loads(report.read_text(encoding="utf-8"))["install"]
         report.unlink()
         return "".join(f"{self._pinned(package)}\n" for package in packages)
 
     def _pinned(self, package: Mapping[str, Any]) -> str:
-        found = package["download_info"]
-        archive = found.get("archive_info", {})
+        info = package["download_info"]
+        archive = info.get("archive_info", {})
         hashes = archive.get("hashes")
         if not hashes and "hash" in archive:  # pip before 23.1, which is Debian 12's
             hashes = dict([archive["hash"].split("=", 1)])
         name = package["metadata"]["name"]
         if not hashes:
             raise self._failed(f"{name} is not an archive, so it has no hash: give a wheel, or the URL of an archive.")
-        pin = f"{name} @ {found['url']}" if package["is_direct"] else f"{name}=={package['metadata']['version']}"
+        pin = f"{name} @ {info['url']}" if package["is_direct"] else f"{name}=={package['metadata']['version']}"
         return " ".join([pin, *(f"--hash={kind}:{value}" for kind, value in sorted(hashes.items()))])
 
     def run(self, command: Sequence[str]) -> None:
-        """Runs a command where the file is, from which its paths are."""
-        variables = {name: value for name, value in os.environ.items() if name not in _OURS}
-        ended = subprocess.run(
+        """Runs a command in the file's folder, on which its paths are based."""
+        variables = {name: value for name, value in os.environ.items() if name not in _CLEARED}
+        process = subprocess.run(
             command,
             cwd=self._path.parent,
             env=variables,
@@ -284,24 +290,25 @@ class _Installer:
             pass_fds=(self._lock,),
             check=False,
         )
-        if ended.returncode:
-            raise self._failed(ended.stdout)
+        if process.returncode:
+            raise self._failed(process.stdout)
 
-    def _failed(self, words: str) -> DependencyError:
-        shown = _URL.sub(lambda url: without_secrets(url[0]), words)
-        # pip's warnings have parts of addresses.
-        said = [line for line in shown.splitlines() if line.strip() and not line.startswith("WARNING:")]
+    def _failed(self, output: str) -> DependencyError:
+        shown = _URL.sub(lambda url: without_secrets(url[0]), output)
+        # pip's warnings contain parts of addresses.
+        lines = [line for line in shown.splitlines() if line.strip() and not line.startswith("WARNING:")]
         return DependencyError(
-            f"The environment of {self._path} cannot be made:\n" + "\n".join(said[-_LINES:]), "Correct the file, then try again."
+            f"The environment of {self._path} cannot be made:\n" + "\n".join(lines[-_LINES:]), "Correct the file, then try again."
         )
 
 
-#: Variables that make Python and uv look at the packages of the process that makes the environment.
-_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+#: Variables that make Python and uv look at the packages of this process.
+_CLEARED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 def _lines(path: Path, seen: frozenset[Path] = frozenset()) -> Iterator[tuple[Path, str]]:
-    """Yields the lines of a file, and of those that it includes, with their files. A line may go on after a backslash."""
+    """Yields the lines of a file and of its included files, with their file. A line may continue after a
+    backslash."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         yield path, line
@@ -312,19 +319,19 @@ def _lines(path: Path, seen: frozenset[Path] = frozenset()) -> Iterator[tuple[Pa
 
 
 def _anywhere(file: Path, line: str) -> str:
-    """Returns an option for a file in another folder."""
+    """Returns an option in a form that is valid in another folder."""
     links = _LINKS.match(line)
     if links is None or "://" in links[2]:
         return line
     return f"{links[1]}{file.parent / links[2]}"
 
 
-# The environments of a home: found by what defines them, made where they are missing, listed, removed.
+# The environments of a home: found by definition, built if missing, listed, removed.
 
-#: Written last into an environment: without it, its maker was killed.
-_MADE = "volstream.json"
+#: The file that is written last into an environment. Without it, the process that built it was killed.
+_MARKER = "volstream.json"
 
-#: Characters of an environment's id.
+#: Number of characters in an environment's id.
 _ID = 16
 
 
@@ -332,10 +339,9 @@ _ID = 16
 class MadeEnvironment:
     """An environment in the home.
 
-    Attributes:
-        id: the beginning of the hash of what defines it, and the name of its folder.
-        source: the requirements file or archive; None, as ``made_on``: its maker was killed.
-        size: bytes on disk, with its archive for other hosts.
+    id: the beginning of the hash of its definition, and the name of its folder.
+    source: the requirements file or archive. None, like ``made_on``, if the process that built it was killed.
+    size: bytes on disk, with its archive for other hosts.
     """
 
     id: str
@@ -357,8 +363,9 @@ class EnvironmentStore:
         self._folder = folder
 
     def at(self, path: str) -> Environment:
-        """Returns the environment that a requirements file or an archive defines, after making it if it is missing; a virtual
-        environment's folder is used as it is.
+        """Returns the environment that a requirements file or an archive defines. Builds it if it is missing.
+
+        A virtual environment's folder is used directly.
 
         Raises:
             NotFoundError, InvalidValueError: there is no such environment.
@@ -375,7 +382,8 @@ class EnvironmentStore:
         return Environment(path, _python(place))
 
     def packed(self, environment: Environment) -> Path | None:
-        """Returns an archive of an environment made here, for hosts that do not see it; None: it is a folder of the user's.
+        """Returns an archive of an environment built here, for hosts that do not see it, or None for a folder
+        of the user.
 
         The archive is made once, and removed with the environment.
         """
@@ -393,7 +401,8 @@ class EnvironmentStore:
         return packed
 
     def id_of(self, path: str) -> str | None:
-        """Returns the id of the environment that a file defines; None: it is a folder, or cannot be read."""
+        """Returns the id of the environment that a file defines, or None for a folder or an unreadable
+        file."""
         try:
             recipe = _recipe(path)
         except (NotFoundError, InvalidValueError):
@@ -401,31 +410,32 @@ class EnvironmentStore:
         return None if recipe is None else recipe.id
 
     def all(self) -> Sequence[MadeEnvironment]:
-        """Returns all environments, by id, including unfinished ones of killed processes."""
+        """Returns all environments by id, including unfinished ones of killed processes."""
         folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        return [_made(place) for place in folders if place.is_dir()]
+        return [_describe(place) for place in folders if place.is_dir()]
 
     def remove(self, id: str) -> None:
-        """Removes an environment; one in use breaks. It is made again when it is needed."""
+        """Removes an environment, which breaks its current users. It is built again when needed."""
         with self._locked():
-            (self._folder / id / _MADE).unlink(missing_ok=True)  # first, so that nothing takes the rest for whole
+            # First, so that the rest counts as incomplete.
+            (self._folder / id / _MARKER).unlink(missing_ok=True)
             (self._folder / f"{id}.tar.gz").unlink(missing_ok=True)
             shutil.rmtree(self._folder / id)
 
     def _make(self, path: str, recipe: _Recipe, place: Path, lock: int) -> None:
-        shutil.rmtree(place, ignore_errors=True)  # a killed maker's
+        shutil.rmtree(place, ignore_errors=True)  # left by a killed process
         try:
             recipe.make(Path(path), place, lock)
-            about = place / f"{_MADE}.new"
-            about.write_text(json.dumps({"source": path, "made_on": datetime.now(UTC).isoformat()}), encoding="utf-8")
-            about.rename(place / _MADE)
+            record = place / f"{_MARKER}.new"
+            record.write_text(json.dumps({"source": path, "made_on": datetime.now(UTC).isoformat()}), encoding="utf-8")
+            record.rename(place / _MARKER)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Waits until no other process makes or removes an environment; yields the lock's descriptor."""
+        """Waits until no other process builds or removes an environment. Yields the lock's descriptor."""
         make_directory(self._folder)
         descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -436,7 +446,7 @@ class EnvironmentStore:
 
 
 def _recipe(path: str) -> _Recipe | None:
-    """Returns how the environment is made that a file defines; None: it is a folder."""
+    """Returns how to build the environment that a file defines, or None for a folder."""
     if os.path.isdir(path):
         return None
     if not os.path.isfile(path):
@@ -462,13 +472,13 @@ def _python(place: Path) -> str:
 
 
 def _is_whole(place: Path) -> bool:
-    return (place / _MADE).is_file() and (place / "bin" / "python").exists()
+    return (place / _MARKER).is_file() and (place / "bin" / "python").exists()
 
 
-def _made(place: Path) -> MadeEnvironment:
+def _describe(place: Path) -> MadeEnvironment:
     try:
-        about = json.loads((place / _MADE).read_text(encoding="utf-8"))
-        source, made_on = about["source"], datetime.fromisoformat(about["made_on"])
+        record = json.loads((place / _MARKER).read_text(encoding="utf-8"))
+        source, made_on = record["source"], datetime.fromisoformat(record["made_on"])
     except FileNotFoundError:
         source = made_on = None
     packed = place.with_suffix(".tar.gz")

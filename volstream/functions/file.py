@@ -103,7 +103,8 @@ class File:
         raise AttributeError(f"A File has no attribute {name!r}. {hint}".rstrip(), name=name, obj=self)
 
     def open(self) -> BinaryIO:
-        """Returns the content as a seekable binary file. Raises FileNotFoundError if the object no longer exists."""
+        """Returns the content as a seekable binary file. Raises FileNotFoundError if the object no longer
+        exists."""
         return self._resources.enter_context(self._content())
 
     def read_bytes(self) -> bytes:
@@ -148,10 +149,11 @@ class File:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The user's metadata of the object: such as ``x-amz-meta-``, or a local file's extended attributes ``user.``.
+        """The user's metadata of the object: such as ``x-amz-meta-``, or a local file's extended attributes
+        ``user.``.
 
-        Fetched on first access, in one request with :attr:`storage_class`; :attr:`tags` take another one. Raises
-        FileNotFoundError if the object no longer exists.
+        Fetched on first access, in one request with :attr:`storage_class`; :attr:`tags` take another one.
+        Raises FileNotFoundError if the object no longer exists.
         """
         return self._details.metadata
 
@@ -166,7 +168,8 @@ class File:
         return self._details_store.tags(self.relative_path)
 
     def presigned_url(self, seconds: int = 3600) -> str:
-        """Returns a URL with which anyone can read the object for ``seconds``, or until the worker's keys expire.
+        """Returns a URL with which anyone can read the object for ``seconds``, or until the worker's keys
+        expire.
 
         Raises:
             ValueError: not between a second and a week.
@@ -176,14 +179,15 @@ class File:
         return self._details_store.presigned_url(self.relative_path, int(seconds))
 
     def count(self, name: str, number: float = 1) -> None:
-        """Adds to a number that volstream sums up per batch and job, such as tokens used. Calls that fail later count, too.
+        """Adds to a number that volstream sums up per batch and job, such as tokens used. Calls that fail
+        later count, too.
 
         Args:
             name: up to 100 characters; up to 100 names per file.
 
         Raises:
-            ValueError: the number is negative or too large, the name is empty, too long or unprintable, or there are too many
-                names.
+            ValueError: the number is negative or too large, the name is empty, too long or unprintable, or
+                there are too many names.
             TypeError: ``number`` is not a number, or ``name`` is not text.
         """
         if not isinstance(name, str) or isinstance(number, bool) or not hasattr(number, "__float__"):
@@ -261,7 +265,8 @@ class FileSet(list[File]):
 
 
 def _file_name(name: str) -> str:
-    """Returns a valid file name on this machine: a part of a key may be too long, or ``..``. Keeps the suffix."""
+    """Returns a valid file name on this machine: a part of a key may be too long, or ``..``. Keeps the
+    suffix."""
     if name in (".", ".."):
         return "_"
     stem, suffix = os.path.splitext(name)

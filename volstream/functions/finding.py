@@ -1,4 +1,5 @@
-"""Finds the source of a function, ``FILE.py:FUNCTION`` or ``package.module:FUNCTION``, with the modules that it imports."""
+"""Finds the source of a function, ``FILE.py:FUNCTION`` or ``package.module:FUNCTION``, with its imported
+modules."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ from volstream.base.model.units import format_size
 from volstream.errors import FunctionLoadError
 from volstream.functions.source import OWN, FunctionSource, is_installed
 
-#: Functions that import the module that they are given.
+#: Functions that import a module by name.
 _IMPORTING = ("importlib.import_module", "import_module", "__import__")
 
-#: Maximum size of the files that a function says it reads.
+#: Maximum total size of the files that a function declares to read.
 _MOST_READ = 16 << 20
 
 _MODULE = re.compile(r"\.*\w+(\.\w+)*")
@@ -37,7 +38,7 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
         search_path: folder to search for modules that are not installed.
 
     Raises:
-        FunctionLoadError: malformed, or no such file or module.
+        FunctionLoadError: the text is malformed, or there is no such file or module.
     """
     place, colon, attribute = text.rpartition(":")
     if not colon or not place or not attribute.isidentifier():
@@ -52,8 +53,9 @@ def find(text: str, search_path: str | None = None) -> FunctionSource:
     return _from_module(place, attribute, search_path)
 
 
-def found_beside(module: str) -> Mapping[str, bytes]:
-    """Returns the source of a top-level module or package, with the modules that it imports; empty if it is installed."""
+def local_modules(module: str) -> Mapping[str, bytes]:
+    """Returns the source of a top-level module or package, with its imported modules. Empty if it is
+    installed."""
     try:
         return _from_module(module, module, None).files
     except FunctionLoadError:  # it exists only in this process
@@ -61,7 +63,8 @@ def found_beside(module: str) -> Mapping[str, bytes]:
 
 
 def missing(text: str, search_path: str | None = None) -> str | None:
-    """Returns why :func:`find` would not find a function's file or module; None: it exists. Reads no source."""
+    """Returns why :func:`find` would not find a function's file or module, or None if it exists. Reads no
+    source."""
     place = text.rpartition(":")[0]
     try:
         if place.endswith(".py"):
@@ -82,15 +85,18 @@ def absolute(text: str, directory: Path) -> str:
 
 
 def location_of(function: Callable[..., Any]) -> str | None:
-    """Returns where a function can be imported from; None: it is not at the top of a file, or is in the program's own file,
-    which importing would run again."""
+    """Returns where a function can be imported from.
+
+    Returns None if it is not at the top level of a file, or is in the program's main file, which an import
+    would run again.
+    """
     name = str(getattr(function, "__qualname__", ""))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not function:
         return None
     try:
         file = inspect.getsourcefile(function)
-    except TypeError:  # it is not written in Python
+    except TypeError:  # not written in Python
         return None
     return f"{file}:{name}" if file is not None and os.path.isfile(file) else None
 
@@ -100,8 +106,8 @@ def _from_file(path: Path, attribute: str) -> FunctionSource:
     root = path.parent
     files = dict[str, bytes]()
     _collect(root, path.name, files)
-    beside = _read_by(root, path.name, files[path.name], attribute)
-    return FunctionSource(path.stem, attribute, str(root), {**files, **beside}, *_hashes(files, beside), reads=bool(beside))
+    extras = _read_by(root, path.name, files[path.name], attribute)
+    return FunctionSource(path.stem, attribute, str(root), {**files, **extras}, *_hashes(files, extras), reads=bool(extras))
 
 
 def _defined(path: Path) -> str:
@@ -113,7 +119,7 @@ def _defined(path: Path) -> str:
 
 
 def _file(path: Path) -> Path:
-    path = Path(os.path.expanduser(path))  # Path's own raises for an unknown user
+    path = Path(os.path.expanduser(path))  # Path.expanduser raises an error for an unknown user
     if not os.path.isfile(path):  # False also for a name that is too long
         raise FunctionLoadError(f"There is no file {path}.", "Correct the path, or restore the file.")
     return path.resolve()
@@ -121,7 +127,7 @@ def _file(path: Path) -> Path:
 
 def _from_module(module: str, attribute: str, search_path: str | None) -> FunctionSource:
     top = module.partition(".")[0]
-    if top == OWN:  # executors have it, and its new version does not change the user's code
+    if top == OWN:  # executors have volstream, and a new version of it does not change the user's code
         return FunctionSource(module, attribute, None, {}, *_hashes({module: b""}))
     spec, origin = _place(module, search_path)
     if is_installed(origin):
@@ -134,15 +140,15 @@ def _from_module(module: str, attribute: str, search_path: str | None) -> Functi
             files[source.relative_to(root).as_posix()] = _content(source)
     else:
         _collect(root, f"{top}.py", files)
-    own = _module_file(origin, module)
-    if own is None:
+    target = _module_file(origin, module)
+    if target is None:
         raise FunctionLoadError(f"There is no module {module} in {root}.")
-    beside = _read_by(root, own.relative_to(root).as_posix(), _content(own), attribute)
-    return FunctionSource(module, attribute, str(root), {**files, **beside}, *_hashes(files, beside), reads=bool(beside))
+    extras = _read_by(root, target.relative_to(root).as_posix(), _content(target), attribute)
+    return FunctionSource(module, attribute, str(root), {**files, **extras}, *_hashes(files, extras), reads=bool(extras))
 
 
 def _place(module: str, search_path: str | None) -> tuple[ModuleSpec, Path]:
-    """Returns the spec and the file or folder of a module's top-level package. Raises FunctionLoadError."""
+    """Returns the spec of a module's top-level package, and its file or folder. Raises FunctionLoadError."""
     paths = ([search_path] if search_path else []) + sys.path
     spec = PathFinder.find_spec(module.partition(".")[0], paths)
     if spec is None or (spec.origin is None and not spec.submodule_search_locations):
@@ -163,8 +169,11 @@ def _module_file(origin: Path, module: str) -> Path | None:
 def _collect(
     root: Path, name: str, files: dict[str, bytes], places: Sequence[str] = ("",), known: Mapping[str, bytes] | None = None
 ) -> None:
-    """Adds a file and, transitively, the modules and packages that it imports from places: folders below the root; only ``known``
-    files, if they are given."""
+    """Adds a file and, transitively, the modules and packages that it imports from places, which are folders
+    below the root.
+
+    If ``known`` files are given, adds only these.
+    """
     if name in files or (known is not None and name not in known):
         return
     files[name] = _content(root / name) if known is None else known[name]
@@ -184,16 +193,16 @@ def collect_imported(
     places: Sequence[str] = ("",),
     known: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Adds modules that a file imports, with those that they import, unless they are installed.
+    """Adds modules that a file imports, with the modules that they import, unless they are installed.
 
     Args:
-        name: of the file, below the root.
+        name: path of the file below the root.
         tree: of the file.
-        known: the only files that count, by path below the root; None: those on disk.
+        known: the only files to consider, by path below the root. Files on disk by default.
     """
     folder = os.path.dirname(name)
-    own = [os.path.normpath(os.path.join(folder, place)) for place in put_on_path(tree)]
-    places = [*places, *(place for place in own if not place.startswith(("..", "/")) and os.path.isdir(root / place))]
+    added_folders = [os.path.normpath(os.path.join(folder, place)) for place in put_on_path(tree)]
+    places = [*places, *(place for place in added_folders if not place.startswith(("..", "/")) and os.path.isdir(root / place))]
     for module in sorted(modules):
         within = [folder] if module.startswith(".") else places
         for found in (found for place in within for found in _found_in(root, place, module)):
@@ -203,7 +212,7 @@ def collect_imported(
 def _read_by(root: Path, name: str, source: bytes, attribute: str) -> Mapping[str, bytes]:
     """Returns the files that a function declares to read (``reads``), by path below the root."""
     folder, files = (root / name).parent, dict[str, bytes]()
-    if b"reads" not in source:  # as nearly always: it is not parsed again
+    if b"reads" not in source:  # the usual case, without parsing again
         return files
     for pattern in _patterns(parsed(source, name), attribute):
         if os.path.isabs(pattern) or ".." in pattern.split("/"):
@@ -225,19 +234,19 @@ def _read_by(root: Path, name: str, source: bytes, attribute: str) -> Mapping[st
 def _patterns(tree: ast.Module, attribute: str) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == attribute:
-            calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
-            for given in (keyword.value for call in calls for keyword in call.keywords if keyword.arg == "reads"):
+            calls = [decorator for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
+            for reads in (keyword.value for call in calls for keyword in call.keywords if keyword.arg == "reads"):
                 try:
-                    value = ast.literal_eval(given)
+                    value = ast.literal_eval(reads)
                 except ValueError:
                     raise FunctionLoadError(
-                        f"reads={ast.unparse(given)} of {attribute} is computed.", 'Write it out, as in reads=["prompts/*.txt"].'
+                        f"reads={ast.unparse(reads)} of {attribute} is computed.", 'Write it out, as in reads=["prompts/*.txt"].'
                     ) from None
                 yield from [value] if isinstance(value, str) else map(str, value)
 
 
 def _found_in(root: Path, place: str, module: str) -> Iterable[str]:
-    """Returns the files of a module in a folder below the root: all of a package's, a single file otherwise."""
+    """Returns the files of a module in a folder below the root: all files of a package, or a single file."""
     path = os.path.join(place, *[".."] * (len(module) - len(module.lstrip(".")) - 1))
     for part in module.lstrip(".").split("."):
         path = os.path.normpath(os.path.join(path, part))
@@ -251,7 +260,7 @@ def _found_in(root: Path, place: str, module: str) -> Iterable[str]:
 
 
 def _modules(package: Path) -> Iterator[Path]:
-    """Yields the files of a package's modules, except dangling links, with which editors lock files."""
+    """Yields the files of a package's modules. Skips dangling links, with which editors lock files."""
     return filter(os.path.isfile, sorted(package.rglob("*.py")))
 
 
@@ -263,7 +272,8 @@ def _content(path: Path) -> bytes:
 
 
 def imported_by(tree: ast.AST) -> Iterator[str]:
-    """Yields the modules that source imports, also by ``importlib``, and what it imports from them, which may be modules."""
+    """Yields the modules that source imports, also by ``importlib``, and the names imported from them, which
+    may be modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -275,7 +285,8 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
 
 
 def put_on_path(tree: ast.AST) -> Iterator[str]:
-    """Yields the folders beside it that source puts on ``sys.path``, as far as it names them, also in a constant."""
+    """Yields the folders that source puts on ``sys.path``, relative to it, if they are written or
+    constants."""
     nodes = [*ast.walk(tree)]
     named = {
         target.id: node.value
@@ -286,26 +297,26 @@ def put_on_path(tree: ast.AST) -> Iterator[str]:
     }
     for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.path.insert", "sys.path.append", "site.addsitedir"):
-            given = [named.get(one.id, one) if isinstance(one, ast.Name) else one for one in node.args]
-            whole = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-            # In an expression, a text follows the folder of the file.
-            yield os.path.join("", *(whole or [text.lstrip("/") for text in _texts(given)]))
+            args = [named.get(arg.id, arg) if isinstance(arg, ast.Name) else arg for arg in node.args]
+            whole = [arg.value for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            # In an expression, a text follows the file's folder.
+            yield os.path.join("", *(whole or [text.lstrip("/") for text in _texts(args)]))
 
 
 def _texts(trees: Sequence[ast.AST]) -> Sequence[str]:
-    """Returns the texts written in expressions, in their order."""
+    """Returns the texts in expressions, in source order."""
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     nodes.sort(key=lambda node: (node.lineno, node.col_offset))
     return [node.value for node in nodes if isinstance(node.value, str)]
 
 
-def _hashes(files: Mapping[str, bytes], beside: Mapping[str, bytes] = types.MappingProxyType({})) -> tuple[str, str]:
-    """Returns the hash of source with the files beside it, and of its behaviour."""
-    return hash_of({**files, **beside}), hash_of({**{name: meaning_of(content) for name, content in files.items()}, **beside})
+def _hashes(files: Mapping[str, bytes], extras: Mapping[str, bytes] = types.MappingProxyType({})) -> tuple[str, str]:
+    """Returns the hash of source and the files that it reads, and the hash of its behaviour."""
+    return hash_of({**files, **extras}), hash_of({**{name: meaning_of(content) for name, content in files.items()}, **extras})
 
 
 def hash_of(files: Mapping[str, bytes]) -> str:
-    """Returns the hash of files by their names."""
+    """Returns the hash of files with their names."""
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(f"{name}\0{len(files[name])}\0".encode())
@@ -315,7 +326,7 @@ def hash_of(files: Mapping[str, bytes]) -> str:
 
 @functools.lru_cache(1000)
 def meaning_of(content: bytes) -> bytes:
-    """Returns Python's source without comments and layout; other content as it is."""
+    """Returns Python source without comments and layout, and other content unchanged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)

@@ -1,4 +1,5 @@
-"""The outcome of each file (its rows or its error, never both), converted to Arrow and checked against the declared columns.
+"""The outcome of each file: its rows or its error. Converts rows to Arrow and checks them against the
+declared columns.
 
 Runs on executors. ``jobs.run`` uses the outcomes.
 """
@@ -26,12 +27,13 @@ from volstream.functions.types.kinds import is_number, name_of
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """One file of a batch, as planned; or a set of files, whose path is the key.
+    """One file of a batch, as planned, or a set of files, whose path is the key.
 
     Attributes:
-        members: the files of a set, by path; None: a single file.
-        held: seconds after which a set is to be looked at again, infinite if it is not complete; None: it is due.
-        old_path: from where the file was moved; None: it was not.
+        members: the files of a set, by path, or None for a single file.
+        held: seconds after which a held set is checked again, infinite if it is incomplete. None if it is
+            due.
+        old_path: the former path of a moved file.
     """
 
     info: FileInfo
@@ -42,7 +44,7 @@ class FileTask:
 
     @property
     def files(self) -> Sequence[FileInfo]:
-        """The files that a call gets; none, if there is no call."""
+        """The files of the call, or no files if there is no call."""
         if self.held is not None:
             return []
         return [self.info] if self.members is None else self.members
@@ -54,17 +56,18 @@ class FileOutcome:
 
     Attributes:
         bytes: size of the rows' values.
-        printed: output during the call; for a call on several files, in the first file's outcome.
+        printed: output during the call. For a call on several files, in the first file's outcome.
         new_columns: DDL of columns that the file has and the result lacks, if it failed because of them.
         files_per_call: number of files that the function takes.
-        of_group: the call failed for all files of a group, of which this may not be to blame.
+        of_group: the call failed for all files of a group, and this one may not be to blame.
         retry_after: seconds after which the function asked to be called again.
         counted: see :meth:`File.count`.
-        seconds: duration of the call; for a call on several files, the file's share; None: not measured.
-        memory: peak of the memory that the call needed, in bytes; None: not measured.
-        types: of the columns of the rows, if they are to be inferred and there are rows.
+        seconds: duration of the call, if measured. For a call on several files, the file's share.
+        memory: peak memory of the call in bytes, if measured.
+        types: of the rows' columns, if they are to be inferred and there are rows.
         outputs: the files that the rows name.
-        confirmed: the function has read the planned version, as the store said with the content.
+        confirmed: the function has read the planned version, according to the store's response with the
+            content.
     """
 
     task: FileTask
@@ -87,14 +90,15 @@ class FileOutcome:
     confirmed: bool = False
 
     def after(self, earlier: FileOutcome) -> FileOutcome:
-        """Returns this outcome with what an earlier call for the same file printed and counted."""
+        """Returns this outcome with the output and counts of an earlier call for the same file."""
         self.printed = [*earlier.printed, *self.printed]
         self.counted = total_counts(earlier.counted, self.counted)
         return self
 
 
 def converted(outcomes: Sequence[FileOutcome], columns: pa.Schema) -> list[pa.Array]:
-    """Converts the rows of outcomes, in order, except Arrow's. A file whose rows do not fit the columns becomes a failure."""
+    """Converts the rows of outcomes, in order, except Arrow's. A file whose rows do not fit the columns
+    becomes a failure."""
     try:
         return _converted(outcomes, columns)
     except _WRONG_VALUES:
@@ -115,7 +119,8 @@ def check(outcome: FileOutcome, columns: pa.Schema) -> None:
 
 
 def make_plain(outcome: FileOutcome, columns: pa.Schema) -> None:
-    """Converts rows to plain values of the declared columns, which any process can unpickle; otherwise like :func:`check`.
+    """Converts rows to plain values of the declared columns, which any process can unpickle. Otherwise like
+    :func:`check`.
 
     The class of a value may exist only in the process that imported the function.
     """
@@ -151,12 +156,12 @@ def _explain(rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> str:
 
 
 def _reason(error: Exception, value: Any, kind: pa.DataType) -> str:
-    """Returns the error's text, or the value's class where PyArrow reports its own types."""
-    of_arrow = isinstance(error, pa.ArrowException | TypeError)
-    if not of_arrow or pa.types.is_nested(kind) or (is_number(kind) and isinstance(value, int | float | Decimal)):
+    """Returns the error's text, or the value's class where PyArrow reports only its own types."""
+    from_arrow = isinstance(error, pa.ArrowException | TypeError)
+    if not from_arrow or pa.types.is_nested(kind) or (is_number(kind) and isinstance(value, int | float | Decimal)):
         return str(error)
     return f"it is of type {type(value).__name__}"
 
 
-#: The errors of values that do not fit a column, and of an unknown column.
+#: The errors for values that do not fit a column, and for an unknown column.
 _WRONG_VALUES = (*convert.WRONG_VALUES, KeyError)

@@ -1,6 +1,7 @@
-"""Files that a function returns in its rows: checked, and written to the attempt's own folder of the target volume.
+"""Files that a function returns in its rows: checked, and written to the attempt's folder in the target
+volume.
 
-Runs on executors. What does not belong here: giving the files their paths, and removing them (``jobs.outputs``).
+Runs on executors. ``jobs.outputs`` gives the files their paths, and removes them.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ FILE = pa.struct(
     ]
 )
 
-#: Folder of a volume with files of attempts; hidden, so that volumes ignore it by default.
+#: The folder of a volume with files of attempts. Hidden, so that volumes ignore it by default.
 STAGING = ".volstream-outputs"
 
-#: Categories of Unicode: control characters, and separators of lines and of paragraphs.
+#: Unicode categories: control characters, and line and paragraph separators.
 _NOT_IN_PATHS = frozenset({"Cc", "Zl", "Zp"})
 
-#: Longest part of a path, and longest path, in bytes: what file systems and buckets allow, with room for a volume's prefix.
+#: Maximum bytes of a path's part, and of a path: the limits of file systems and buckets, with room for a
+#: volume's prefix.
 _LONGEST_PART, _LONGEST_PATH = 255, 900
 
 _CHUNK_BYTES = 1 << 20
@@ -48,9 +50,10 @@ class OutputFile:
     """A file to be written to the job's target volume, as a value of a result column of type ``FILE``.
 
     Args:
-        relative_path: where, ``/``-separated, relative to the job's ``outputs_prefix`` in the volume, or to the volume.
+        relative_path: the file's path, ``/``-separated, relative to the job's ``outputs_prefix`` in the
+            volume, or to the volume.
         data: the content: bytes, a path on this machine, or a binary file, which is read to its end.
-        content_type: None: by the extension of the path.
+        content_type: by default, derived from the path's extension.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class OutputFile:
         self.content_type = content_type
 
     def opened(self) -> AbstractContextManager[BinaryIO]:
-        """Returns the content. Raises NotRowsError if ``data`` is none."""
+        """Opens the content. Raises NotRowsError if ``data`` is not a content."""
         data: Any = self.data
         if isinstance(data, bytes):
             return io.BytesIO(data)
@@ -78,7 +81,10 @@ class OutputFile:
 
 
 class StagedOutput(NamedTuple):
-    """An output that a worker wrote. ``staged`` is its present path in the target volume, ``path`` the one it is to get."""
+    """An output that a worker wrote.
+
+    ``staged`` is its current path in the target volume, ``path`` its final one.
+    """
 
     staged: str
     path: str
@@ -88,13 +94,13 @@ class StagedOutput(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputTarget:
-    """Where a job's outputs go; pickled with the query.
+    """Where a job's outputs go. Pickled with the query.
 
     Attributes:
-        volume: name of the target volume; None: of a function that is tried.
-        prefix: folder that is put before all paths, with a ``/`` at its end; empty: none.
-        store: None: nothing is written, and sizes are measured.
-        folder: the attempt's own folder in the volume.
+        volume: name of the target volume, or None for a function that is tried.
+        prefix: folder before all paths, ending in ``/``, or empty.
+        store: if None, nothing is written, and sizes are measured.
+        folder: the attempt's folder in the volume.
     """
 
     volume: str | None = None
@@ -104,10 +110,10 @@ class OutputTarget:
 
 
 class OutputWriter:
-    """Replaces the :class:`OutputFile` in rows by values of the type ``FILE``. Thread-safe.
+    """Replaces each :class:`OutputFile` in rows by a value of the type ``FILE``. Thread-safe.
 
     Args:
-        target: None: the job has none.
+        target: None if the job has no target.
     """
 
     def __init__(self, columns: pa.Schema | None, target: OutputTarget | None) -> None:
@@ -115,16 +121,16 @@ class OutputWriter:
         self._target = target
 
     def begin(self) -> Outputs:
-        """Returns what writes the files in the rows of one call and file."""
+        """Returns a writer for the files in the rows of one call and file."""
         return Outputs(self._kinds, self._target)
 
     def rows(self, rows: Rows) -> Rows:
-        """Returns all rows of a file as they are stored. Raises as :meth:`Outputs.stored`."""
+        """Returns all rows of a file in their stored form. Raises as :meth:`Outputs.stored`."""
         return rows if isinstance(rows, ArrowRows) else [*map(self.begin().stored, rows)]
 
 
 def has_files(kind: pa.DataType) -> bool:
-    """Returns whether values of a type are files, or contain some."""
+    """Returns whether values of a type are files, or contain files."""
     if kind == FILE:
         return True
     if pa.types.is_list(kind):
@@ -135,7 +141,7 @@ def has_files(kind: pa.DataType) -> bool:
 
 
 def problem_of(path: object, prefix: str = "") -> str | None:
-    """Returns what is wrong with the path of an output, as the end of a sentence; None: nothing."""
+    """Returns what is wrong with the path of an output, as the end of a sentence, or None."""
     if not isinstance(path, str):
         return f"is a {type(path).__name__}, not text"
     if path.startswith("/"):
@@ -155,24 +161,26 @@ def problem_of(path: object, prefix: str = "") -> str | None:
 
 
 class Outputs:
-    """The outputs of one file, by the objects that the function returned: one that several rows name is written once.
+    """The outputs of one file, by the objects that the function returned. An object in several rows is
+    written once.
 
     Attributes:
-        staged: what was written.
+        staged: the written outputs.
     """
 
     def __init__(self, kinds: Mapping[str, pa.DataType], target: OutputTarget | None) -> None:
         self.staged: list[StagedOutput] = []
         self._kinds = kinds
         self._target = target
-        self._values: dict[tuple[int, str, int], tuple[OutputFile, object, Mapping[str, Any]]] = {}  # ids stay with their objects
+        # Keeps the objects, so that their ids stay unique.
+        self._values: dict[tuple[int, str, int], tuple[OutputFile, object, Mapping[str, Any]]] = {}
         self._paths: set[str] = set()
 
     def stored(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Writes the files in a row; returns the row as it is stored.
+        """Writes the files in a row. Returns the row in its stored form.
 
         Raises:
-            NotRowsError: a path is not allowed, or given to two files; or a value is no file.
+            NotRowsError: a path is not allowed or is used for two files, or a value is not a file.
             StorageError: the target cannot be written.
         """
         if not self._kinds:
@@ -191,12 +199,12 @@ class Outputs:
         if pa.types.is_struct(kind) and isinstance(value, Mapping):
             kinds = {field.name: field.type for field in kind}
             return {key: self._value(item, kinds.get(key, pa.null())) for key, item in value.items()}
-        return value  # which does not fit its column
+        return value  # it does not fit its column
 
     def _file(self, file: object) -> Mapping[str, Any]:
         if not isinstance(file, OutputFile):
             raise NotRowsError(f"A column of type FILE has a {type(file).__name__}; give volstream.OutputFile(path, data=...).")
-        key = id(file), file.relative_path, id(file.data)  # it may be filled anew for another row
+        key = id(file), file.relative_path, id(file.data)  # the function may reuse it for another row
         if key not in self._values:
             self._values[key] = file, file.data, self._write(file)
         return self._values[key][-1]

@@ -1,7 +1,8 @@
-"""Functions without a file: defined in a notebook, in ``__main__``, or inside another function. The catalog stores them.
+"""Functions without a file: defined in a notebook, in ``__main__``, or inside another function. The catalog
+stores them.
 
-Each is a zip archive of the pickle (made by PySpark's cloudpickle), the source for people to read, and the modules beside it
-that the function imports. What does not belong here: functions in files (``source``).
+Each is a zip archive of the pickle (made by PySpark's cloudpickle), the source for people, and the local
+modules that the function imports. Functions in files are in ``source``.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from weakref import WeakValueDictionary
 from volstream.base.definitions import FileJob, Function
 from volstream.base.model.units import format_size
 from volstream.errors import FunctionLoadError, InvalidValueError
-from volstream.functions.finding import absolute, find, found_beside, location_of, missing
+from volstream.functions.finding import absolute, find, local_modules, location_of, missing
 from volstream.functions.signature import batch_size_of
 from volstream.functions.source import FunctionSource, importing
 
-#: Maximum size of a function with everything it refers to: it is a row of the catalog, read with every look at its job.
+#: Maximum size of a function with its references: it is in a row of the catalog, which is read with its job.
 MAX_BYTES = 1 << 20
 
-#: This process's functions by their pickles. Unpickling one here would replace the methods of classes that it refers to by
-#: methods that no longer see the program's variables.
-_own: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
+#: This process's functions by their pickles. Unpickling one here would replace methods of the classes it
+#: references with methods that no longer see the program's variables.
+_local_functions: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
 
 _PICKLE, _TEXT, _FACTS, _BESIDE = "function.pickle", "source.py", "about.json", "beside/"
 
@@ -49,8 +50,9 @@ class PickledSource(FunctionSource):
     Attributes:
         python: the version of Python, such as ``3.12``, that pickled it: bytecode is for one version.
         pickled: the pickle.
-        text: its source, for people; None: unknown to Python.
-        batch_size: see :func:`~volstream.functions.signature.batch_size_of`; its annotations may not resolve elsewhere.
+        text: its source, for people, if known to Python.
+        batch_size: see :func:`~volstream.functions.signature.batch_size_of`. Its annotations may not resolve
+            elsewhere.
     """
 
     python: str
@@ -65,16 +67,16 @@ class PickledSource(FunctionSource):
 
     @property
     def unfit(self) -> str | None:
-        """The reason why this Python cannot run the function; None: it can."""
+        """Why this Python cannot run the function, or None."""
         if self.python == _python():
             return None
         return f"The function {self.attribute} was created with Python {self.python} and cannot be run with Python {_python()}."
 
     def load(self) -> Callable[..., Any]:
         """Returns the function, unpickled unless this process defined it. Raises FunctionLoadError."""
-        own: Callable[..., Any] | None = _own.get(self.pickled)
-        if own is not None:
-            return own
+        local: Callable[..., Any] | None = _local_functions.get(self.pickled)
+        if local is not None:
+            return local
         if (why := self.unfit) is not None:
             raise FunctionLoadError(
                 why, f"Create the job again with Python {_python()}, or move the function into a file and name it FILE.py:FUNC."
@@ -85,7 +87,8 @@ class PickledSource(FunctionSource):
             with self.importable():
                 function: Callable[..., Any] = pickle.loads(self.pickled)
         if self.batch_size is not None:
-            function.__volstream_batch_size__ = self.batch_size  # type: ignore[attr-defined]  # read by batch_size_of
+            # Read by batch_size_of.
+            function.__volstream_batch_size__ = self.batch_size  # type: ignore[attr-defined]
         return function
 
 
@@ -93,8 +96,8 @@ def archive_of(function: Callable[..., Any]) -> bytes:
     """Pickles a function, or a class whose instances are functions, for the catalog.
 
     Raises:
-        InvalidValueError: it refers to something that cannot be pickled, or is too large; the message names the variable. Or
-            it reads files beside it, as only a function in a file can.
+        InvalidValueError: it references something that cannot be pickled, or is too large (the message names
+            the variable), or it reads files beside it, which only a function in a file can.
     """
     name = name_of(function)
     if getattr(function, "__volstream_reads__", ()):
@@ -103,14 +106,14 @@ def archive_of(function: Callable[..., Any]) -> bytes:
         )
     try:
         pickled = _dumps(function)
-        looked_at = Content(_pickler(io.BytesIO()))
-        identity = looked_at.of(function)
+        content = Content(_pickler(io.BytesIO()))
+        identity = content.of(function)
     except Exception as error:  # noqa: BLE001  # pickling may raise anything
         raise _unpicklable(name, function, error) from None
     with suppress(TypeError):  # an object that does not support weak references
-        _own[pickled] = function
+        _local_functions[pickled] = function
     text = _text_of(function)
-    files = _beside(pickled, looked_at.imported)
+    files = _module_files(pickled, content.imported)
     facts = {
         "name": name,
         "python": _python(),
@@ -123,8 +126,8 @@ def archive_of(function: Callable[..., Any]) -> bytes:
         archive.writestr(_PICKLE, pickled)
         if text is not None:
             archive.writestr(_TEXT, text)
-        for path, content in files.items():
-            archive.writestr(_BESIDE + path, content)
+        for path, data in files.items():
+            archive.writestr(_BESIDE + path, data)
     if packed.tell() > MAX_BYTES:
         raise _too_large(name, function, packed.tell())
     return packed.getvalue()
@@ -157,7 +160,7 @@ def source_of(archive: bytes) -> PickledSource:
 
 
 def function_attributes(function: str | Callable[..., Any]) -> Mapping[str, Any]:
-    """Returns a function as attributes of a definition in the catalog: its place if it is in a file or module, else its pickle.
+    """Returns a function as attributes of a catalog definition: its place in a file or module, or its pickle.
 
     Raises:
         InvalidValueError: as :func:`archive_of`.
@@ -171,10 +174,10 @@ def function_attributes(function: str | Callable[..., Any]) -> Mapping[str, Any]
 
 
 def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSource]:
-    """Returns the absolute name and the code of a function, given as :func:`function_attributes` returns it.
+    """Returns the absolute name and the code of a function, given in the form of :func:`function_attributes`.
 
     Args:
-        folder: where to look for a file or module.
+        folder: where to find a file or module.
 
     Raises:
         FunctionLoadError: the file or module does not exist.
@@ -187,18 +190,19 @@ def resolved(given: Mapping[str, Any], folder: Path) -> tuple[str, FunctionSourc
 
 
 def code_of(definition: FileJob | Function) -> FunctionSource:
-    """Returns the current code of a job's function, or of one that SQL calls. Raises FunctionLoadError if it is missing."""
+    """Returns the current code of a job's function, or of a SQL function. Raises FunctionLoadError if it is
+    missing."""
     return find(definition.function, definition.search_path) if definition.pickled is None else source_of(definition.pickled)
 
 
 def has_steps(source: FunctionSource) -> bool:
-    """Returns whether a function may have steps: its source, or its pickle, names them."""
+    """Returns whether a function may have steps, because its source or its pickle names them."""
     texts = [*source.files.values(), *([source.pickled] if isinstance(source, PickledSource) else [])]
     return any(b"step" in text and b"volstream" in text for text in texts)
 
 
 def missing_code(definition: FileJob | Function) -> str | None:
-    """Returns why the code cannot be found or run; None: it can."""
+    """Returns why the code cannot be found or run, or None."""
     if definition.pickled is None:
         return missing(definition.function, definition.search_path)
     try:
@@ -224,10 +228,10 @@ def _pickler(target: io.BytesIO) -> Any:
 
     class Pickler(base):  # type: ignore[misc]  # PySpark's copy has no types
         def reducer_override(self, value: Any) -> Any:
-            # cloudpickle would pickle it by the name of its module, as if that could be imported.
+            # cloudpickle would pickle it by its module's name, as if that could be imported.
             if isinstance(value, _CACHED) and is_pickled_by_value(value.__wrapped__):
                 return _cached, (value.__wrapped__, value.cache_parameters())
-            # cloudpickle would pickle the content not read yet.
+            # cloudpickle would pickle the unread content.
             if isinstance(value, _FILES) and value not in (sys.stdout, sys.stderr):
                 raise pickle.PicklingError("an open file")
             return super().reducer_override(value)
@@ -237,7 +241,7 @@ def _pickler(target: io.BytesIO) -> Any:
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
-#: Functions with ``lru_cache`` or ``cache``.
+#: The type of functions with ``lru_cache`` or ``cache``.
 _CACHED = type(functools.cache(len))
 
 
@@ -247,7 +251,8 @@ def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Call
 
 
 def _text_of(function: Any) -> str | None:
-    """Returns a function's source; None: it was typed into a program that Python read from standard input, or has no source."""
+    """Returns a function's source, or None if it has none, or was typed into a program that Python read from
+    standard input."""
     try:
         return textwrap.dedent(inspect.getsource(function if hasattr(function, "__code__") else _class_of(function)))
     except (OSError, TypeError, IndentationError):
@@ -258,12 +263,13 @@ def _class_of(function: Any) -> Any:
     return function if isinstance(function, type) else type(function)
 
 
-def _beside(pickled: bytes, imported: Collection[str]) -> Mapping[str, bytes]:
-    """Returns the source of modules that are not installed and that a function refers to, or imports when called."""
+def _module_files(pickled: bytes, imported: Collection[str]) -> Mapping[str, bytes]:
+    """Returns the source of modules that are not installed and that a function references, or imports when
+    called."""
     strings = {argument for _, argument, _ in pickletools.genops(pickled) if isinstance(argument, str)}
     files: dict[str, bytes] = {}
     for name in sorted({module.partition(".")[0] for module in {*imported, *(strings & sys.modules.keys())}} - {"__main__"}):
-        files |= found_beside(name)
+        files |= local_modules(name)
     return files
 
 
@@ -281,11 +287,11 @@ def _unpicklable(name: str, function: Any, error: Exception) -> InvalidValueErro
                 continue
             try:
                 _dumps(value)
-            except Exception as own:  # noqa: BLE001  # pickling may raise anything
+            except Exception as cause:  # noqa: BLE001  # pickling may raise anything
                 within = "" if where == name else f" (in {where})"
                 return InvalidValueError(
                     f"The function {name} uses the variable {variable!r}{within}, a {type(value).__name__}, which cannot be "
-                    f"sent to the workers: {own}.",
+                    f"sent to the workers: {cause}.",
                     f"Create {variable} inside the function or, once per worker, in the __init__ of a class.",
                 )
     return InvalidValueError(
@@ -310,7 +316,7 @@ def name_of(function: Any) -> str:
 
 
 def captured(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the outer variables that a function, or a class's methods, use: globals, then those of closures."""
+    """Yields the outer variables that a function, or a class's methods, use: globals first, then closures."""
     if isinstance(function, type):
         for var in vars(function).values():
             yield from captured(getattr(var, "__func__", var)) if not isinstance(var, type) else ()
@@ -342,27 +348,27 @@ def _globals_in(code: types.CodeType) -> Iterator[str]:
 
 
 def is_pickled_by_value(value: Any) -> bool:
-    """True for a function or class that is pickled by value, rather than by the name of its module."""
+    """Returns whether a function or class is pickled by value, not by the name of its module."""
     if not isinstance(value, types.FunctionType | type):
         return False
     module = sys.modules.get(value.__module__)
     named: Any = module
     for part in value.__qualname__.split("."):
         named = getattr(named, part, None)
-    # A decorator's result has the function's name, and leads to it.
+    # A decorator's result has the function's name, and wraps it.
     importable = value is named or value is getattr(named, "__wrapped__", None)
     return module is None or module.__name__ == "__main__" or not importable
 
 
-# What a pickled function does, as a hash: of everything that its pickle would have, in a form that is the
-# same in each run.
+# A hash of a pickled function's behaviour: of everything in its pickle, in a form that is the same in each
+# run.
 #
-# The pickle itself differs between runs of a program: sets come in another order, code has names of files and
-# numbers of lines, and classes have random numbers by which cloudpickle tells them apart. So the hash follows
-# the reductions of the same pickler.
+# The pickle itself differs between runs of a program: the order of sets varies, code has file names and line
+# numbers, and classes have random numbers by which cloudpickle identifies them. So the hash follows the
+# reductions of the same pickler.
 
-#: Attributes of classes and functions that say where they stand in the source, or are computed from others. Those of pydantic
-#: contain addresses in memory.
+#: Attributes of classes and functions with their position in the source, or computed from others. pydantic's
+#: contain memory addresses.
 _NOT_BEHAVIOUR = frozenset(
     [
         "__module__",
@@ -378,20 +384,21 @@ _NOT_BEHAVIOUR = frozenset(
 
 
 def fingerprint_of(content: bytes, files: Mapping[str, bytes]) -> str:
-    """Returns the fingerprint of a function with this content (:meth:`Content.of`) and these modules beside it."""
+    """Returns the fingerprint of a function with this content (:meth:`Content.of`) and these local
+    modules."""
     return _node("function", [content, *(_leaf(path, files[path]) for path in sorted(files))]).hex()
 
 
 def content_of(function: Callable[..., Any]) -> str:
-    """Returns the hash of what a function is made of. Raises whatever its reduction raises."""
+    """Returns the hash of a function's content. Raises the errors of its reduction."""
     return Content(_pickler(io.BytesIO())).of(function).hex()
 
 
 class Content:
-    """Hashes values by what they are made of: nesting, order and identity count, places in the source do not.
+    """Hashes values by content. Nesting, order and identity count, but not the position in the source.
 
     Args:
-        pickler: of cloudpickle.
+        pickler: cloudpickle's.
 
     Attributes:
         imported: names of the modules that code imports when it runs.
@@ -400,11 +407,11 @@ class Content:
     def __init__(self, pickler: Any) -> None:
         self.imported: set[str] = set()
         self._pickler = pickler
-        # By address, with the values, so that no other one gets it.
+        # By address. Keeps the values, so that no address is reused.
         self._seen: dict[int, tuple[int, Any]] = {}
 
     def of(self, value: Any) -> bytes:
-        """Returns the hash of a value. Raises whatever its reduction raises."""
+        """Returns the hash of a value. Raises the errors of its reduction."""
         kind = type(value)
         if kind is str:
             return _leaf("str", value.encode("utf-8", "surrogatepass"))
@@ -432,7 +439,7 @@ class Content:
         return self._reduced(value)
 
     def _unordered(self, kind: str, values: Iterable[Any]) -> bytes:
-        # By hashes that do not depend on what was seen before.
+        # By hashes that do not depend on earlier values.
         return _node(kind, map(self.of, sorted(values, key=lambda value: Content(self._pickler).of(value))))
 
     def _code(self, code: types.CodeType) -> bytes:
@@ -475,7 +482,8 @@ class Content:
 
     def _named(self, value: Any, name: str) -> bytes:
         del self._seen[id(value)]
-        return _leaf("named", f"{pickle.whichmodule(value, name)}.{name}".encode("utf-8", "surrogatepass"))  # type: ignore[attr-defined]  # not in typeshed
+        # Not in typeshed.
+        return _leaf("named", f"{pickle.whichmodule(value, name)}.{name}".encode("utf-8", "surrogatepass"))  # type: ignore[attr-defined]
 
 
 def _behaviour(attributes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,9 +1,10 @@
-"""Captures what a function prints and logs during a call: kept with the file, within limits, and returned with the outcomes.
+"""Captures what a function prints and logs during a call. The output is kept with the file, within limits,
+and returned with the outcomes.
 
 Runs on executors, and in child processes (``child``). ``logs`` stores a job's output.
 
-Captures output through ``sys.stdout``, ``sys.stderr`` and ``logging``. Output of C libraries, and of other programs that the
-function starts, goes to the process's own output.
+Captures output through ``sys.stdout``, ``sys.stderr`` and ``logging``. Output of C libraries, and of programs
+that the function starts, goes to the process's own output.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import NamedTuple, TextIO
 #: Maximum length of a line, in characters.
 _LONGEST = 4000
 
-#: Maximum number of last lines, and of their characters, shown with a failure.
+#: Maximum number of last lines, and of their characters, that are shown with a failure.
 _TAIL_LINES, _TAIL_LENGTH = 10, 2000
 
-#: A child's copy of its output restarts at this size, because only its end is used.
+#: Size at which a child's copy of its output restarts, because only its end is used.
 _COPY_BYTES = 1 << 20
 
 #: Heading of a failed file's last lines.
@@ -53,7 +54,7 @@ class CapturedOutput:
     """The output of one call of the function.
 
     Attributes:
-        files: paths of the files in the call; empty: output of the set-up.
+        files: paths of the files in the call, or empty for the output of the setup.
         lines: the last lines.
         dropped: number of lines before them.
     """
@@ -74,19 +75,20 @@ class CapturedOutput:
 
 
 class ImmediateOutput:
-    """Passes output on immediately, for a person who is watching."""
+    """Passes output on immediately, for a watching user."""
 
     def __init__(self, target: TextIO) -> None:
         self._target = target
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Makes the function's output go here while the block calls it."""
+        """Sends the function's output here during the block."""
         with redirect_stdout(self._target), redirect_stderr(self._target):
             yield
 
     def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
-        """Returns the output since the last call, labelled with the paths of the call's files; usually empty, here always."""
+        """Returns the output since the last call, labelled with the paths of the call's files. Here always
+        empty."""
         del files
         return ()
 
@@ -94,16 +96,17 @@ class ImmediateOutput:
 class _Lines:
     """The last lines within a limit of bytes."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._maximum = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._maximum = max_bytes
         self._lines: deque[tuple[Line, int]] = deque()
         self._bytes = self._dropped = 0
-        self._begun: dict[tuple[str, int], str] = {}  # beginning of an incomplete line, by stream and thread
+        # Beginning of an incomplete line, by stream and thread.
+        self._unfinished_lines: dict[tuple[str, int], str] = {}
 
     def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
         """Returns the lines since the last call."""
-        for stream, thread in [*self._begun]:
-            self._keep(stream, self._begun.pop((stream, thread)))
+        for stream, thread in [*self._unfinished_lines]:
+            self._add_line(stream, self._unfinished_lines.pop((stream, thread)))
         if not self._lines:
             return ()
         output = CapturedOutput(tuple(files), [line for line, _ in self._lines], self._dropped)
@@ -113,18 +116,19 @@ class _Lines:
 
     def add(self, stream: str, text: str) -> None:
         """Adds text written to a stream."""
-        if len(text) > self._maximum + _LONGEST:  # not split into lines, nearly all of which would be dropped
+        # Splitting it into lines would be wasted, as nearly all are dropped.
+        if len(text) > self._maximum + _LONGEST:
             cut = len(text) - self._maximum - _LONGEST
             self._dropped += text.count("\n", 0, cut)
             text = text[cut:]
-        begun = (stream, threading.get_ident())
-        *lines, unfinished = (self._begun.pop(begun, "") + text).split("\n")
+        line_key = (stream, threading.get_ident())
+        *lines, unfinished = (self._unfinished_lines.pop(line_key, "") + text).split("\n")
         for line in lines:
-            self._keep(stream, line)
+            self._add_line(stream, line)
         if unfinished:
-            self._begun[begun] = _unfinished(unfinished)
+            self._unfinished_lines[line_key] = _unfinished(unfinished)
 
-    def _keep(self, stream: str, text: str) -> None:
+    def _add_line(self, stream: str, text: str) -> None:
         text = _as_on_a_terminal(text)
         size = len(text) if text.isascii() else len(text.encode("utf-8", "backslashreplace"))
         self._lines.append((Line(time.time(), stream, text), size))
@@ -134,44 +138,51 @@ class _Lines:
             self._dropped += 1
 
 
-#: The lines of the call to which this thread or coroutine belongs, if calls run in threads.
-_of_call: ContextVar[_Lines | None] = ContextVar("lines of a call", default=None)
+#: The lines of the call that this thread or coroutine serves, if calls run in threads.
+_call_lines: ContextVar[_Lines | None] = ContextVar("lines of a call", default=None)
 
 
 def _reopen() -> None:
-    """Opens standard input, output and error if a call has closed them: the next file or socket of this process would take their
-    place, and what another function writes there would go into it."""
+    """Opens standard input, output and error if a call has closed them.
+
+    The next file or socket of this process would take their place, and receive the output of another
+    function.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
 
 
 class Capture:
     """Keeps the last printed lines. Only one can be active per process, because it replaces ``sys.stdout``.
 
-    Calls in the thread that created it share their lines with threads that the function starts. A call in another thread has
-    its own lines, shared with the coroutines that it waits for. There is no lock, which a fork or an interruption could leave
-    locked: sizes may be slightly off, lines are not.
+    Calls in the thread that created it share their lines with threads that the function starts. A call in
+    another thread has separate lines, shared with the coroutines that it waits for. There is no lock, which a
+    fork or an interruption could leave locked. So sizes may be slightly off, but lines are not.
 
     Args:
-        most_bytes: limit for the lines of a call.
-        copy: file descriptor for a second copy of the output that survives this process; truncated before each call.
+        max_bytes: limit for the lines of a call.
+        copy: file descriptor for a second copy of the output that survives this process. Truncated before
+            each call.
     """
 
-    def __init__(self, most_bytes: int, copy: int | None = None) -> None:
-        self._maximum = most_bytes
+    def __init__(self, max_bytes: int, copy: int | None = None) -> None:
+        self._maximum = max_bytes
         self._copy = copy
         self._copied = 0
-        self._lines = _Lines(most_bytes)
+        self._lines = _Lines(max_bytes)
         self._thread = threading.get_ident()
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """See :class:`ImmediateOutput`. Threads enter it within a block of the creating thread, which restores the streams."""
+        """See :class:`ImmediateOutput`.
+
+        Threads enter it within a block of the creating thread, which restores the streams.
+        """
         if threading.get_ident() != self._thread:
-            _of_call.set(_Lines(self._maximum))
+            _call_lines.set(_Lines(self._maximum))
             yield
             return
         if self._copy is not None:
@@ -186,15 +197,15 @@ class Capture:
 
     def take(self, files: Sequence[str]) -> Sequence[CapturedOutput]:
         """See :class:`ImmediateOutput`."""
-        lines = _of_call.get()
-        # Output of the function's own threads belongs to none of the calls that run in threads beside them.
+        lines = _call_lines.get()
+        # Output of the function's own threads belongs to none of the calls that run beside them.
         return self._lines.take(files) if lines is None else (*self._lines.take(()), *lines.take(files))
 
     def add(self, stream: str, text: str) -> None:
         """Adds text written to a stream."""
         if self._copy is not None:
             self._write_copy(self._copy, text)
-        (_of_call.get() or self._lines).add(stream, text)
+        (_call_lines.get() or self._lines).add(stream, text)
 
     def _write_copy(self, descriptor: int, text: str) -> None:
         data = memoryview(text[-_COPY_BYTES:].encode("utf-8", "backslashreplace"))
@@ -213,17 +224,17 @@ class Capture:
 
 
 class TruncatedLog:
-    """The newest entries within a total size; entries of failed files outlast the others."""
+    """The newest entries within a total size. Entries of failed files outlast the others."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self.dropped = 0
-        self._maximum = most_bytes
+        self._maximum = max_bytes
         self._bytes = 0
         self._failed: deque[str] = deque()
         self._others: deque[str] = deque()
 
     def add(self, entry: str, *, failed: bool) -> None:
-        """Adds an entry, which must be ASCII, dropping older ones if necessary."""
+        """Adds an entry, which must be ASCII. Drops older ones if necessary."""
         (self._failed if failed else self._others).append(entry)
         self._bytes += len(entry)
         while self._bytes > self._maximum and len(self._failed) + len(self._others) > 1:
@@ -235,14 +246,17 @@ class TruncatedLog:
         return [*self._failed, *self._others]
 
     def encoded(self) -> Sequence[str]:
-        """Returns the entries, preceded by the number of dropped ones, if any."""
+        """Returns the entries, preceded by the number of dropped entries, if any."""
         lost = [dumps({"lost": self.dropped})] if self.dropped else []
         return [*lost, *self.entries()]
 
 
 class _Stream(io.TextIOBase):
-    """Replaces ``sys.stdout`` or ``sys.stderr`` during a call. All functions of a process share one of each: whatever a module
-    sets up on import, such as ``logging`` handlers, keeps writing to it."""
+    """Replaces ``sys.stdout`` or ``sys.stderr`` during a call.
+
+    All functions of a process share one of each: objects that a module creates on import, such as ``logging``
+    handlers, keep writing to it.
+    """
 
     capture: Capture | None = None
 
@@ -258,7 +272,7 @@ class _Stream(io.TextIOBase):
         return True
 
     def close(self) -> None:
-        """Does nothing: a function may close its output, but the next one also prints to it."""
+        """Does nothing: a function may close its output, but the next function prints to it, too."""
 
     def write(self, text: str) -> int:
         if _Stream.capture is not None:
@@ -282,15 +296,17 @@ class _Bytes(io.RawIOBase):
 
 
 class _Records(logging.Handler):
-    """Replaces ``logging.lastResort``, which receives records that no handler takes; a function that configures logging keeps
-    its own handlers."""
+    """Replaces ``logging.lastResort``, which receives records without a handler.
+
+    A function that configures logging keeps its own handlers.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         if _Stream.capture is None:
             return
         try:
             _Stream.capture.add("log", f"{self.format(record)}\n")
-        except Exception:  # noqa: BLE001  # like other handlers: a wrong log call is reported, not raised
+        except Exception:  # noqa: BLE001  # like other handlers: a bad log call is reported, not raised
             self.handleError(record)
 
 
@@ -306,6 +322,6 @@ def _as_on_a_terminal(text: str) -> str:
 
 
 def _unfinished(text: str) -> str:
-    """Returns what to keep of an unfinished line: at most one line."""
+    """Returns the part of an unfinished line to keep, at most one line."""
     shown = text.rstrip("\r").rpartition("\r")[2][: _LONGEST + 1]
     return f"{shown}\r" if text.endswith("\r") else shown

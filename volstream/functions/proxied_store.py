@@ -1,6 +1,7 @@
-"""Stores that a process lends to its child, in whose environment the packages that reach them are missing.
+"""Lends a process's stores to its child, whose environment lacks the packages that access them.
 
-The child asks over channels, one for each of its threads and open files; threads of the parent answer. All end with the child.
+The child sends requests over channels, one for each of its threads and open files. Threads of the parent
+reply. All end with the child.
 """
 
 from __future__ import annotations
@@ -21,32 +22,33 @@ from volstream.functions.steps import BlobStore
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-#: Bytes that an open file fetches at once.
+#: Bytes that an open file fetches at a time.
 _BUFFER = 256 << 10
 
 
 def lend(store: ObjectStore | BlobStore) -> socket.socket:
-    """Lends a store to a child that inherits the socket, and has a proxy for it. Close the socket once the child has it."""
-    here, there = socket.socketpair()
-    threading.Thread(target=_lend, args=(here, store), name="lent store", daemon=True).start()
-    return there
+    """Lends a store to a child that inherits the socket and has a proxy for it. Close the socket once the
+    child has it."""
+    parent, child = socket.socketpair()
+    threading.Thread(target=_serve, args=(parent, store), name="lent store", daemon=True).start()
+    return child
 
 
-def _lend(control: socket.socket, store: ObjectStore | BlobStore) -> None:
-    """Answers on each channel that the child sends, until it has ended."""
+def _serve(control: socket.socket, store: ObjectStore | BlobStore) -> None:
+    """Replies on each channel that the child sends, until the child ends."""
     with control:
         while channels := socket.recv_fds(control, 1, 1)[1]:
-            threading.Thread(target=_answer, args=(Connection(channels[0]), store), name="lent store", daemon=True).start()
+            threading.Thread(target=_serve_channel, args=(Connection(channels[0]), store), name="lent store", daemon=True).start()
 
 
-def _answer(channel: Connection, target: Any) -> None:
-    """Calls methods of the store; after one that opens a file, of that file."""
+def _serve_channel(channel: Connection, target: Any) -> None:
+    """Calls methods of the store or, after a call that opens a file, of that file."""
     try:
         while True:
             method, arguments = channel.recv()
             try:
                 value = getattr(target, method)(*arguments)
-            except Exception as error:  # noqa: BLE001  # the child raises it
+            except Exception as error:  # noqa: BLE001  # raised in the child
                 channel.send((False, _portable(error)))
                 continue
             if method == "open":
@@ -61,38 +63,38 @@ def _answer(channel: Connection, target: Any) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """Returns an error that the child can unpickle: not one of a package that it lacks."""
+    """Returns an error that the child can unpickle, without classes of packages that it lacks."""
     if type(error).__module__.partition(".")[0] in ("builtins", "volstream"):
         return error
     return StorageError(reason_of(error))
 
 
 class _Proxy:
-    """A store of the parent, in the child. Thread-safe.
+    """The parent's store, as seen in the child. Thread-safe.
 
     Args:
-        control: a socket's descriptor, of :func:`lend`.
+        control: descriptor of the socket from :func:`lend`.
     """
 
     def __init__(self, control: int) -> None:
         self._control = control
-        self._own = threading.local()
+        self._local = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._control,))
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Asks on this thread's channel."""
-        channel: _LentFile | None = getattr(self._own, "channel", None)
+    def _request(self, method: str, *arguments: Any) -> Any:
+        """Sends a request on this thread's channel. Returns the reply."""
+        channel: _LentFile | None = getattr(self._local, "channel", None)
         if channel is None or channel.closed:
-            channel = self._own.channel = _LentFile(self._channel())
-        return channel.ask(method, *arguments)
+            channel = self._local.channel = _LentFile(self._channel())
+        return channel.request(method, *arguments)
 
     def _channel(self) -> Connection:
-        here, there = socket.socketpair()
-        with there, socket.socket(fileno=os.dup(self._control)) as control:
-            socket.send_fds(control, [b"\0"], [there.fileno()])
-        return Connection(here.detach())
+        ours, theirs = socket.socketpair()
+        with theirs, socket.socket(fileno=os.dup(self._control)) as control:
+            socket.send_fds(control, [b"\0"], [theirs.fileno()])
+        return Connection(ours.detach())
 
 
 class ProxiedStore(_Proxy):
@@ -104,13 +106,13 @@ class ProxiedStore(_Proxy):
 
     def head(self, path: str) -> FileInfo | None:
         """See :meth:`ObjectStore.head`."""
-        return cast("FileInfo | None", self._ask("head", path))
+        return cast("FileInfo | None", self._request("head", path))
 
     def open(self, path: str) -> BinaryIO:
         """See :meth:`ObjectStore.open`."""
         file = _LentFile(self._channel())
         try:
-            file.ask("open", path)
+            file.request("open", path)
         except BaseException:
             file.close()
             raise
@@ -119,23 +121,23 @@ class ProxiedStore(_Proxy):
 
     def url(self, path: str) -> str:
         """See :meth:`ObjectStore.url`."""
-        return str(self._ask("url", path))
+        return str(self._request("url", path))
 
     def details(self, path: str) -> Details:
         """See :meth:`HasDetails.details`."""
-        return cast("Details", self._ask("details", path))
+        return cast("Details", self._request("details", path))
 
     def tags(self, path: str) -> Mapping[str, str]:
         """See :meth:`HasDetails.tags`."""
-        return cast("Mapping[str, str]", self._ask("tags", path))
+        return cast("Mapping[str, str]", self._request("tags", path))
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """See :meth:`HasDetails.read_range`."""
-        return cast("bytes", self._ask("read_range", path, start, length))
+        return cast("bytes", self._request("read_range", path, start, length))
 
     def presigned_url(self, path: str, seconds: int) -> str:
         """See :meth:`HasDetails.presigned_url`."""
-        return str(self._ask("presigned_url", path, seconds))
+        return str(self._request("presigned_url", path, seconds))
 
 
 class ProxiedBlobs(_Proxy):
@@ -143,15 +145,15 @@ class ProxiedBlobs(_Proxy):
 
     def read(self, name: str) -> bytes | None:
         """See :meth:`BlobStore.read`."""
-        return cast("bytes | None", self._ask("read", name))
+        return cast("bytes | None", self._request("read", name))
 
     def write(self, name: str, blob: bytes) -> None:
         """See :meth:`BlobStore.write`."""
-        self._ask("write", name, blob)
+        self._request("write", name, blob)
 
     def remove(self, name: str) -> None:
         """See :meth:`BlobStore.remove`."""
-        self._ask("remove", name)
+        self._request("remove", name)
 
 
 class _LentFile(io.RawIOBase):
@@ -160,15 +162,15 @@ class _LentFile(io.RawIOBase):
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Returns the answer of the parent, or raises it."""
+    def request(self, method: str, *arguments: Any) -> Any:
+        """Returns the parent's reply, or raises its error."""
         try:
             self._channel.send((method, arguments))
-            well, value = self._channel.recv()
-        except BaseException:  # the function's time limit: the answer to come would be taken for that to the next question
+            succeeded, value = self._channel.recv()
+        except BaseException:  # the time limit: the reply would be taken for that to the next request
             self.close()
             raise
-        if not well:
+        if not succeeded:
             raise value
         return value
 
@@ -179,19 +181,19 @@ class _LentFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return int(self.ask("tell"))
+        return int(self.request("tell"))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return int(self.ask("seek", offset, whence))
+        return int(self.request("seek", offset, whence))
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        data = self.ask("read", len(view))
+        data = self.request("read", len(view))
         view[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
-        return bytes(self.ask("read"))
+        return bytes(self.request("read"))
 
     def close(self) -> None:
         self._channel.close()

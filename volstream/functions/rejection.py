@@ -1,4 +1,5 @@
-"""Errors by which functions report more than a failure: volstream's own about a file, and any function's to be called later.
+"""Errors by which functions report more than a failure: volstream's rejection of a file, and any function's
+wish to be called later.
 
 Pickled functions name this module.
 """
@@ -10,7 +11,7 @@ from volstream.errors import InvalidValueError
 
 
 class FileRejectedError(Exception):
-    """A file has no rows because of its content; retries cannot change that.
+    """A file has no rows because of its content. Retries cannot change that.
 
     Args:
         message: what is wrong, and what the user can do.
@@ -27,10 +28,12 @@ class FileRejectedError(Exception):
         return FailureKind.MALFORMED if self.new_columns is None else FailureKind.NEW_COLUMNS
 
 
-class RetryLater(Exception):  # noqa: N818  # it is not an error
-    """A function raises this to be called for the file again later, for example after a 429 or a 503 of a model's API.
+class RetryLater(Exception):  # noqa: N818  # not an error
+    """A function raises this to be called again later for the file, for example after a 429 or a 503 of a
+    model's API.
 
-    The file waits without having failed, and keeps its ``retries``. After waiting for ``retry_later_max_seconds`` it fails.
+    The file waits without a failure, and keeps its ``retries``. After waiting for ``retry_later_max_seconds``
+    it fails.
 
     Args:
         reason: shown while the file waits.
@@ -40,7 +43,7 @@ class RetryLater(Exception):  # noqa: N818  # it is not an error
         InvalidValueError: ``after`` is not a positive number.
     """
 
-    #: Also set in a subclass that does not call ``__init__``.
+    #: A subclass that does not call ``__init__`` has this value.
     after: float = 60.0
 
     def __init__(self, reason: str = "", after: float = 60.0) -> None:

@@ -1,4 +1,4 @@
-"""What a function returned, as rows: a list, or Arrow batches."""
+"""Converts a function's return value to rows: a list, or Arrow batches."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from volstream.functions.types.kinds import has_objects, name_of, with_usual_dec
 from volstream.functions.types.values import NoColumnError
 
 
-def _as_it_is(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unchanged(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return row
 
 
-def rows_of(returned: object, expected: RowRequirements, stored: Stored = _as_it_is) -> tuple[Rows, int]:
+def rows_of(returned: object, expected: RowRequirements, stored: Stored = _unchanged) -> tuple[Rows, int]:
     """Returns the rows in a return value, and the size of their values.
 
-    Takes rows one by one, so a generator is not consumed beyond the limit, and each row is as it was when the generator yielded
-    it.
+    Takes rows one by one, so a generator is not consumed beyond the limit. Each row is kept in its state when
+    the generator yielded it.
 
     Args:
-        stored: is called with each row before the generator goes on; not with rows of tables.
-        returned: None, one row, a PyArrow table or batch, or an iterable of either; or a DataFrame of pandas or polars.
+        stored: called with each row before the generator continues. Not called with rows of tables.
+        returned: None, one row, a PyArrow table or batch, an iterable of these, or a DataFrame of pandas or
+            polars.
 
     Raises:
-        NotRowsError: the value is something else, or has a value that no column holds. TooLargeError: the rows exceed the
-            limits.
+        NotRowsError: the value is something else, or has a value that no column can hold.
+        TooLargeError: the rows exceed the limits.
     """
     try:
         return _rows_of(returned, expected, stored)
@@ -49,11 +50,11 @@ def _rows_of(returned: object, expected: RowRequirements, stored: Stored) -> tup
         return [], 0
     if _is_table(returned):
         return _arrow_rows(iter([returned]), expected)
-    measured = RowMeter(expected.bounds)
+    meter = RowMeter(expected.bounds)
     rows: list[Mapping[str, Any]] = []
     if (row := row_of(returned)) is not None:
-        measured.add(row)
-        return [stored(row)], measured.bytes
+        meter.add(row)
+        return [stored(row)], meter.bytes
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
         items = iter(returned)
         for item in items:
@@ -64,24 +65,26 @@ def _rows_of(returned: object, expected: RowRequirements, stored: Stored) -> tup
                 raise NotRowsError(
                     f"The function returned a value of type {type(item).__name__} instead of a row (dict or dataclass)."
                 )
-            measured.add(row)
+            meter.add(row)
             rows.append(stored(row))
-        return rows, measured.bytes
+        return rows, meter.bytes
     raise NotRowsError(
         f"The function returned a value of type {type(returned).__name__}; return a dict, a dataclass, several of them, or None."
     )
 
 
 def rows_of_each(returned: object, expected: RowRequirements, stored: Sequence[Stored]) -> list[tuple[Rows, int] | BaseException]:
-    """Returns each file's rows, or the error that is its entry, in order, from the return value of a function that takes
-    several files; ``stored``: of each file, as :func:`rows_of`."""
+    """Returns each file's rows, or the error in its place, in order, from the return value for several files.
+
+    ``stored`` has an entry for each file, as in :func:`rows_of`.
+    """
     files = len(stored)
     given = f"The function was given {counted(files, 'file')} and returned"
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
-        each = chain(stored, repeat(_as_it_is))
+        each = chain(stored, repeat(_unchanged))
         entries = [
-            entry if isinstance(entry, BaseException) else rows_of(entry, expected, own)
-            for entry, own in zip(returned, each, strict=False)
+            entry if isinstance(entry, BaseException) else rows_of(entry, expected, store)
+            for entry, store in zip(returned, each, strict=False)
         ]
         if len(entries) == files:
             return entries
@@ -89,8 +92,9 @@ def rows_of_each(returned: object, expected: RowRequirements, stored: Sequence[S
     raise NotRowsError(f"{given} a {type(returned).__name__}; return a list, one entry per file.")
 
 
-def owned(returned: Any) -> Any:
-    """Returns rows, or tables, without memory that the function could fill anew; anything else as it is. Raises NotRowsError."""
+def copy_rows(returned: Any) -> Any:
+    """Returns a copy of rows or tables that shares no memory with the function. Returns other values
+    unchanged. Raises NotRowsError."""
     try:
         row = row_of(returned)
     except NoColumnError as error:
@@ -98,28 +102,29 @@ def owned(returned: Any) -> Any:
     if row is not None:
         return row
     if type(returned) in (list, tuple):
-        return [*map(owned, returned)]
+        return [*map(copy_rows, returned)]
     return copy.deepcopy(returned) if _is_table(returned) else returned
 
 
 def _is_table(value: object) -> bool:
-    """True for a table or batch, or a DataFrame."""
+    """Returns whether a value is a table, a batch or a DataFrame."""
     return isinstance(value, pa.RecordBatch | pa.Table) or (
         hasattr(value, "__arrow_c_stream__") and not isinstance(value, pa.RecordBatchReader)
     )
 
 
 def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatch:
-    """Returns a table or DataFrame as a table that has no values of classes that columns do not have.
+    """Converts a table or DataFrame to a table without values of classes that have no column type.
 
     Args:
-        columns: of the result; None: to be inferred.
+        columns: of the result, or None if they are to be inferred.
     """
     objects: dict[int, list[Any]] = {}
     table = value
     if not isinstance(value, pa.Table | pa.RecordBatch):
         pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
-        if polars is not None and isinstance(value, polars.DataFrame):  # which gives Arrow the addresses of objects
+        # It gives Arrow the addresses of objects.
+        if polars is not None and isinstance(value, polars.DataFrame):
             objects = {at: column.to_list() for at, column in enumerate(value.get_columns()) if column.dtype == polars.Object}
             value = value.with_columns(polars.lit(None).alias(value.columns[at]) for at in objects)
         if pandas is not None and isinstance(value, pandas.DataFrame):
@@ -143,11 +148,11 @@ def _table_of(value: Any, columns: pa.Schema | None) -> pa.Table | pa.RecordBatc
 
 
 def _without_index(frame: Any) -> Any:
-    """Returns a DataFrame of pandas whose named index is a column, without the positions of its rows, which mean nothing once it
-    was filtered or sorted.
+    """Returns a pandas DataFrame whose named index is a column. Drops row positions, which mean nothing after
+    filtering or sorting.
 
     Raises:
-        NotRowsError: the index has other labels and no name, or the name of a column.
+        NotRowsError: the index has labels but no name, or the name of a column.
     """
     levels = {name: frame.index.get_level_values(at) for at, name in enumerate(frame.index.names) if name is not None}
     unnamed = [frame.index.get_level_values(at) for at, name in enumerate(frame.index.names) if name is None]
@@ -167,20 +172,21 @@ def _without_index(frame: Any) -> Any:
     return flat
 
 
-#: What pandas calls objects that Arrow takes as columns do.
-_OF_ARROW = frozenset({"boolean", "bytes", "date", "empty", "floating", "string"})
+#: pandas' names for kinds of objects that Arrow converts as columns do.
+_ARROW_KINDS = frozenset({"boolean", "bytes", "date", "empty", "floating", "string"})
 
 
 def _is_of_objects(values: Any) -> bool:
-    """True if a column of pandas has values that Arrow lacks, or has otherwise than dicts do."""
+    """Returns whether a pandas column has values that Arrow lacks, or converts differently than values of
+    dicts."""
     from pandas.api.types import infer_dtype
 
-    own = getattr(values.dtype, "categories", values)
-    if str(own.dtype) == "object":
-        kind = infer_dtype(own, skipna=True)
-        # Arrow would cut the times of those that are no dates.
-        return kind not in _OF_ARROW or (kind == "date" and any(isinstance(value, datetime) for value in own))
-    return str(own.dtype).startswith(("Sparse", "interval", "period"))
+    stored_values = getattr(values.dtype, "categories", values)
+    if str(stored_values.dtype) == "object":
+        kind = infer_dtype(stored_values, skipna=True)
+        # Arrow would drop the time of values that are not dates.
+        return kind not in _ARROW_KINDS or (kind == "date" and any(isinstance(value, datetime) for value in stored_values))
+    return str(stored_values.dtype).startswith(("Sparse", "interval", "period"))
 
 
 def _objects(values: Any) -> list[Any]:
@@ -188,7 +194,7 @@ def _objects(values: Any) -> list[Any]:
 
 
 def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
-    """Converts the values of a column as those of dicts. Raises NotRowsError, NoColumnError."""
+    """Converts the values of a column like values of dicts. Raises NotRowsError, NoColumnError."""
     kind = getattr(values, "type", None)
     try:
         if not isinstance(values, list):
@@ -196,7 +202,7 @@ def _column(name: str, values: Any, columns: pa.Schema | None) -> pa.Array:
         rows = [row_of({name: value}) or {} for value in values]
         if columns is None:
             kind = with_usual_decimals(types_of("a table", rows).get(name, pa.null()))
-        else:  # which lack the columns that are refused later
+        else:  # without columns that are refused later
             kind = columns.field(name).type if name in columns.names else pa.null()
             rows = rows if name in columns.names else [{}] * len(rows)
         return convert.array([row.get(name) for row in rows], kind)

@@ -1,6 +1,6 @@
 """The rows that a function returns for a file: a list, or Arrow batches, which need no Python objects.
 
-What does not belong here: converting outcomes for staging (``outcomes``).
+Outcomes are converted for staging in ``outcomes``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from volstream.functions.types import convert
 from volstream.functions.types.kinds import name_of
 from volstream.functions.types.values import NoColumnError, plain
 
-# Limits on a file's results: its rows, and the output printed during the call. Pure.
+# Limits on a file's results: its rows, and its output during the call. Pure.
 
-#: Size assumed for a value without a length: a number, a time.
+#: Assumed size of a value without a length, such as a number or a time.
 _VALUE_BYTES = 8
 
 
@@ -38,9 +38,10 @@ class Bounds:
 
     Attributes:
         row_bytes: size of a row's values. Each slot of the engine holds several copies of a row at once.
-        file_bytes: size of all rows of a file, which stay in the worker's memory until the last row is complete.
-        log_file_bytes: output kept from a call: its last lines.
-        log_batch_bytes: output kept from a batch, by each worker and in total.
+        file_bytes: size of all rows of a file, which stay in the worker's memory until the last row is
+            complete.
+        log_file_bytes: size of the last lines that are kept of a call's output.
+        log_batch_bytes: size of the output that is kept of a batch, per worker and in total.
         row_rule: the origin of ``row_bytes``, for messages.
     """
 
@@ -81,10 +82,10 @@ class RowMeter:
 
 
 def size_of(value: object) -> int:
-    """Returns the approximate size of a value in a table; exact for text and bytes."""
+    """Returns the approximate size of a value in a table. Exact for text and bytes."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
-    if value is None or isinstance(value, int | float):  # first, because most values are one of these
+    if value is None or isinstance(value, int | float):  # first, as the most frequent values
         return _VALUE_BYTES
     if isinstance(value, bytes | bytearray | memoryview):
         return memoryview(value).nbytes
@@ -94,28 +95,28 @@ def size_of(value: object) -> int:
         return sum(map(size_of, value))
     if isinstance(value, Mapping):
         return sum(map(size_of, value)) + sum(map(size_of, value.values()))
-    size = getattr(value, "nbytes", _VALUE_BYTES)  # arrays have it
+    size = getattr(value, "nbytes", _VALUE_BYTES)  # arrays have nbytes
     return size if isinstance(size, int) else _VALUE_BYTES
 
 
 # Classes whose instances are rows: dataclasses, NamedTuples, TypedDicts, and pydantic models.
 #
-# pydantic is never imported here: a function that returns its models has already imported it.
+# pydantic is never imported here: a function that returns pydantic models has already imported it.
 
-#: Types whose values are plain.
+#: Types of plain values.
 LEAVES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
 
 
 def is_row_class(kind: Any) -> TypeGuard[type]:
-    """True if instances of a class are rows, and the class declares their columns."""
+    """Returns whether instances of a class are rows, and the class declares their columns."""
     return isinstance(kind, type) and (
         dataclasses.is_dataclass(kind) or _is_named_tuple(kind) or typing.is_typeddict(kind) or _is_model(kind)
     )
 
 
-@functools.lru_cache(maxsize=256)  # of the newest classes: changed code is imported as new classes
+@functools.lru_cache(maxsize=256)  # changed code is imported as new classes
 def fields_of(kind: Any) -> Sequence[str]:
-    """Returns the names of a row class's columns, in order: without fields that pydantic excludes."""
+    """Returns the names of a row class's columns, in order, without fields that pydantic excludes."""
     if _is_model(kind):
         names = [*kind.model_fields, *kind.model_computed_fields]
         declared = kind.model_fields
@@ -128,12 +129,14 @@ def fields_of(kind: Any) -> Sequence[str]:
 
 
 def row_of(value: object) -> Mapping[str, Any] | None:
-    """Converts an instance of a row class, or a mapping, to a mapping of plain values; None: it is something else.
+    """Converts an instance of a row class, or a mapping, to a mapping of plain values. Returns None for other
+    values.
 
-    Nothing in the result changes when the function fills its own lists, dicts, arrays and buffers anew for another row.
+    Nothing in the result changes when the function reuses its lists, dicts, arrays and buffers for another
+    row.
 
     Raises:
-        NoColumnError: it has a value that no column holds; the message names it.
+        NoColumnError: it has a value that no column can hold. The message names the column.
     """
     row: Mapping[str, Any]
     if isinstance(value, Mapping):
@@ -148,46 +151,46 @@ def row_of(value: object) -> Mapping[str, Any] | None:
     # Converting values recursively is ten times slower.
     if {*map(type, row), *map(type, row.values())} <= LEAVES:
         return {**row}
-    plain_row = {_deep(name, name): _deep(item, name) for name, item in row.items()}
+    plain_row = {_to_plain(name, name): _to_plain(item, name) for name, item in row.items()}
     if len(plain_row) < len(row):
         raise NoColumnError(f"Two keys of a dict are stored as the same value: {shortened([*row])}.")
     return plain_row
 
 
 def _extra(value: Any) -> dict[str, Any]:
-    """Returns the fields that an instance of a class of pydantic has more than the class declares."""
-    if getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow":  # of a dataclass
+    """Returns the fields of a pydantic instance that its class does not declare."""
+    if getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow":  # a pydantic dataclass
         declared = {field.name for field in dataclasses.fields(value)}
         return {name: item for name, item in vars(value).items() if name not in declared}
     return getattr(value, "model_extra", None) or {}
 
 
-def _deep(value: Any, name: object) -> Any:
-    """Replaces instances of row classes in a value by mappings, and others by plain values."""
+def _to_plain(value: Any, name: object) -> Any:
+    """Replaces instances of row classes in a value by mappings, and other values by plain values."""
     if type(value) in LEAVES:
         return value
     if type(value) in (list, tuple):
-        return [*value] if {*map(type, value)} <= LEAVES else [_deep(item, name) for item in value]
+        return [*value] if {*map(type, value)} <= LEAVES else [_to_plain(item, name) for item in value]
     row = row_of(value)
     if row is not None:
         return row
     try:
-        flat = plain(value)
+        converted = plain(value)
     except NoColumnError as error:
         raise NoColumnError(f"The column {name!r} has a {error}.") from None
-    return flat if type(flat) is type(value) else _deep(flat, name)
+    return converted if type(converted) is type(value) else _to_plain(converted, name)
 
 
 def hints_of_fields(kind: type) -> Mapping[str, Any]:
-    """Returns the annotations of a row class's columns. Raises what resolving them raises."""
+    """Returns the annotations of a row class's columns. Raises the errors of their resolution."""
     if not _is_model(kind):
         return typing.get_type_hints(kind)
     model: Any = kind
     model.model_rebuild()
-    # As pydantic has them, without the variables of generic models.
-    given = {name: field.annotation for name, field in model.model_fields.items()}
+    # From pydantic, which resolves the type variables of generic models.
+    declared = {name: field.annotation for name, field in model.model_fields.items()}
     computed = {name: field.return_type for name, field in model.model_computed_fields.items()}
-    return typing.get_type_hints(types.SimpleNamespace(__annotations__=given | computed))
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=declared | computed))
 
 
 def _is_named_tuple(kind: type) -> bool:
@@ -195,11 +198,12 @@ def _is_named_tuple(kind: type) -> bool:
 
 
 def _is_model(kind: type) -> bool:
-    """True for pydantic models of version 2."""
+    """Returns whether it is a pydantic model, version 2."""
     return isinstance(getattr(kind, "model_fields", None), Mapping) and hasattr(kind, "model_validate")
 
 
-#: Up to this size a file's Arrow batches stay in memory; a worker may hold those of some 60 files until they are confirmed.
+#: A file's Arrow batches stay in memory up to this size. A worker may hold the batches of some 60 unconfirmed
+#: files.
 _IN_MEMORY_BYTES = 4 << 20
 
 
@@ -212,9 +216,9 @@ class RowRequirements:
     """The requirements on a function's rows.
 
     Attributes:
-        columns: the result's own columns; None: any columns, to be inferred.
+        columns: the result's own columns, or None for any columns, which are inferred.
         bounds: limits on the rows of a file.
-        declared: the function itself declares the columns; its current declaration must match them.
+        declared: the function itself declares the columns. Its current declaration must match them.
     """
 
     columns: pa.Schema | None
@@ -223,10 +227,10 @@ class RowRequirements:
 
 
 class ArrowRows:
-    """The rows of one file as Arrow batches: in memory while there are few, else in a temporary file.
+    """The rows of one file as Arrow batches, in memory or, if there are many, in a temporary file.
 
-    Rows count only once the function has returned and its file is unchanged; until then they wait here. Can be pickled once,
-    for another process on this machine.
+    Rows count only once the function has returned and its file is unchanged. Until then they wait here. Can
+    be pickled once, for another process on this machine.
 
     Attributes:
         columns: of the batches.
@@ -237,8 +241,8 @@ class ArrowRows:
         self.columns = columns
         self._row_bytes, self._row_rule = row_bytes, row_rule
         self._rows = 0
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
         self._file: IO[bytes] | None = None
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
@@ -247,18 +251,18 @@ class ArrowRows:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows. Raises NotRowsError, TooLargeError."""
-        fitting = convert.copied(self._fitting(batch))
-        if fitting.nbytes > self._row_bytes:
-            self._check_rows(fitting)
-        self._rows += fitting.num_rows
-        self.nbytes += fitting.nbytes
-        self._held.append(fitting)
-        self._held_bytes += fitting.nbytes
-        if self._held_bytes > _IN_MEMORY_BYTES:
+        fitted = convert.copied(self._fit(batch))
+        if fitted.nbytes > self._row_bytes:
+            self._check_rows(fitted)
+        self._rows += fitted.num_rows
+        self.nbytes += fitted.nbytes
+        self._pending.append(fitted)
+        self._pending_bytes += fitted.nbytes
+        if self._pending_bytes > _IN_MEMORY_BYTES:
             self._spill()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows once, freeing them."""
+        """Yields the rows once, and frees them."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -267,11 +271,11 @@ class ArrowRows:
                 file.seek(0)
                 yield from pa.ipc.open_stream(file)
             self._file = None
-        while self._held:
-            yield self._held.pop(0)
+        while self._pending:
+            yield self._pending.pop(0)
 
     def to_pylist(self) -> list[Mapping[str, Any]]:
-        """Returns the rows as dicts, freeing them."""
+        """Returns the rows as dicts, and frees them."""
         return [row for batch in self.batches() for row in batch.to_pylist()]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -279,7 +283,7 @@ class ArrowRows:
         if self._writer is not None:
             self._writer.close()
         if self._file is not None:
-            # Unnamed, so that nothing is left of the file if this process dies.
+            # The reader unlinks the file at once, so that nothing is left if its process dies.
             with tempfile.NamedTemporaryFile(prefix="volstream-rows-", delete=False) as named:
                 self._file.seek(0)
                 shutil.copyfileobj(self._file, named, 1 << 20)
@@ -293,7 +297,7 @@ class ArrowRows:
             self._file = open(name, "rb")  # noqa: SIM115  # closed by `batches`, or with this object
             os.unlink(name)
 
-    def _fitting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(self.columns):
             return batch
         names = batch.schema.names
@@ -327,16 +331,17 @@ class ArrowRows:
 
     def _spill(self) -> None:
         if self._writer is None:
-            self._file = tempfile.TemporaryFile(prefix="volstream-rows-")  # noqa: SIM115  # closed by `batches`
+            # Closed by `batches`.
+            self._file = tempfile.TemporaryFile(prefix="volstream-rows-")  # noqa: SIM115
             self._writer = pa.ipc.new_stream(self._file, self.columns)
-        for batch in self._held:
+        for batch in self._pending:
             self._writer.write_batch(batch)
-        self._held, self._held_bytes = [], 0
+        self._pending, self._pending_bytes = [], 0
 
 
 #: The rows of one file.
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | ArrowRows
 
 
-#: What becomes of a row when the function hands it over.
+#: Converts a row when the function returns or yields it.
 Stored: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]

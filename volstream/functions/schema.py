@@ -1,4 +1,5 @@
-"""The columns of a result: conversion from DDL, a class of rows or a PyArrow schema to a PyArrow schema, and back to DDL."""
+"""The columns of a result: converts DDL, a class of rows or a PyArrow schema to a PyArrow schema, and back to
+DDL."""
 
 from __future__ import annotations
 
@@ -38,13 +39,13 @@ PROVENANCE = pa.schema(
     ]
 )
 
-#: The columns :data:`PROVENANCE` of rows about sets of files.
+#: The columns :data:`PROVENANCE` for rows of sets of files.
 PROVENANCE_OF_SETS = PROVENANCE.set(0, pa.field("_group_key", pa.string()))
 
-#: Names that no column of a result has, as :func:`folded`.
+#: Names that a result's column cannot have, as :func:`folded`.
 RESERVED = RESERVED_COLUMNS | {*PROVENANCE.names, *PROVENANCE_OF_SETS.names}
 
-#: sqlglot's names of types that Spark calls otherwise.
+#: sqlglot's type names, with Spark's names if they differ.
 _SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "NCHAR"), "STRING"),
     **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), "TIMESTAMP"),
@@ -52,8 +53,8 @@ _SYNONYMS: Mapping[str, str] = {
     "VARBINARY": "BINARY",
 }
 
-#: A column as :func:`to_ddl` writes most. A job's columns were parsed when it was created, by a parser that takes a tenth of a
-#: second to import.
+#: A column as :func:`to_ddl` usually writes it. A job's columns were parsed when it was created, by a parser
+#: that takes a tenth of a second to import.
 _COLUMN = re.compile(r"(\w+) (\w+)")
 
 #: Column types for values of Python classes and their subclasses.
@@ -61,15 +62,16 @@ _BY_CLASS: Mapping[Any, pa.DataType] = {**BY_CLASS, OutputFile: FILE}
 
 
 def from_ddl(text: str, *, given: bool = False) -> pa.Schema:
-    """Parses ``label STRING, score DOUBLE, tags ARRAY<STRING>``, with types as in Spark.
+    """Parses ``label STRING, score DOUBLE, tags ARRAY<STRING>``, with Spark's types.
 
     Args:
-        given: by a person, who would miss what a result's column does not keep: NOT NULL, a length, a default.
+        given: the text is from a user. Raises an error for properties that a result's column does not keep:
+            NOT NULL, a length, a default.
 
     Raises:
-        InvalidValueError: not a list of columns, or a type not supported in results.
+        InvalidValueError: it is not a list of columns, or a type is not supported in results.
     """
-    # Imported late: only commands that define or change jobs parse DDL.
+    # Late: only commands that define or change jobs parse DDL.
     from sqlglot import expressions as exp
     from sqlglot.errors import SqlglotError
 
@@ -97,7 +99,7 @@ def from_ddl(text: str, *, given: bool = False) -> pa.Schema:
 
 
 def _not_kept(parsed: Any) -> str | None:
-    """Returns what parsed columns say besides names, types and comments."""
+    """Returns a property of parsed columns other than names, types and comments, or None."""
     from sqlglot import expressions as exp
 
     texts = (exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR, exp.DataType.Type.VARCHAR, exp.DataType.Type.NVARCHAR)
@@ -110,7 +112,7 @@ def _not_kept(parsed: Any) -> str | None:
 
 
 def type_named(ddl: str) -> pa.DataType:
-    """Returns the type that Spark calls so. Raises InvalidValueError if no result column can have it."""
+    """Returns the type with this name in Spark. Raises InvalidValueError if no result column can have it."""
     return from_ddl(f"c {ddl}").field(0).type
 
 
@@ -130,16 +132,20 @@ def of_job(job: FileJob) -> pa.Schema:
 
 
 def of_declaration(declared: str | pa.Schema | None) -> pa.Schema | None:
-    """Returns the schema of what :func:`declaration_of` returns. Raises InvalidValueError."""
+    """Returns the schema of a result of :func:`declaration_of`. Raises InvalidValueError."""
     return from_ddl(declared) if isinstance(declared, str) else declared
 
 
 def declaration_of(function: Callable[..., Any]) -> str | pa.Schema | None:
-    """Returns what a function declares: ``@volstream.function(returns=...)``, or the row class in its return annotation. None: it
-    declares none, or an annotation such as ``dict`` leaves the columns open. DDL is not parsed: environments have no parser.
+    """Returns a function's declaration: ``@volstream.function(returns=...)``, or the row class in its return
+    annotation.
+
+    Returns None without a declaration, or if an annotation such as ``dict`` leaves the columns open. DDL is
+    not parsed: environments have no parser.
 
     Raises:
-        InvalidValueError: its annotation, such as ``int``, does not describe rows; or a column has no SQL type.
+        InvalidValueError: its annotation, such as ``int``, does not describe rows, or a column has no SQL
+            type.
     """
     declared = getattr(function, "__volstream_returns__", None)
     if declared is not None:
@@ -153,15 +159,15 @@ def declaration_of(function: Callable[..., Any]) -> str | pa.Schema | None:
     except TypeError as error:
         name = getattr(function, "__name__", type(function).__name__)
         raise InvalidValueError(
-            f"{name} is annotated `-> {_written(hints['return'])}`, but {error}.",
+            f"{name} is annotated `-> {_annotation_text(hints['return'])}`, but {error}.",
             "Annotate it with a dataclass, a NamedTuple, a TypedDict or a pydantic model, or with dict to have the columns "
             "inferred; or give returns, 'label STRING, score DOUBLE'.",
         ) from None
     return None if row_class is None else from_declaration(row_class)
 
 
-def _written(annotation: Any) -> str:
-    """Returns an annotation as written."""
+def _annotation_text(annotation: Any) -> str:
+    """Returns an annotation as source text."""
     if annotation is type(None):
         return "None"
     plain = isinstance(annotation, type) and typing.get_origin(annotation) is None
@@ -169,7 +175,8 @@ def _written(annotation: Any) -> str:
 
 
 def check_declared(declared: pa.Schema | None, columns: pa.Schema) -> None:
-    """Raises FunctionLoadError if a function declares a column that these columns lack, or have with another type.
+    """Raises FunctionLoadError if a function declares a column that these columns lack, or have with another
+    type.
 
     A column that the function no longer declares is NULL from now on.
     """
@@ -187,7 +194,8 @@ def check_declared(declared: pa.Schema | None, columns: pa.Schema) -> None:
 
 
 def from_declaration(declared: object) -> pa.Schema:
-    """Returns the schema of DDL text, a PyArrow schema, or a row class (:func:`is_row_class`). Raises InvalidValueError."""
+    """Returns the schema of DDL text, a PyArrow schema, or a row class (:func:`is_row_class`). Raises
+    InvalidValueError."""
     if isinstance(declared, str):
         return from_ddl(declared)
     if isinstance(declared, pa.Schema):
@@ -205,7 +213,8 @@ def from_declaration(declared: object) -> pa.Schema:
 
 
 def provenance_of(job: FileJob) -> pa.Schema:
-    """Returns the columns that volstream adds to a job's rows; the first one says of which file or set a row is."""
+    """Returns the columns that volstream adds to a job's rows. The first column identifies a row's file or
+    set."""
     return PROVENANCE if job.group_by is None else PROVENANCE_OF_SETS
 
 
@@ -215,12 +224,13 @@ def of_table(job: FileJob) -> pa.Schema:
 
 
 def key_column(job: FileJob) -> str:
-    """Returns the column that says of which file, or set of files, a row is."""
+    """Returns the column that identifies a row's file or set of files."""
     return str(provenance_of(job).names[0])
 
 
 def checked(schema: pa.Schema) -> pa.Schema:
-    """Makes the columns nullable. Raises InvalidValueError for repeated or reserved names, or types that Spark lacks."""
+    """Makes the columns nullable. Raises InvalidValueError for repeated or reserved names, or types that
+    Spark lacks."""
     names = [*map(folded, schema.names)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -243,12 +253,13 @@ def to_ddl(schema: pa.Schema) -> str:
 
 
 def as_declared(schema: pa.Schema) -> str:
-    """Returns the schema as DDL that a user would write, with ``FILE``, which Spark does not know. Raises as :func:`to_ddl`."""
+    """Returns the schema as DDL that a user would write, with ``FILE``, which Spark does not know. Raises as
+    :func:`to_ddl`."""
     return to_ddl(schema).replace(name_of(FILE), "FILE")
 
 
 def check_names(columns: Iterable[pa.Field]) -> None:
-    """Raises InvalidValueError for names of columns, or of fields in them, that a new table cannot have."""
+    """Raises InvalidValueError for invalid names of columns, or of fields in them, in a new table."""
     for column in columns:
         if NOT_IN_COLUMNS.search(column.name):
             raise InvalidValueError(
@@ -263,7 +274,7 @@ def _decimal(precision: str = "10", scale: str = "0") -> pa.DataType:
     try:
         if 0 <= int(scale) <= int(precision):
             return pa.decimal128(int(precision), int(scale))
-    except (ValueError, OverflowError):  # OverflowError: beyond Arrow's limits
+    except (ValueError, OverflowError):  # OverflowError beyond Arrow's limits
         pass
     raise InvalidValueError(
         f"There is no type DECIMAL({precision},{scale}).",
@@ -294,16 +305,17 @@ _OPEN = (Any, object, pa.Table, pa.RecordBatch, pa.RecordBatchReader)
 
 
 def row_class_in(annotation: Any) -> type | None:
-    """Returns the row class in ``D``, ``D | None``, ``list[D]``, ``AsyncIterator[D]`` etc.; None: the columns are left open.
+    """Returns the row class in ``D``, ``D | None``, ``list[D]``, ``AsyncIterator[D]`` etc., or None if the
+    columns are left open.
 
     Raises:
-        TypeError: the annotation names something that is not a row; the message continues a sentence.
+        TypeError: the annotation has something other than a row. The message continues a sentence.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if is_row_class(annotation):
         return annotation
     if origin in (typing.Union, types.UnionType):
-        rows = [argument for argument in arguments if argument is not type(None) and not _is(argument, BaseException)]
+        rows = [argument for argument in arguments if argument is not type(None) and not _is_subclass(argument, BaseException)]
         classes = [row_class_in(row) for row in rows]
         if any(row_class != classes[0] for row_class in classes):
             raise TypeError("its rows have different columns")
@@ -316,14 +328,14 @@ def row_class_in(annotation: Any) -> type | None:
         items = arguments if issubclass(kind, tuple) else arguments[:1]
         classes = [row_class_in(item) for item in items if item is not ...]
         return classes[0] if classes else None
-    raise TypeError(f"a function returns rows, and {_a(kind)} is not a row")
+    raise TypeError(f"a function returns rows, and {_with_article(kind)} is not a row")
 
 
-def _is(kind: Any, base: type) -> bool:
+def _is_subclass(kind: Any, base: type) -> bool:
     return isinstance(kind, type) and issubclass(kind, base)
 
 
-def _a(kind: type) -> str:
+def _with_article(kind: type) -> str:
     name = "None" if kind is type(None) else kind.__qualname__
     return name if name == "None" else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
@@ -355,7 +367,7 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
         if base is not None:
             return _BY_CLASS[base]
     raise InvalidValueError(
-        f"The type {_written(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
+        f"The type {_annotation_text(hint)} of the result column {name!r} has no SQL equivalent.", "Declare it with returns."
     )
 
 
@@ -363,8 +375,8 @@ def _type_of_hint(name: str, hint: Any) -> pa.DataType:
 
 
 @dataclass
-class _Seen:
-    """The observations of a column: its type, and the first file that showed it."""
+class _SeenColumn:
+    """The observations of a column: its type, and the first file with this type."""
 
     type: pa.DataType = dataclasses.field(default_factory=pa.null)
     path: str = ""
@@ -375,10 +387,10 @@ class InferredColumns:
     """Inferred columns.
 
     Attributes:
-        columns: all columns; one that was always empty is STRING.
+        columns: all columns. A column that was always empty is STRING.
         files: number of files that gave rows.
         empty: names of columns that were always empty.
-        failed: for how many files the function failed, and why; empty: for none.
+        failed: for how many files the function failed, and why, or an empty text.
     """
 
     columns: pa.Schema
@@ -392,7 +404,8 @@ class InferredColumns:
         return as_declared(self.columns)
 
     def excluding(self, known: Collection[str]) -> InferredColumns | None:
-        """Returns only the columns not among ``known`` (names in lower case); None: there are none."""
+        """Returns only the columns that are not among ``known`` (names in lower case), or None without such
+        columns."""
         new = [column for column in self.columns if folded(column.name) not in known]
         empty = [name for name in self.empty if folded(name) not in known]
         return InferredColumns(pa.schema(new), self.files, empty, self.failed) if new else None
@@ -403,7 +416,7 @@ class InferredColumns:
 
     @property
     def caveat(self) -> str:
-        """What may be wrong with the columns, as the continuation of a line; empty: nothing."""
+        """A caveat about the columns, as the continuation of a line, or an empty text."""
         failed = f" But the function failed for {self.failed}." if self.failed else ""
         if not self.empty:
             return failed
@@ -411,7 +424,8 @@ class InferredColumns:
         return f"{failed} {', '.join(self.empty)} {were} always empty, so {are} STRING; to say otherwise, give returns."
 
 
-#: Of a column whose values are all NaN, which pandas has for what is missing: any other value decides. No value has this type.
+#: The type of a column whose values are all NaN, which pandas uses for missing values. Any other value
+#: decides. No value has this type.
 _ONLY_NAN = pa.float16()
 
 
@@ -424,34 +438,36 @@ class Inference:
 
     def __init__(self) -> None:
         self.files = 0
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SeenColumn] = {}
 
     @property
     def complete(self) -> bool:
-        """True if every column seen had a value."""
+        """Whether every column seen so far had a value."""
         return bool(self._seen) and not any(pa.types.is_null(column.type) for column in self._seen.values())
 
     def add(self, path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> None:
         """Adds the rows that a function returned for a file.
 
         Raises:
-            InvalidValueError: a value has a type that no column can have, or that does not fit an earlier row.
+            InvalidValueError: a value has a type that no column can have, or that does not fit an earlier
+                row.
         """
         self.add_types(path, types_of(path, rows) if len(rows) else None)
 
     def add_types(self, path: str, types: Mapping[str, pa.DataType] | None) -> None:
-        """Adds the column types of a file's rows, as returned by :func:`types_of`; None: it has none. Raises as :meth:`add`."""
+        """Adds the column types of a file's rows, as returned by :func:`types_of`, or None without rows.
+        Raises as :meth:`add`."""
         if types is None:
             return
         self.files += 1
         for name, kind in types.items():
-            seen = self._seen.setdefault(name, _Seen())
-            merged = _merged_in(name, seen.type, kind, seen.path, path)
+            seen = self._seen.setdefault(name, _SeenColumn())
+            merged = _merge_types(name, seen.type, kind, seen.path, path)
             if merged != seen.type:
                 seen.type, seen.path = merged, path
 
     def result(self) -> InferredColumns:
-        """Returns the columns. Raises InvalidValueError if there are none, or their names cannot be columns."""
+        """Returns the columns. Raises InvalidValueError if there are none, or their names are invalid."""
         if not self._seen:
             raise InvalidValueError(
                 "The columns cannot be inferred: the function returned no rows.",
@@ -464,7 +480,8 @@ class Inference:
 
 
 def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mapping[str, pa.DataType]:
-    """Returns the column types of a file's rows; null for a column that is always empty. Raises InvalidValueError."""
+    """Returns the column types of a file's rows, with null for a column that is always empty. Raises
+    InvalidValueError."""
     if isinstance(rows, ArrowRows):
         return {column.name: of_arrow(column.type, utc=True) for column in rows.columns}
     types: dict[str, pa.DataType] = {}
@@ -473,12 +490,13 @@ def types_of(path: str, rows: Sequence[Mapping[str, Any]] | ArrowRows) -> Mappin
             if not isinstance(name, str):
                 raise InvalidValueError(f"{printable(path)}: the function returned a column {name!r} whose name is not a string.")
             kind = _ONLY_NAN if isinstance(value, float) and value != value else _inferred_type(path, name, value)
-            types[name] = _merged_in(name, types.get(name, pa.null()), kind, path, path)
+            types[name] = _merge_types(name, types.get(name, pa.null()), kind, path, path)
     return types
 
 
-def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
-    """Returns the type of a column that has values of one type in one file, and of another type in a second file."""
+def _merge_types(name: str, one: pa.DataType, other: pa.DataType, first: str, second: str) -> pa.DataType:
+    """Returns the type of a column with values of one type in a first file, and of another type in a second
+    file."""
     if _ONLY_NAN in (one, other):
         one, other = (pa.null() if kind == _ONLY_NAN else kind for kind in (one, other))
         if pa.types.is_null(one) and pa.types.is_null(other):
@@ -495,14 +513,17 @@ def _merged_in(name: str, one: pa.DataType, other: pa.DataType, first: str, seco
 
 
 def with_known(known: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Returns a table's columns, then new ones. A column keeps its type unless the values found cannot fit."""
+    """Returns a table's columns, followed by new ones.
+
+    A column keeps its type unless it cannot hold the values found.
+    """
     found = {folded(column.name): column for column in new}
-    kept = [column if _may_hold(column.type, found.get(folded(column.name))) else found[folded(column.name)] for column in known]
+    kept = [column if _may_keep(column.type, found.get(folded(column.name))) else found[folded(column.name)] for column in known]
     names = {folded(name) for name in known.names}
     return checked(pa.schema([*kept, *(column for column in new if folded(column.name) not in names)]))
 
 
-def _may_hold(kind: pa.DataType, found: pa.Field | None) -> bool:
+def _may_keep(kind: pa.DataType, found: pa.Field | None) -> bool:
     """Returns False for a number and a text, bool or time, in either order."""
     if found is None or pa.types.is_nested(kind) or pa.types.is_nested(found.type):
         return True

@@ -26,15 +26,15 @@ from volstream.functions.rows import NotRowsError
 from volstream.functions.schema import types_of
 from volstream.functions.worker import Fetcher
 
-#: What a child is asked to do, and with what.
+#: The kind of a request to the child, and its content.
 _Request: TypeAlias = tuple[str, Any]
 
 
 def serve(work: Work, wanted: int | None, connection: Connection, copy_output_to: int | None = None) -> None:
-    """Serves a :class:`~volstream.functions.child.ChildWorker`: reports the set-up, then answers each call.
+    """Serves a :class:`~volstream.functions.child.ChildWorker`: reports the setup, then replies to each call.
 
     Args:
-        wanted: calls at once; None: as many as the function wants.
+        wanted: maximum concurrent calls. By default, as many as the function wants.
         copy_output_to: see :meth:`Work.caller`.
     """
     with ExitStack() as resources:
@@ -50,35 +50,35 @@ def serve(work: Work, wanted: int | None, connection: Connection, copy_output_to
             fetcher.learn(files, outcomes)
             if any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes) and is_blocked():
                 if concurrency == 1:
-                    threading.Event().wait()  # the parent kills it, as for a call that cannot be interrupted
+                    threading.Event().wait()  # the parent kills this process, as for an uninterruptible call
                 os._exit(1)
             for outcome in outcomes:
                 explain_memory(outcome, work.memory_bytes)
-                _type(outcome) if work.schema is None else make_plain(outcome, work.schema)
+                _infer_types(outcome) if work.schema is None else make_plain(outcome, work.schema)
             return outcomes
 
         connection.send(Ready(caller.batch_size or 1, caller.returns, concurrency))
         if concurrency > 1:
             resources.enter_context(caller.capturing())
         calls = resources.enter_context(closing(Calls(call, concurrency)))
-        _answer(connection, calls, fetcher, _reader(connection, calls) if concurrency > 1 else partial(_read, connection))
+        _serve_requests(connection, calls, fetcher, _reader(connection, calls) if concurrency > 1 else partial(_read, connection))
 
 
-def _answer(connection: Connection, calls: Calls, fetcher: Fetcher, asked: Callable[..., _Request]) -> None:
-    """Makes calls as they are asked for; answers with their numbers and outcomes as they end."""
-    numbers: dict[int, int] = {}  # by the first of a call's tasks
+def _serve_requests(connection: Connection, calls: Calls, fetcher: Fetcher, next_request: Callable[..., _Request]) -> None:
+    """Makes calls on request, and sends their numbers and outcomes as they end."""
+    numbers: dict[int, int] = {}  # by the id of a call's first task
     while True:
         request: _Request = "answer", None
-        with suppress(queue.Empty):  # which must not be the context of a function's error
-            request = asked(block=not calls.running)
-        what, given = request
+        with suppress(queue.Empty):  # it must not be the context of a function's error
+            request = next_request(block=not calls.running)
+        what, content = request
         match what:
             case "end":
                 return
             case "fetch":
-                fetcher.fetch(given)
+                fetcher.fetch(content)
             case "call":
-                number, group = given
+                number, group = content
                 numbers[id(group[0])] = number
                 calls.start(group)
             case _:
@@ -87,7 +87,7 @@ def _answer(connection: Connection, calls: Calls, fetcher: Fetcher, asked: Calla
 
 
 def _read(connection: Connection, *, block: bool = True) -> _Request:
-    """Returns the next request. Raises queue.Empty if it is not to wait for one."""
+    """Returns the next request. Raises queue.Empty if it must not block."""
     if not block:
         raise queue.Empty
     try:
@@ -98,22 +98,22 @@ def _read(connection: Connection, *, block: bool = True) -> _Request:
 
 
 def _reader(connection: Connection, calls: Calls) -> Callable[..., _Request]:
-    """Reads requests in a thread, because calls end meanwhile; returns what returns them."""
+    """Reads requests in a thread, because calls end meanwhile. Returns a function that returns them."""
     requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def read() -> None:
         what = ""
         while what != "end":
-            what, given = _read(connection)
-            requests.put((what, given))
+            what, content = _read(connection)
+            requests.put((what, content))
             calls.wake()
 
     threading.Thread(target=read, name="requests", daemon=True).start()
     return requests.get
 
 
-def _type(outcome: FileOutcome) -> None:
-    """Finds the types of the columns; a value without a column type is a failure."""
+def _infer_types(outcome: FileOutcome) -> None:
+    """Infers the types of the columns. A value without a column type is a failure."""
     if not len(outcome.rows):
         return
     try:
@@ -133,6 +133,7 @@ if __name__ == "__main__":
     end_with(int(sys.argv[1]))
     parent = Connection(int(sys.argv[2]))
     work, wanted = parent.recv()
-    serve(work, wanted, parent, copy_output_to=os.dup(2))  # the function may close stderr, and its number may be reused
+    # The function may close stderr, and its number may be reused.
+    serve(work, wanted, parent, copy_output_to=os.dup(2))
     close_all()
     os._exit(0)  # threads of the function would keep the process alive

@@ -1,4 +1,4 @@
-"""What a function says of itself: by its decorator, its annotations, and the errors by which it reports more than a failure."""
+"""A function's own declarations: its decorator and annotations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from volstream.base.model.arguments import checked
 from volstream.base.model.text import like
 from volstream.errors import FunctionLoadError, InvalidValueError
 
-# What a function says about itself: by its decorator, its annotations and its signature.
+# Declarations of a function: its decorator, annotations and signature.
 
 #: Files per call if a function takes a list of unspecified length.
 _BATCH_SIZE = 64
 
 
 #: Calls in flight per worker for a coroutine function that declares no number.
-_OF_COROUTINES = 32
+_COROUTINE_CALLS = 32
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -45,15 +45,17 @@ def function(
     concurrency: int | None = None,
     reads: str | Sequence[str] = (),
 ) -> Any:
-    """Declares properties of a per-file function, or of a class whose instances are such functions, that annotations cannot.
+    """Declares properties that annotations cannot express, of a per-file function or of a class whose
+    instances are such functions.
 
     Args:
         returns: DDL such as ``label STRING, score DOUBLE``, a dataclass, or a PyArrow schema.
-        batch_size: the function takes a list of at most this many files, and returns a list with one entry per file.
-        concurrency: calls in flight in each worker: of a coroutine function on an event loop (default 32); of a plain function
-            in threads, which must be thread-safe.
-        reads: files beside the function's own that it reads, such as ``prompts/*.txt``: they travel with its code, and a change
-            makes a new version. Write the patterns out: they are read from the source.
+        batch_size: the function takes a list of at most this many files, and returns a list with one entry
+            per file.
+        concurrency: calls in flight in each worker: of a coroutine function on an event loop (default 32), or
+            of a plain function in threads, which must be thread-safe.
+        reads: further files that the function reads, such as ``prompts/*.txt``. They travel with its code,
+            and a change makes a new version. Write the patterns as literals: they are read from the source.
     """
     if concurrency is not None and concurrency < 1:
         raise InvalidValueError(f"A function cannot have {concurrency} calls in flight.", "Give concurrency=1 or more.")
@@ -76,9 +78,10 @@ def function(
 
 
 def batch_size_of(function: Callable[..., Any]) -> int | None:
-    """Returns the number of files that the function takes at once; None: one file, not a list.
+    """Returns the number of files that the function takes at once, or None for one file that is not in a
+    list.
 
-    It takes a list if :func:`function` says so, or if its first parameter is annotated as ``list[File]``.
+    It takes a list if :func:`function` declares so, or if its first parameter is annotated as ``list[File]``.
     """
     declared: int | None = getattr(function, "__volstream_batch_size__", None)
     if declared is not None:
@@ -95,15 +98,17 @@ def batch_size_of(function: Callable[..., Any]) -> int | None:
 
 
 def concurrency_of(function: Callable[..., Any]) -> int:
-    """Returns the number of calls in flight that the function wants in each worker, by :func:`function` or default."""
+    """Returns the number of calls in flight that the function wants in each worker, declared or by
+    default."""
     declared: int | None = getattr(function, "__volstream_concurrency__", None)
     target: Any = function if hasattr(function, "__code__") else function.__call__  # type: ignore[operator]
-    waits = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
-    return declared or (_OF_COROUTINES if waits else 1)
+    is_async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+    return declared or (_COROUTINE_CALLS if is_async else 1)
 
 
 def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) -> None:
-    """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class cannot be set up so.
+    """Raises FunctionLoadError if a function cannot be called with a file and these arguments, or a class
+    cannot be set up with them.
 
     Accepts functions without an inspectable signature, such as some written in C.
     """
@@ -137,19 +142,20 @@ def check_signature(function: Callable[..., Any], arguments: Mapping[str, str]) 
     typed(function, arguments)
 
 
-#: What text means for a bool.
+#: Texts that are accepted for a bool.
 _BOOLS = {**dict.fromkeys(("true", "1", "yes", "on"), True), **dict.fromkeys(("false", "0", "no", "off"), False)}
 
 
 def typed(function: Callable[..., Any], arguments: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns arguments as the annotations say: text for an int, a float or a bool becomes one. Raises FunctionLoadError if it is
-    none."""
-    hints = hints_of(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]  # as Python calls it
+    """Returns arguments in their annotated types: text for an int, a float or a bool is converted. Raises
+    FunctionLoadError if that fails."""
+    # As Python calls it.
+    hints = hints_of(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     values: dict[str, Any] = {}
     for name, text in arguments.items():
         hint = hints.get(name)
-        either = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-        kinds = [kind for kind in either if kind is not type(None)]
+        options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+        kinds = [kind for kind in options if kind is not type(None)]
         try:
             match kinds:
                 case [kind] if kind is bool:
@@ -163,16 +169,18 @@ def typed(function: Callable[..., Any], arguments: Mapping[str, str]) -> Mapping
     return values
 
 
-# Resolves each annotation of a function separately: one that cannot be resolved does not hide the others.
+# Resolves each annotation of a function separately, so that one that cannot be resolved does not hide the
+# others.
 
 
 def hints_of(function: Any) -> Mapping[str, Any]:
-    """Returns the resolved annotations of a function's parameters and of its result (``return``), in order."""
+    """Returns the resolved annotations of a function's parameters and of its result (``return``), in
+    order."""
     hints: dict[str, Any] = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
-        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        single = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            hints |= typing.get_type_hints(alone, getattr(function, "__globals__", {}))
+            hints |= typing.get_type_hints(single, getattr(function, "__globals__", {}))
         except Exception:  # noqa: BLE001  # resolving text can raise anything
             continue
     return hints

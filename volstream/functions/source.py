@@ -1,7 +1,7 @@
-"""The source of per-file functions: what it consists of, how it is shipped, and how executors import it.
+"""The source of per-file functions: its parts, how it is shipped, and how executors import it.
 
-Code that is not installed is shipped as source with the job, so executors need only the function's installed dependencies.
-What does not belong here: how it is found (``finding``).
+Code that is not installed is shipped as source with the job, so executors need only the function's installed
+dependencies. Functions are found in ``finding``.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ from volstream.functions.processes import Environment
 #: Folder for shipped functions, shared by all of the user's processes.
 _SHIPPED = Path(tempfile.gettempdir()) / f"volstream-functions-{os.getuid()}"
 
-#: Shipped code that no process has started to use for this long is removed, and shipped again when needed.
+#: Shipped code that no process has used for this long is removed. It is shipped again when needed.
 _UNUSED_SECONDS = 30 * 86400.0
 
 OWN = __name__.partition(".")[0]
 
-#: How the names of functions' own modules begin, which are unique.
+#: Prefix of the unique names of functions' own modules.
 _ENTRY = "_volstream_"
 
 
-#: The file or module that this thread is importing for its function; None: it imports none.
+#: The file or module that this thread is importing for its function, if any.
 _importing: ContextVar[str | None] = ContextVar("importing", default=None)
 
-#: The folder from which this thread imports modules for a function, and the source below it that was found: a file may have
-#: been saved since. None: it imports for none.
+#: The folder from which this thread imports modules for a function, if it does, and the source found below
+#: it: a file may have been saved since.
 _found: ContextVar[tuple[str, Mapping[str, bytes]] | None] = ContextVar("found", default=None)
 
 
 @dataclass
 class _Places:
-    """What a function's code finds on ``sys.path``.
+    """The entries of ``sys.path`` for a function's code.
 
     Attributes:
-        own: its folders, which volstream adds.
-        front, back: what the code itself has put before its folder, and behind. Other functions must not import from there.
+        own: the function's folders, which volstream adds.
+        front, back: entries that the code itself has added before its folder, and behind. Other functions
+            must not import from there.
         users: number of blocks that need them now.
         before: the path without them.
         during: the path with them.
@@ -80,18 +81,19 @@ class _Places:
         self.users += 1
 
     def leave(self, others: Collection[str]) -> None:
-        """Removes the places, unless another block needs them, and remembers what the code has added; keeps ``others``."""
+        """Removes the places unless another block needs them, and remembers the code's additions. Keeps
+        ``others``."""
         self.users -= 1
         if self.users:
             return
         if sys.path == self.during:  # nearly always
             sys.path[:] = self.before
             return
-        kept, front, path = Counter(self.before), True, list[str]()
+        remaining, front, path = Counter(self.before), True, list[str]()
         for place in sys.path:
             front &= place != self.own[0]
-            if kept[place] or place in others:
-                kept[place] -= 1
+            if remaining[place] or place in others:
+                remaining[place] -= 1
                 path.append(place)
             elif place not in (*self.own, *self.front, *self.back):
                 (self.front if front else self.back).append(place)
@@ -100,14 +102,16 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Imported:
-    """What a process has imported for functions.
+    """The state of a process's imports for functions.
 
     Attributes:
-        folders: from which each function was imported, by fingerprint; without installed functions.
-        served: the fingerprint of the latest function of each folder, the latest folder at the end.
+        folders: the folder from which each function was imported, by fingerprint. Installed functions have
+            none.
+        served: the fingerprint of the latest function of each folder. The latest folder is last.
         modules: names of the modules that functions imported.
-        places: by fingerprint, what ``sys.path`` has for each function while it may import.
-        for_children: folders in which processes that a function starts find its own module, whose name is unique; by fingerprint.
+        places: the ``sys.path`` entries of each function while it may import, by fingerprint.
+        for_children: folders in which child processes of a function find its own module, whose name is
+            unique; by fingerprint.
     """
 
     folders: dict[str, str] = field(default_factory=dict)
@@ -117,26 +121,26 @@ class _Imported:
     for_children: dict[str, str] = field(default_factory=dict)
 
 
-#: Of this process, whose ``sys.modules`` all functions share.
+#: The state of this process, whose ``sys.modules`` all functions share.
 _imported = _Imported()
 
-#: Threads may call one function at once.
+#: Several threads may call one function.
 _path = threading.Lock()
 
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """A function with the source that it needs, which can be imported anywhere.
+    """A function with its source, which can be imported anywhere.
 
     Attributes:
         module: dotted name of the function's module.
         attribute: the function's name in the module.
-        root: folder searched on the original machine; None: the module is installed.
-        files: source by path below ``root``; empty if the module is installed.
+        root: folder searched on the original machine, or None if the module is installed.
+        files: source by path below ``root``. Empty if the module is installed.
         fingerprint: hash of the source, which changes with every edit.
-        behaviour: hash of what the source does: comments and layout do not count. By it, changed code is told from the same.
-        environment: where it runs; None: with volstream's own packages.
-        reads: some of the files are not source: the function declares that it reads them.
+        behaviour: hash of the source without comments and layout. It tells whether code has changed.
+        environment: where the function runs. By default, with volstream's own packages.
+        reads: some of the files are not source, but files that the function declares to read.
     """
 
     module: str
@@ -149,24 +153,27 @@ class FunctionSource:
     reads: bool = field(default=False, kw_only=True)
 
     def is_that_of(self, fingerprint: str | None) -> bool:
-        """Returns whether a job with this fingerprint has this code. That of the first release is the hash of the source."""
+        """Returns whether a job with this fingerprint has this code. In the first release it was the hash of
+        the source."""
         return fingerprint in (self.behaviour, self.fingerprint)
 
     @cached_property
     def tops(self) -> frozenset[str]:
-        """Names of the function's top-level modules, except those of the standard library and of volstream."""
+        """Names of the function's top-level modules, except modules of the standard library and of
+        volstream."""
         names = {name.partition("/")[0].removesuffix(".py") for name in self.files if name.endswith(".py")}
         return frozenset(names - sys.stdlib_module_names - {OWN})
 
     @property
     def place(self) -> str:
-        """The path of the function's file, or the name of its module if that is installed."""
+        """The path of the function's file, or the name of its installed module."""
         return self.module if self.root is None else f"{Path(self.root) / self.module.replace('.', '/')}.py"
 
     def folder(self) -> AbstractContextManager[object]:
-        """Returns a block in whose calls relative paths begin at the folder of the function's own code, wherever they are made.
+        """Returns a block in whose calls relative paths start at the folder of the function's own code.
 
-        Code that is installed, kept in the catalog, or not on this machine has no such folder: an empty one is made.
+        Code that is installed, stored in the catalog, or not on this machine has no such folder. An empty one
+        is created instead.
         """
         if self.root is not None and os.access(self.root, os.R_OK | os.X_OK):
             return _inside(self.root)
@@ -200,7 +207,7 @@ class FunctionSource:
             with self.importable():
                 return importlib.import_module(self.module)
         path = Path(_imported.folders[self.fingerprint]) / entry
-        # Equal files of two folders are two modules: each may read what is beside it.
+        # Identical files in two folders are two modules: each may read files beside it.
         where = hashlib.sha256(str(path.parent).encode("utf-8", "surrogatepass")).hexdigest()
         name = f"{_ENTRY}{self.module}_{self.fingerprint[:12]}_{where[:8]}"
         self._name_for_children(name, path)
@@ -208,36 +215,39 @@ class FunctionSource:
             return _import_file(path, name)
 
     def _name_for_children(self, name: str, path: Path) -> None:
-        """Makes the function's module importable by its unique name in children: they get ``sys.path``, and names to unpickle."""
+        """Makes the function's module importable by its unique name in child processes, which get
+        ``sys.path`` and unpickle names."""
         code = f"__file__ = {str(path)!r}\nexec(compile(open(__file__, 'rb').read(), __file__, 'exec', dont_inherit=True))"
-        # There may be no place that is safe; most functions start no such children.
+        # There may be no safe place, and most functions start no such processes.
         with suppress(OSError, FunctionLoadError):
             _imported.for_children[self.fingerprint] = str(_unpacked(name, {f"{name}.py": code.encode()}))
 
     def unpacked(self) -> None:
-        """Makes the function's modules importable by :meth:`importable`: in place if they exist here, else from copies."""
+        """Makes the function's modules importable by :meth:`importable`, in place if they exist here, else
+        from copies."""
         folder = (
             self.root
             if self.root is not None and _has(Path(self.root), self.files)
             else str(_unpacked(self.fingerprint, self.files))
         )
         _imported.folders[self.fingerprint] = folder
-        # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory, 0.2 s each.
+        # Not invalidate_caches(): every archive in the path of a Spark worker would re-read its directory,
+        # 0.2 s each.
         for place in {Path(folder), *(Path(folder, name).parent for name in self.files)}:
             sys.path_importer_cache[str(place)] = FileFinder(str(place), *_LOADERS)
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """While the block runs, ``import`` finds modules beside the loaded function, for imports in the function's body."""
+        """In the block, ``import`` finds modules beside the loaded function, for imports in its body."""
         folder = _imported.folders.get(self.fingerprint)
         if folder is None:  # installed
             yield
             return
         _forget_others(self, folder)
-        named = _imported.for_children.get(self.fingerprint)
+        child_folder = _imported.for_children.get(self.fingerprint)
         places = _imported.places.setdefault(self.fingerprint, _Places([folder]))
         with _path:
-            places.own = [folder] if named is None else [folder, named]
+            places.own = [folder] if child_folder is None else [folder, child_folder]
             places.enter()
         count = len(sys.modules)
         token = _found.set((f"{folder}{os.sep}", self.files))
@@ -246,14 +256,17 @@ class FunctionSource:
         finally:
             _found.reset(token)
             with _path:
-                places.leave({place for one in _imported.places.values() if one is not places and one.users for place in one.own})
+                places.leave({place for use in _imported.places.values() if use is not places and use.users for place in use.own})
             if (new := len(sys.modules) - count) > 0:
                 latest = islice(reversed(sys.modules), new)
                 _imported.modules.update(name for name in latest if not name.startswith(_ENTRY))
 
 
 def _has(root: Path, files: Mapping[str, bytes]) -> bool:
-    """True if a folder has the files, unchanged. Of the original one, data files beside them are then available, too."""
+    """Returns whether a folder has the files, unchanged.
+
+    In the original folder, data files beside them are then available, too.
+    """
     try:
         return all((root / name).read_bytes() == content for name, content in files.items())
     except OSError:
@@ -261,7 +274,8 @@ def _has(root: Path, files: Mapping[str, bytes]) -> bool:
 
 
 def _unpacked(name: str, files: Mapping[str, bytes]) -> Path:
-    """Returns a folder with the files, for all of the user's processes on this host. Raises OSError, FunctionLoadError."""
+    """Returns a folder with the files for all of the user's processes on this host. Raises OSError,
+    FunctionLoadError."""
     own_folder(_SHIPPED)
     folder = _SHIPPED / name
     # It may be missing, emptied by a power cut, or incomplete after a clean-up of temporary folders.
@@ -286,7 +300,7 @@ def _unpacked(name: str, files: Mapping[str, bytes]) -> Path:
 
 @contextmanager
 def importing(source: FunctionSource) -> Iterator[None]:
-    """Marks the block as importing the user's code; raises FunctionLoadError if that fails."""
+    """Marks the block as importing the user's code. Raises FunctionLoadError if the import fails."""
     token = _importing.set(source.place)
     try:
         yield
@@ -299,12 +313,13 @@ def importing(source: FunctionSource) -> Iterator[None]:
 
 
 def folder_of(source: FunctionSource) -> str | None:
-    """Returns the folder from which this process has imported a function; None: it is installed."""
+    """Returns the folder from which this process has imported a function, or None if it is installed."""
     return _imported.folders.get(source.fingerprint)
 
 
 def own_folder(path: Path) -> None:
-    """Creates a folder at a predictable path, or checks that it is the user's and that only the user can write to it.
+    """Creates a folder at a predictable path, or checks that it belongs to the user and only the user can
+    write to it.
 
     Raises:
         FunctionLoadError: another user controls it, so its contents must not be run.
@@ -319,7 +334,7 @@ def own_folder(path: Path) -> None:
 
 
 def forget_unused() -> None:
-    """Removes functions' code from this host that was not used for a month."""
+    """Removes shipped code from this host that was not used for a month."""
     if not _SHIPPED.is_dir():
         return
     for folder in _SHIPPED.iterdir():
@@ -342,8 +357,11 @@ def check_not_imported() -> None:
 
 @contextmanager
 def _inside(folder: str) -> Iterator[None]:
-    """Runs a block in a folder, and returns to the previous one. If Spark has deleted that one, every later call in this process
-    would fail, so the block returns to the folder for temporary files instead."""
+    """Runs a block in a folder, then returns to the previous folder.
+
+    If Spark has deleted that, every later call in this process would fail, so it returns to the folder for
+    temporary files.
+    """
     try:
         before = os.getcwd()
     except FileNotFoundError:
@@ -371,12 +389,13 @@ def is_installed(origin: Path) -> bool:
 
 
 def _import_file(path: Path, name: str) -> ModuleType:
-    """Imports a file under a unique name, so that ``json.py`` or an edited version does not clash with another module."""
+    """Imports a file under a unique name, so that ``json.py`` or an edited version does not conflict with
+    another module."""
     if name in sys.modules:
         return sys.modules[name]
     loader = _SourceLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None, "of a loader there is one"
+    assert spec is not None, "a loader always has a spec"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and typing look up their module during execution
     try:
@@ -388,8 +407,11 @@ def _import_file(path: Path, name: str) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source that was found, or else the current one. Python's own loader would accept bytecode of an earlier
-    version with the same size and modification second."""
+    """Compiles the source that was found, or else the current one.
+
+    Python's own loader would accept bytecode of an earlier version with the same size and modification
+    second.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -403,10 +425,10 @@ _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SU
 
 
 def _forget_others(source: FunctionSource, folder: str) -> None:
-    """Unloads modules of other functions: a worker serves many jobs, and must not take them for this function's modules.
+    """Unloads modules of other functions: a worker serves many jobs, and must not take them for this
+    function's modules.
 
-    Keeps modules of the standard library and of volstream, because everything else in this process relies on them, and installed
-    ones.
+    Keeps installed modules, and those of the standard library and volstream, on which this process relies.
     """
     if _imported.served and next(reversed(_imported.served.items())) == (folder, source.fingerprint):
         return
@@ -420,7 +442,8 @@ def _forget_others(source: FunctionSource, folder: str) -> None:
 
 
 def _is_below(module: ModuleType, folders: tuple[str, ...]) -> bool:
-    """True if a module that is not installed was imported from below one of the folders, which end in a separator."""
+    """Returns whether a module that is not installed was imported from below one of the folders, which end in
+    a separator."""
     places = [getattr(module, "__file__", None) or "", *map(str, getattr(module, "__path__", ()))]
     return any(f"{place}{os.sep}".startswith(folders) and not is_installed(Path(place)) for place in places)
 

@@ -23,7 +23,7 @@ from volstream.functions.schema import from_ddl, to_ddl
 from volstream.functions.source import FunctionSource
 from volstream.functions.types.values import strict_json
 
-# Python functions on values, which SQL statements call: shipping them to executors, and storing them.
+# Python functions on values, for SQL statements: they are shipped to executors and stored.
 #
 # They are found, shipped and imported like per-file functions (``functions``).
 
@@ -33,7 +33,7 @@ _COLUMN = "value"
 
 @dataclass(eq=False)
 class ScalarCall:
-    """A function on values as called by Spark; each query pickles it as source, and its first call imports it."""
+    """A function on values that Spark calls. Each query pickles its source, and its first call imports it."""
 
     source: FunctionSource
     of_items: bool = False
@@ -49,12 +49,13 @@ class ScalarCall:
         with self.source.importable():
             if not self.of_items:
                 value = self._function(*arguments)
-                return value if type(value) in LEAVES else copy.deepcopy(value)  # Spark takes it only with later ones
+                # Spark reads it only with later values.
+                return value if type(value) in LEAVES else copy.deepcopy(value)
             item = self._function(json.loads(arguments[0]))
-        return None if item is None else strict_json(_checked(item))
+        return None if item is None else strict_json(_check_item(item))
 
 
-def _checked(item: Any) -> Any:
+def _check_item(item: Any) -> Any:
     if not isinstance(item, dict):
         raise TypeError(f"A function of items returns a dict or None, not {type(item).__name__}.")
     return item
@@ -80,7 +81,7 @@ def new_function(
         function: ``file.py:func``, ``pkg.mod:func`` or a callable.
         returns: a SQL type.
         of_items: see :class:`~volstream.base.definitions.Function`.
-        directory: where to look for the file or module; None: the working directory.
+        directory: where to find the file or module. The working directory by default.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
@@ -113,16 +114,17 @@ def sql_type(text: str) -> str:
     return to_ddl(schema).removeprefix(f"{_COLUMN} ")
 
 
-# Functions of the files of a volume, which SQL statements call: ``file_content``, ``get_presigned_url``. Run
-# on executors.
+# Functions on the files of a volume, for SQL statements: ``file_content``, ``get_presigned_url``. They run on
+# executors.
 
-#: Maximum size of a content in a row. Spark asks for a hundred rows at a time, and has them in memory at once.
+#: Maximum size of a content in a row. Spark requests a hundred rows at a time, and has them in memory at
+#: once.
 _MAX_CONTENT = 16 << 20
 
 
 @dataclass(frozen=True)
 class FileContent:
-    """``file_content(VOLUME v, path)``: the content of a file; NULL if there is none."""
+    """``file_content(VOLUME v, path)``: the content of a file, or NULL if the file does not exist."""
 
     store: ObjectStore
 
@@ -145,12 +147,14 @@ class FileContent:
 
 @dataclass(frozen=True)
 class PresignedUrl:
-    """``get_presigned_url(VOLUME v, path, seconds)``: a URL with which anyone can read the object for ``seconds``."""
+    """``get_presigned_url(VOLUME v, path, seconds)``: a URL with which anyone can read the object for
+    ``seconds``."""
 
     store: HasDetails
 
     def __call__(self, path: str | None, seconds: int | None = 3600) -> str | None:
-        """Signs a URL, without a request. Raises ValueError as :meth:`volstream.functions.file.File.presigned_url`."""
+        """Signs a URL, without a request. Raises ValueError as
+        :meth:`volstream.functions.file.File.presigned_url`."""
         if path is None or seconds is None:
             return None
         check_url_seconds(seconds)
@@ -158,17 +162,18 @@ class PresignedUrl:
 
 
 def volume_function(name: str, store: ObjectStore) -> Any:
-    """Returns a function of :data:`volstream.sql.statement.VOLUME_FUNCTIONS` as Spark registers it.
+    """Returns a function of :data:`volstream.sql.statement.VOLUME_FUNCTIONS`, for registration in Spark.
 
     Raises:
-        StorageError: the store gives no keys.
+        StorageError: the store provides no keys.
     """
     from pyspark.sql.connect.functions import udf
     from pyspark.sql.types import BinaryType, StringType
 
     if name == "file_content":
-        # Not by Arrow, which would ask for 10,000 contents at once.
+        # Not with Arrow, which would request 10,000 contents at once.
         return udf(FileContent(store), BinaryType(), useArrow=False)
     assert isinstance(store, HasDetails), "all stores of volumes have details"
-    store.presigned_url(PROBE, 1)  # requests the keys now: an error while Spark pickles the store would look like a bug
+    # Requests the keys now: an error while Spark pickles the store would look like a bug.
+    store.presigned_url(PROBE, 1)
     return udf(PresignedUrl(store), StringType(), useArrow=False)

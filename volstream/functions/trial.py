@@ -1,4 +1,5 @@
-"""Tries a function on a few local files, exactly as a job would run it: in this process, or in an environment."""
+"""Tries a function on a few local files exactly as a job would run it, in this process or in an
+environment."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Trial:
     """The result of trying a function.
 
     Attributes:
-        outcomes: of each path, in order; values that do not fit declared columns are failures, as in a job.
+        outcomes: of each path, in order. Values that do not fit declared columns are failures, as in a job.
         inferred: the columns, if they are not declared and there were rows.
         unfit: why undeclared columns cannot be inferred from the rows.
     """
@@ -55,11 +56,12 @@ def try_function(
     environment: Environment | None = None,
     as_set: bool = False,
 ) -> Trial:
-    """Calls a function on local files, in this process or in an environment. Its output goes to standard error. Files that it
-    returns are not written.
+    """Calls a function on local files, in this process or in an environment.
+
+    The function's output goes to standard error. Files that it returns are not written.
 
     Args:
-        as_set: call it once, on all files as a set.
+        as_set: call it once, with all files as a set.
 
     Raises:
         FunctionLoadError: the function cannot be imported.
@@ -75,7 +77,7 @@ def try_function(
     steps = StepTarget() if has_steps(source) else None
     if environment is not None:
         work = Work(source, arguments, store, schema, timeout_seconds, sets=as_set, outputs=OutputTarget(), steps=steps)
-        return _tried_apart(work, tasks)
+        return _try_in_child(work, tasks)
     expected = RowRequirements(schema, Bounds())
     prints = ImmediateOutput(sys.stderr)
     with closing(Fetcher(store)) as fetcher:
@@ -86,24 +88,25 @@ def try_function(
         outcomes = [outcome for group in groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     for outcome in outcomes if schema is not None else ():
         check(outcome, schema)
-    return _shown(outcomes, schema)
+    return _stored_trial(outcomes, schema)
 
 
-def _shown(outcomes: Sequence[FileOutcome], schema: pa.Schema | None) -> Trial:
-    """Returns a trial whose rows are Python's, as a job would store them with the columns, which are inferred if not given."""
+def _stored_trial(outcomes: Sequence[FileOutcome], schema: pa.Schema | None) -> Trial:
+    """Returns a trial with rows as Python values, as a job would store them. The columns are inferred if not
+    given."""
     trial = _inferred(outcomes) if schema is None else Trial(outcomes)
     for outcome in trial.outcomes:
         if isinstance(outcome.rows, ArrowRows):
             outcome.rows = outcome.rows.to_pylist()
     if trial.inferred is not None:
-        _show_outputs(trial.outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
+        _replace_outputs(trial.outcomes, OutputWriter(trial.inferred.columns, OutputTarget()))
         for outcome in trial.outcomes:
             check(outcome, trial.inferred.columns)
     return trial
 
 
-def _show_outputs(outcomes: Sequence[FileOutcome], write: OutputWriter) -> None:
-    """Replaces files in rows, of which only now is known that they are files, by what a job would store."""
+def _replace_outputs(outcomes: Sequence[FileOutcome], write: OutputWriter) -> None:
+    """Replaces files in rows by stored values, once the columns are known."""
     for outcome in outcomes:
         try:
             outcome.rows = write.rows(outcome.rows)
@@ -124,7 +127,7 @@ def _set_of(infos: Sequence[FileInfo]) -> FileTask:
     return FileTask(whole, 0, sorted(infos, key=lambda info: info.relative_path))
 
 
-def _tried_apart(work: Work, tasks: Sequence[FileTask]) -> Trial:
+def _try_in_child(work: Work, tasks: Sequence[FileTask]) -> Trial:
     """Tries a function in a child process."""
     outcomes: list[FileOutcome] = []
     with closing(ChildWorker(work)) as worker:
@@ -132,7 +135,7 @@ def _tried_apart(work: Work, tasks: Sequence[FileTask]) -> Trial:
             outcomes += call_each(worker.call, group)
             for printed in (printed for outcome in outcomes[-len(group) :] for printed in outcome.printed):
                 sys.stderr.writelines(f"{line.text}\n" for line in printed.lines)
-    return _shown(outcomes, work.schema)
+    return _stored_trial(outcomes, work.schema)
 
 
 def _inferred(outcomes: Sequence[FileOutcome]) -> Trial:

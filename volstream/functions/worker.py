@@ -1,6 +1,7 @@
 """The work on executors: one pass over a partition of a plan, which processes each file.
 
-The function is called by ``call`` (in this process) and ``child`` (in a child process); the results are in ``outcomes``.
+``call`` calls the function in this process, and ``child`` in a child process. The results are in
+``outcomes``.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from volstream.functions.concurrency import Calls, is_blocked, memory_limit
 from volstream.functions.file import Fetched, File, FileSet
 from volstream.functions.outcomes import FileOutcome, FileTask
 
-#: Maximum number of files fetched ahead of the function, however small.
+#: Maximum number of files fetched ahead of the function, regardless of their size.
 _AHEAD_FILES = 256
 
-#: How often a worker looks whether the process that started the run still exists.
-_LOOK_SECONDS = 1.0
+#: Interval at which a worker checks whether the process that started the run still exists.
+_CHECK_SECONDS = 1.0
 
 
 def outcomes(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[FileOutcome]:
     """Yields the outcome of each file in a partition of a plan, as calls end."""
     with ExitStack() as resources:
         if work.gpus is not None:
-            resources.enter_context(work.gpus.taken())
+            resources.enter_context(work.gpus.acquired())
         if not work.apart:
             resources.enter_context(memory_limit(work.memory_bytes))
         worker = resources.enter_context(closing(_worker_of(work)))
-        yield from confirmed(work.store, _outcomes(work, worker, tasks_of(batches)))
+        yield from with_confirmation(work.store, _outcomes(work, worker, tasks_of(batches)))
 
 
 def _worker_of(work: Work) -> Worker:
@@ -56,7 +57,8 @@ def _worker_of(work: Work) -> Worker:
 
 
 def _outcomes(work: Work, worker: Worker, tasks: Iterator[FileTask]) -> Iterator[FileOutcome]:
-    """Calls the function group by group, fetching contents ahead if that helps; yields outcomes as calls end."""
+    """Calls the function group by group, and fetches contents ahead if that helps. Yields outcomes as calls
+    end."""
     portions = groups(tasks, worker.batch_size)
     call = partial(call_each, worker.call)
     if work.pace is not None:
@@ -66,29 +68,30 @@ def _outcomes(work: Work, worker: Worker, tasks: Iterator[FileTask]) -> Iterator
     calls = Calls(call, worker.concurrency)
     try:
         with closing(calls):
-            for outcome in _called(work, worker, _while_wanted(work, portions), calls):
+            for outcome in _called(work, worker, _while_owned(work, portions), calls):
                 outcome.files_per_call = worker.batch_size
                 yield outcome
     finally:
-        if calls.gave_up:
+        if calls.has_abandoned:
             retire()
 
 
-def _while_wanted(work: Work, groups: Iterator[list[FileTask]]) -> Iterator[list[FileTask]]:
-    """Ends the work of a process that was killed: the engine would go on calling the function, which may cost money.
+def _while_owned(work: Work, groups: Iterator[list[FileTask]]) -> Iterator[list[FileTask]]:
+    """Yields the groups until the process that started the run has died. Otherwise the engine would continue
+    to call the function, which may cost money.
 
     Raises:
-        ProcessLookupError: it was.
+        ProcessLookupError: that process has died.
     """
     try:
-        from volstream.base.processes import is_gone  # late: environments lack the package that it needs
-    except ModuleNotFoundError:  # as other hosts may, which do not see the process anyway
+        from volstream.base.processes import is_gone  # late: environments lack a package that it needs
+    except ModuleNotFoundError:  # also on other hosts, which cannot see the process anyway
         yield from groups
         return
-    looked = float("-inf")
+    checked = float("-inf")
     for group in groups:
-        if work.owner is not None and time.monotonic() > looked + _LOOK_SECONDS:
-            looked = time.monotonic()
+        if work.owner is not None and time.monotonic() > checked + _CHECK_SECONDS:
+            checked = time.monotonic()
             if is_gone(work.owner):
                 raise ProcessLookupError(f"The process that started this run has ended ({work.owner}).")
         yield group
@@ -96,22 +99,22 @@ def _while_wanted(work: Work, groups: Iterator[list[FileTask]]) -> Iterator[list
 
 def _called(work: Work, worker: Worker, groups: Iterator[list[FileTask]], calls: Calls) -> Iterator[FileOutcome]:
     ahead: deque[list[FileTask]] = deque()
-    held = files = 0
+    ahead_bytes = files = 0
     upcoming = next(groups, None)
     while True:
         while calls.free and upcoming is not None:
-            fits = worker.fetch_ahead and held + _size(upcoming) <= work.ahead_bytes and files < _AHEAD_FILES
+            fits = worker.fetch_ahead and ahead_bytes + _size(upcoming) <= work.ahead_bytes and files < _AHEAD_FILES
             if ahead and not fits:
                 break
             if fits and upcoming[0].held is None:
                 worker.fetch(upcoming)
             ahead.append(upcoming)
-            held += _size(upcoming)
+            ahead_bytes += _size(upcoming)
             files += len(upcoming)
             upcoming = next(groups, None)
         if ahead and calls.free:
             group = ahead.popleft()
-            held -= _size(group)
+            ahead_bytes -= _size(group)
             files -= len(group)
             calls.start(group)
         elif calls.running:
@@ -121,13 +124,14 @@ def _called(work: Work, worker: Worker, groups: Iterator[list[FileTask]], calls:
 
 
 class InProcessWorker:
-    """Calls the function in this process; if it runs out of memory, or blocks the event loop, calls it again in a fresh child.
+    """Calls the function in this process. Calls it again in a fresh child if it runs out of memory, or blocks
+    the event loop.
 
-    Otherwise a function that retains a little of each file, or a coroutine that blocks the others, would fail files that are not
-    to blame.
+    Otherwise a function that retains a little of each file, or a coroutine that blocks the others, would fail
+    files that are not to blame.
 
     Attributes:
-        concurrency: number of calls at once.
+        concurrency: maximum number of concurrent calls.
     """
 
     def __init__(self, work: Work) -> None:
@@ -138,8 +142,8 @@ class InProcessWorker:
             self._caller = work.caller()
             self._resources = resources.pop_all()
         self._child: ChildWorker | None = None
-        self._one_child = threading.Lock()
-        self._instead: ManyCallsWorker | None = None
+        self._child_lock = threading.Lock()
+        self._many_calls: ManyCallsWorker | None = None
         self.concurrency = 1 if work.measures else work.concurrency or self._caller.concurrency
         if self.concurrency > 1:
             self._resources.enter_context(self._caller.capturing())
@@ -159,16 +163,17 @@ class InProcessWorker:
         self._fetcher.fetch(group)
 
     def call(self, group: Sequence[FileTask]) -> list[FileOutcome]:
-        """Returns the outcome of each file of a group, in order. Several threads call it if ``concurrency`` exceeds one."""
-        if self._instead is not None:
-            return self._instead.call(group)
+        """Returns the outcome of each file of a group, in order. Several threads call it if ``concurrency``
+        exceeds one."""
+        if self._many_calls is not None:
+            return self._many_calls.call(group)
         files = self._fetcher.files(group)
         outcomes = self._caller(list(zip(group, files, strict=True)))
         self._fetcher.learn(files, outcomes)
         timed_out = any(outcome.kind is FailureKind.TIMED_OUT for outcome in outcomes)
         if timed_out and is_blocked():
-            with self._one_child:
-                self._instead = self._instead or ManyCallsWorker(self._work, self.concurrency)
+            with self._child_lock:
+                self._many_calls = self._many_calls or ManyCallsWorker(self._work, self.concurrency)
             return [self._in_child(outcome) for outcome in outcomes]
         return [
             self._in_child(outcome)
@@ -179,28 +184,29 @@ class InProcessWorker:
 
     def close(self) -> None:
         """Ends background work."""
-        if self._instead is not None or is_blocked():  # perhaps by what the function left behind
+        # The function may have left something behind that blocks.
+        if self._many_calls is not None or is_blocked():
             retire()
         self._resources.close()
         self._fetcher.close()
-        for child in (self._child, self._instead):
+        for child in (self._child, self._many_calls):
             if child is not None:
                 child.close()
 
     def _in_child(self, outcome: FileOutcome) -> FileOutcome:
-        with self._one_child:
+        with self._child_lock:
             if self._child is None:
                 self._child = ChildWorker(self._work)
-            again = self._child.call([outcome.task])[0]
+            retried = self._child.call([outcome.task])[0]
             if self.concurrency > 1:
                 self._child.close()  # it would die with this thread
-        return again.after(outcome)
+        return retried.after(outcome)
 
 
-#: What calls the function on groups of files.
+#: Calls the function on groups of files.
 Worker: TypeAlias = InProcessWorker | ChildWorker
 
-#: Set once this process is to end with its task.
+#: Set once this process must end with its task.
 _retired = threading.Event()
 
 
@@ -210,10 +216,11 @@ def is_retired() -> bool:
 
 
 def retire() -> None:
-    """Makes PySpark end this worker with its task: what a function left running must not meet the functions of other jobs."""
+    """Makes PySpark end this worker with its task: leftovers of a function must not meet the functions of
+    other jobs."""
     _retired.set()
     pyspark = sys.modules.get("pyspark.worker")
-    if pyspark is None:  # a child of ours, which ends anyway
+    if pyspark is None:  # a child process, which ends anyway
         return
     from pyspark.serializers import SpecialLengths
 
@@ -223,7 +230,7 @@ def retire() -> None:
         if value != SpecialLengths.END_OF_STREAM:
             write(value, stream)
             return
-        # As PySpark's worker itself tells the engine not to keep it.
+        # The way in which PySpark's worker itself tells the engine not to keep it.
         write(SpecialLengths.END_OF_DATA_SECTION, stream)
         sys.exit(-1)
 
@@ -231,7 +238,7 @@ def retire() -> None:
 
 
 def tasks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[FileTask]:
-    """Yields the files, or sets, in rows of a plan."""
+    """Yields the files, or sets, in the rows of a plan."""
     names = FileInfo._fields
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in names]
@@ -251,7 +258,7 @@ def _size(group: Sequence[FileTask]) -> int:
 #: Concurrent requests of each kind, which wait for the network, not for a processor.
 _AT_ONCE = 32
 
-#: Larger contents are fetched in parts of this size, each by a request of its own.
+#: Larger contents are fetched in parts of this size, each with a separate request.
 _PART_BYTES = 8 << 20
 
 
@@ -259,13 +266,13 @@ class Fetcher:
     """Reads contents in threads, ahead of the function. Used in one thread.
 
     Attributes:
-        useful: whether the function read the contents of the last files, and these are not local.
+        useful: whether the function read the contents of the last files, which are not local.
     """
 
     def __init__(self, store: ObjectStore) -> None:
         self.useful = False
         self._store = store
-        self._near = isinstance(store, HasLocalPaths)
+        self._is_local = isinstance(store, HasLocalPaths)
         self._in_parts = store if isinstance(store, HasParts) else None
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")  # starts threads on demand
         self._contents: dict[str, Fetched] = {}
@@ -275,7 +282,7 @@ class Fetcher:
         for info in (info for task in tasks for info in task.files):
             path = info.relative_path
             if self._in_parts is not None:
-                with suppress(MemoryError):  # of the function's limit: the call reads it
+                with suppress(MemoryError):  # the function's memory limit: the call will read it
                     self._contents[path] = Parts(self._in_parts, info, self._pool)
             else:
                 self._contents[path] = self._pool.submit(self._read, path)
@@ -291,8 +298,9 @@ class Fetcher:
         return File(self._store, info, self._contents.pop(info.relative_path, None))
 
     def learn(self, files: Sequence[File | FileSet], outcomes: Iterable[FileOutcome]) -> None:
-        """Records whether the function requested the contents of its files, and whether these confirm its outcomes."""
-        self.useful = not self._near and any(file.was_read for file in files)
+        """Records whether the function requested the contents of its files, and whether they confirm its
+        outcomes."""
+        self.useful = not self._is_local and any(file.was_read for file in files)
         for file, outcome in zip(files, outcomes, strict=True):
             outcome.confirmed = self._in_parts is not None and file.is_fetched
 
@@ -306,7 +314,7 @@ class Fetcher:
 
 
 class Parts:
-    """The content of a version of a file, which threads fetch in parts. It is in memory once."""
+    """The content of a file version, which threads fetch in parts. It is in memory only once."""
 
     def __init__(self, store: HasParts, info: FileInfo, pool: Executor) -> None:
         self._content = io.BytesIO(bytes(info.size))
@@ -314,7 +322,7 @@ class Parts:
         self._parts = [pool.submit(self._fill, start) for start in range(0, info.size or 1, _PART_BYTES)]
 
     def result(self) -> bytes:
-        """Waits for all parts. Raises what :meth:`HasParts.open_part` does."""
+        """Waits for all parts. Raises the errors of :meth:`HasParts.open_part`."""
         for part in self._parts:
             part.result()
         return self._content.getvalue()
@@ -326,38 +334,39 @@ class Parts:
                 rest = rest[count:]
 
 
-def confirmed(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[FileOutcome]:
-    """Yields the outcomes in order; those of files that have changed since become failures.
+def with_confirmation(store: ObjectStore, outcomes: Iterable[FileOutcome]) -> Iterator[FileOutcome]:
+    """Yields the outcomes in order. Outcomes of files that have changed since become failures.
 
-    A result counts only if the function had the planned version: the store said so with the contents, or still has it afterwards.
+    A result counts only if the function had the planned version: the store confirmed it with the contents, or
+    still has it afterwards.
     """
     if isinstance(store, HasLocalPaths):
         for outcome in outcomes:
             changed = [
-                _moved(store, outcome.task, info)
+                _change_of(store, outcome.task, info)
                 for info in outcome.task.files
                 if not store.has_version(info.relative_path, info.version)
             ]
-            yield _confirmed(outcome, changed)
+            yield _with_changes(outcome, changed)
         return
     waiting: deque[tuple[FileOutcome, list[Future[FileOutcome | None]]]] = deque()
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="confirm") as pool:
         for outcome in outcomes:
             files = () if outcome.confirmed else outcome.task.files
-            checks = [pool.submit(_moved, store, outcome.task, info) for info in files]
+            checks = [pool.submit(_change_of, store, outcome.task, info) for info in files]
             waiting.append((outcome, checks))
             if len(waiting) > 2 * _AT_ONCE:
-                yield _settled(*waiting.popleft())
+                yield _wait_for(*waiting.popleft())
         for oldest, checks in waiting:
-            yield _settled(oldest, checks)
+            yield _wait_for(oldest, checks)
 
 
-def _settled(outcome: FileOutcome, checks: Iterable[Future[FileOutcome | None]]) -> FileOutcome:
-    return _confirmed(outcome, [check.result() for check in checks])
+def _wait_for(outcome: FileOutcome, checks: Iterable[Future[FileOutcome | None]]) -> FileOutcome:
+    return _with_changes(outcome, [check.result() for check in checks])
 
 
-def _confirmed(outcome: FileOutcome, changed: Iterable[FileOutcome | None]) -> FileOutcome:
-    """Returns the outcome or, if a file of it has changed, a failure instead."""
+def _with_changes(outcome: FileOutcome, changed: Iterable[FileOutcome | None]) -> FileOutcome:
+    """Returns the outcome or, if one of its files has changed, a failure."""
     for failure in filter(None, changed):
         failure.printed, failure.counted = outcome.printed, outcome.counted
         failure.seconds, failure.memory = outcome.seconds, outcome.memory
@@ -365,8 +374,8 @@ def _confirmed(outcome: FileOutcome, changed: Iterable[FileOutcome | None]) -> F
     return outcome
 
 
-def _moved(store: ObjectStore, task: FileTask, info: FileInfo) -> FileOutcome | None:
-    """Returns a failure if a file of a task no longer has the planned version, or None if it does."""
+def _change_of(store: ObjectStore, task: FileTask, info: FileInfo) -> FileOutcome | None:
+    """Returns a failure if a file of a task no longer has the planned version, or None."""
     which = "The file" if task.members is None else f"The file {info.relative_path}"
     try:
         now = store.head(info.relative_path)

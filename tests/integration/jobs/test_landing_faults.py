@@ -63,7 +63,7 @@ _HURDLES: dict[str, Callable[[Path], AbstractContextManager[Callable[[], object]
 _STEPS = (
     "jobs.batches.outputs._set_aside",
     "files.storage.local.LocalStore.move",
-    "jobs.batches.outputs._take",
+    "jobs.batches.outputs._take_away",
     "jobs.batches.outputs._archive",
 )
 _EVENTS: tuple[Literal["call", "return"], ...] = ("call", "return")

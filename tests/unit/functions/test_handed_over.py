@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from volstream.functions.concurrency import settled
+from volstream.functions.concurrency import awaited
 from volstream.functions.output import FILE, OutputFile, OutputTarget, OutputWriter
-from volstream.functions.returned import owned, rows_of
+from volstream.functions.returned import copy_rows, rows_of
 from volstream.functions.rows import ArrowRows, Bounds, RowRequirements, row_of
 from volstream.functions.schema import from_ddl
 from volstream.functions.types import convert
@@ -94,9 +94,9 @@ def test_what_is_filled_anew_does_not_change_what_was_handed_over(kept: Reused, 
         case "yields a dict":
             rows += taken(filled(number) for number in range(3))
         case "asynchronous generator":
-            rows += taken(settled(later(), owned))
+            rows += taken(awaited(later(), copy_rows))
         case "coroutine":
-            results = [settled(waits(number), owned) for number in range(3)]
+            results = [awaited(waits(number), copy_rows) for number in range(3)]
             rows += [row for result in results for row in taken(result)]
         case "returns":
             for number in range(3):
@@ -131,7 +131,7 @@ def test_a_table_over_memory_of_the_function_is_copied(make: Callable[[np.ndarra
     assert isinstance(yielded, ArrowRows)
     assert yielded.to_pylist() == [{"v": number} for number in range(3)]
     each = [rows_of(returned(number), expected)[0] for number in range(3)]
-    taken = [owned(returned(number)) for number in range(3)]
+    taken = [copy_rows(returned(number)) for number in range(3)]
     assert [rows.to_pylist() for rows in each if isinstance(rows, ArrowRows)] == [[{"v": number}] for number in range(3)]
     assert [rows_of(one, expected)[0].to_pylist() for one in taken] == [[{"v": number}] for number in range(3)]  # type: ignore[union-attr]
 

@@ -1,1 +1,2 @@
-"""Files as rows: csv, json and parquet files read in batches, fitted to a table's columns. Runs on executors."""
+"""Files as rows: csv, json and parquet files read in batches, fitted to a table's columns. Runs on
+executors."""

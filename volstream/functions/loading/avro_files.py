@@ -1,7 +1,7 @@
 """Rows of Avro files, which contain their schema.
 
-A few bytes can stand for gigabytes: blocks that compress, arrays of values without bytes, records in records. So a file is walked
-through, block by block, before anything is decoded.
+A few bytes can expand to gigabytes: compressed blocks, arrays of values without bytes, records in records. So
+the whole file is scanned, block by block, before anything is decoded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from volstream.functions.types import convert
 from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, TIMESTAMP_NTZ, of_arrow
 from volstream.functions.types.widen import widen
 
-#: Types of a schema, with those of its named types wherever they are used.
+#: Maximum number of types in a schema, counting named types wherever they are used.
 _MAX_TYPES = 10_000
 
 _SYNC_BYTES = 16
 
-#: A record in memory, a dict, takes some hundred bytes; in a file perhaps one. Blocks of such records are smaller.
+#: A record in memory, a dict, takes some hundred bytes, but perhaps one byte in a file. Blocks of such
+#: records are smaller.
 _RECORD_WEIGHT = 16
 
 #: Records in memory at a time.
@@ -61,7 +62,8 @@ _LOGICAL: Mapping[str | None, pa.DataType] = {
     **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), TIMESTAMP_NTZ),
 }
 
-#: The Arrow types of dates and times as numbers: Python lacks years after 9999, fastavro lacks nanoseconds.
+#: The Arrow types of dates and times read as numbers: Python lacks years after 9999, fastavro lacks
+#: nanoseconds.
 _AS_NUMBERS: Mapping[tuple[str, str], pa.DataType] = {
     ("int", "date"): pa.date32(),
     **{
@@ -71,7 +73,7 @@ _AS_NUMBERS: Mapping[tuple[str, str], pa.DataType] = {
     },
 }
 
-#: By Avro's name of the codec; each is new for a block.
+#: By Avro's name of the codec. A new decompressor is made for each block.
 _DECOMPRESSORS: Mapping[str, Any] = {
     "deflate": lambda: zlib.decompressobj(-zlib.MAX_WBITS),
     "bzip2": bz2.BZ2Decompressor,
@@ -80,21 +82,21 @@ _DECOMPRESSORS: Mapping[str, Any] = {
 
 
 def chunks(source: Part) -> Iterator[Chunk]:
-    """Yields the rows of an Avro file, with the types that they have there.
+    """Yields the rows of an Avro file, with the file's types.
 
     Raises:
-        FileRejectedError: it is not such a file, or expands too far.
+        FileRejectedError: it is not an Avro file, or expands too far.
     """
     try:
         content = source.seekable()
         types: Sequence[tuple[str, pa.DataType]] | None = None
         for records in parts(content, "file", _RECORDS, source.expansion.check, as_numbers=True):
             if types is None:
-                types, said = _columns_of(content)
+                types, metadata = _columns_of(content)
             columns = [_column(name, kind, [row[name] for row in records]) for name, kind in types]
-            if typed_files.is_former(said):
+            if typed_files.is_former(metadata):
                 columns = [
-                    replace(column, values=typed_files.rebased(column.values, said))
+                    replace(column, values=typed_files.rebased(column.values, metadata))
                     if isinstance(column, ArrowColumn)
                     else column
                     for column in columns
@@ -105,23 +107,25 @@ def chunks(source: Part) -> Iterator[Chunk]:
 
 
 def _columns_of(file: IO[bytes]) -> tuple[Sequence[tuple[str, pa.DataType]], Mapping[str, str]]:
-    """Returns the fields of a file's records with their Arrow types, and its metadata. Raises FileRejectedError if its values are
-    not records."""
+    """Returns the fields of a file's records with their Arrow types, and its metadata. Raises
+    FileRejectedError if its values are not records."""
     position = file.tell()
     file.seek(0)
     opened = fastavro.reader(file)
-    kind, said = _Schema(opened.writer_schema, "file").arrow, opened.metadata
+    kind, metadata = _Schema(opened.writer_schema, "file").arrow, opened.metadata
     file.seek(position)
     if not pa.types.is_struct(kind):
         raise FileRejectedError("The file's values are not records.")
-    given = {one["name"]: one["type"] for one in opened.writer_schema["fields"]}  # type: ignore[index, call-overload]  # of a record
-    moments = {name: _moment(node) for name, node in given.items()}
-    return [(field.name, field.type if (own := moments[field.name]) is None else own[1]) for field in kind], said
+    # Records have fields.
+    types = {field["name"]: field["type"] for field in opened.writer_schema["fields"]}  # type: ignore[index, call-overload]
+    moments = {name: _moment(node) for name, node in types.items()}
+    return [(field.name, field.type if (moment := moments[field.name]) is None else moment[1]) for field in kind], metadata
 
 
 def _moment(node: Any) -> tuple[dict[str, Any], pa.DataType] | None:
-    """Returns the schema of a field's dates or times, which may be NULL, and their type; None: other values."""
-    kinds = [one for one in (node if isinstance(node, list) else [node]) if one != "null"]
+    """Returns the schema of a field of dates or times, possibly NULL, and its type. Returns None for other
+    values."""
+    kinds = [field for field in (node if isinstance(node, list) else [node]) if field != "null"]
     if len(kinds) != 1 or not isinstance(kinds[0], dict):
         return None
     kind = _AS_NUMBERS.get((str(kinds[0]["type"]), str(kinds[0].get("logicalType"))))
@@ -129,14 +133,14 @@ def _moment(node: Any) -> tuple[dict[str, Any], pa.DataType] | None:
 
 
 def _leave_numbers(schema: Any) -> None:
-    """Lets a reader that has the schema return the dates and times of records as numbers."""
+    """Makes a reader with this schema return the dates and times of records as numbers."""
     for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
         if (moment := _moment(field["type"])) is not None:
             del moment[0]["logicalType"]
 
 
 def _leave_digits(schema: Any) -> None:
-    """Makes a reader return every digit of a decimal: fastavro rounds to the precision in the schema."""
+    """Makes a reader return all digits of a decimal: fastavro rounds to the precision in the schema."""
     if isinstance(schema, dict) and schema.get("logicalType") == "decimal":
         schema["precision"] = MAX_RECORD_BYTES
     for node in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
@@ -148,53 +152,53 @@ def _column(name: str, kind: pa.DataType, values: Sequence[Any]) -> FileColumn:
         if kind in _AS_NUMBERS.values() and {*map(type, values)} <= {int, type(None)}:
             return ArrowColumn(name, pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind))
         return ArrowColumn(name, convert.array(values, kind))
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):  # of several types, or of one that Arrow lacks
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):  # several types, or none in Arrow
         return TypedColumn(name, values, of_arrow(kind, utc=True, lossless=False))
 
 
 def parts(
     file: IO[bytes], what: str, records: int, check: Callable[[int], None] = lambda _: None, *, as_numbers: bool = False
 ) -> Iterator[list[Any]]:
-    """Yields the records of a seekable file, at least so many at a time unless they are large.
+    """Yields the records of a seekable file, at least ``records`` at a time unless they are large.
 
     Args:
-        what: what it is called in the error.
-        check: is called with the size to which it expands, before records are made.
-        as_numbers: fields of dates and times have numbers.
+        what: the file's name in the error.
+        check: called with the file's expanded size before records are decoded.
+        as_numbers: return dates and times in fields as numbers.
 
     Raises:
         InvalidValueError: it is not an Avro file, or expands too far.
     """
     try:
         file.seek(0)
-        sizes = _checked(file, what)
+        sizes = _block_sizes(file, what)
         check(sum(sizes))
         file.seek(0)
         batch: list[Any] = []
-        held = 0
+        pending_bytes = 0
         blocks = fastavro.block_reader(file)
         _leave_digits(blocks.writer_schema)
         if as_numbers:
             _leave_numbers(blocks.writer_schema)
         for block, size in zip(blocks, sizes, strict=True):
-            if batch and (len(batch) >= records or held + size > MAX_RECORD_BYTES):
+            if batch and (len(batch) >= records or pending_bytes + size > MAX_RECORD_BYTES):
                 yield batch
-                batch, held = [], 0
+                batch, pending_bytes = [], 0
             batch.extend(block)
-            held += size
+            pending_bytes += size
         if batch:
             yield batch
     except (InvalidValueError, FileRejectedError):
         raise
-    except Exception as error:  # noqa: BLE001  # it raises whatever its codecs and parsers raise
+    except Exception as error:  # noqa: BLE001  # its codecs and parsers may raise anything
         raise InvalidValueError(
             f"The {what} is not an Avro file: {type(error).__name__}: {error}.",
             "An Avro file contains its schema, as Avro's DataFileWriter writes it.",
         ) from None
 
 
-def _checked(file: IO[bytes], what: str) -> list[int]:
-    """Returns about how much each block takes, in bytes. Raises InvalidValueError if it is too much."""
+def _block_sizes(file: IO[bytes], what: str) -> list[int]:
+    """Returns the approximate memory of each block in bytes. Raises InvalidValueError if it is too much."""
     opened = fastavro.reader(file)
     schema = _Schema(opened.writer_schema, what)
     position, end = file.tell(), file.seek(0, os.SEEK_END)
@@ -202,12 +206,13 @@ def _checked(file: IO[bytes], what: str) -> list[int]:
     sizes: list[int] = []
     while file.tell() < end:
         count, length = _number(file), _number(file)
-        if count < 0 or length < 0:  # so begins the header of another file
+        if count < 0 or length < 0:  # the header of another file begins this way
             raise InvalidValueError(f"The {what} is damaged, or several Avro files were joined in it.", "Upload them separately.")
         if length > MAX_RECORD_BYTES:
             raise _too_large(what)
         expanded = _expanded(file.read(length), opened.codec)
-        # A field without bytes, NULL, takes memory as well; and of an array's items each byte may be a record, in records.
+        # A field without bytes, NULL, takes memory as well. And each byte of an array's items may be a
+        # record, in records.
         sizes.append(max(expanded, expanded * schema.levels * _RECORD_WEIGHT, count * schema.types))
         if sizes[-1] > MAX_RECORD_BYTES:
             raise _too_large(what)
@@ -228,7 +233,7 @@ def _too_large(what: str) -> InvalidValueError:
 
 
 def _number(file: IO[bytes]) -> int:
-    """Reads Avro's long."""
+    """Reads an Avro long."""
     encoded = _unsigned(file)
     return (encoded >> 1) ^ -(encoded & 1)
 
@@ -246,11 +251,11 @@ def _unsigned(file: IO[bytes]) -> int:
 
 
 def _expanded(block: bytes, codec: str) -> int:
-    """Returns how many bytes a block has without its compression, or one more than it may have."""
+    """Returns the uncompressed size of a block, or one more than the maximum."""
     match codec:
         case "null":
             return len(block)
-        case "snappy":  # begins with its length, by which it is decompressed
+        case "snappy":  # begins with its length, which the decompressor trusts
             return _unsigned(io.BytesIO(block))
         case "zstandard":
             return len(pa.CompressedInputStream(pa.BufferReader(block), "zstd").read(MAX_RECORD_BYTES + 1))
@@ -261,16 +266,16 @@ def _expanded(block: bytes, codec: str) -> int:
 
 
 class _Schema:
-    """A schema, walked through with its named types wherever they are used.
+    """A schema, traversed with its named types wherever they are used.
 
     Attributes:
-        arrow: the Arrow type for its values; for a union, the one that holds the values of all its types.
-        types: how many types it has.
-        levels: how deep records are nested in items.
+        arrow: the Arrow type of its values. For a union, the type that holds the values of all its types.
+        types: number of types.
+        levels: nesting depth of records in items.
 
     Raises:
-        InvalidValueError: it has too many types; a record contains itself, of which decoding exhausts the stack; or an array or
-            map has values that take no bytes.
+        InvalidValueError: it has too many types, a record contains itself (decoding it exhausts the stack),
+            or the values of an array or map take no bytes.
     """
 
     def __init__(self, schema: Any, what: str) -> None:
@@ -285,7 +290,7 @@ class _Schema:
         if self.types > _MAX_TYPES:
             raise self._refusal(f"more than {_MAX_TYPES:,} types")
         if isinstance(node, list):
-            branches = [self._walk(one, within, many=many, level=level) for one in node if one != "null"]
+            branches = [self._walk(part, within, many=many, level=level) for part in node if part != "null"]
             return functools.reduce(widen, [of_arrow(kind, utc=True, lossless=False) for kind in branches], pa.null())
         node = self._named.get(node, node) if isinstance(node, str) else node
         kind = node["type"] if isinstance(node, dict) else node
@@ -298,7 +303,7 @@ class _Schema:
                 if node["name"] in within:
                     raise self._refusal(f"a record that contains itself: {node['name']}")
                 inner, level = (*within, node["name"]), level + many
-                fields = [(one["name"], self._walk(one["type"], inner, many=many, level=level)) for one in node["fields"]]
+                fields = [(part["name"], self._walk(part["type"], inner, many=many, level=level)) for part in node["fields"]]
                 return pa.struct(fields)
             case "array":
                 return pa.list_(self._walk(node["items"], within, many=True, level=level))

@@ -1,6 +1,8 @@
-"""Columns as they are read: texts, Arrow values, or values of JSON. Each can tell its type, and fit itself to a given one.
+"""Columns of a file: texts, Arrow values, or JSON values. Each can find its type, and convert itself to a
+given type.
 
-A value that does not fit is NULL in the result, and kept as it was: nothing is rounded, cut or guessed.
+A value that does not fit is NULL in the result, and kept in its original form: nothing is rounded, cut or
+guessed.
 """
 
 from __future__ import annotations
@@ -34,21 +36,22 @@ from volstream.functions.types.kinds import is_number, of_arrow
 from volstream.functions.types.values import as_text, document_values
 from volstream.functions.types.widen import grown, of_values_only, widen
 
-# Which column of a table a column of a file belongs to. Pure.
+# Maps a file's columns to a table's columns. Pure.
 
-#: A file's values under such a name are rescued.
+#: Names under which a file's values are rescued.
 RESERVED = RESERVED_IN_RESULTS | {RESCUED}
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The columns of a file, by their positions.
+    """The columns of a file, by position.
 
     Attributes:
-        names: under which values are rescued: those in the file, with a number if they are repeated.
-        by_name: position of the column for each of the table's that the file has.
-        new: the names for columns that the table lacks, by position.
-        stray: columns that cannot be in a table: their name is reserved, taken by another column of the file, or not text.
+        names: names for rescued values: the file's names, with a number if they are repeated.
+        by_name: position of the file's column for each of the table's columns that it has.
+        new: names of columns that the table lacks, by position.
+        stray: columns that cannot be in a table: their name is reserved, used by another column of the file,
+            or not text.
     """
 
     names: Sequence[str]
@@ -58,12 +61,12 @@ class Placement:
 
 
 def column_name(written: str) -> str:
-    """Returns the name of the table's column for a name in a file: characters that Delta does not accept become ``_``."""
+    """Returns the table's column name for a name in a file: characters that Delta rejects become ``_``."""
     return NOT_IN_COLUMNS.sub("_", written)
 
 
 def place(names: Sequence[str], table: pa.Schema) -> Placement:
-    """Places a file's columns; names that differ only in case are one column, whose exact spelling comes first."""
+    """Places a file's columns. Names that differ only in case are one column, and the exact spelling wins."""
     columns = {folded(name): name for name in table.names if name != RESCUED}
     by_name: dict[str, int] = {}
     new: dict[str, int] = {}
@@ -73,11 +76,11 @@ def place(names: Sequence[str], table: pa.Schema) -> Placement:
             name = column_name(written)
             if (name in table.names) is not exact:
                 continue
-            own = columns.get(folded(name))
-            if not name or not is_utf8(name) or folded(name) in RESERVED or own in by_name or folded(name) in new:
+            match = columns.get(folded(name))
+            if not name or not is_utf8(name) or folded(name) in RESERVED or match in by_name or folded(name) in new:
                 stray.append(at)
-            elif own is not None:
-                by_name[own] = at
+            elif match is not None:
+                by_name[match] = at
             else:
                 new[folded(name)] = at
     return Placement(distinct(names), by_name, {at: column_name(names[at]) for at in new.values()}, stray)
@@ -104,16 +107,16 @@ class FileColumn(Protocol):
 
     @property
     def values(self) -> pa.Array | Sequence[Any]:
-        """Its values there."""
+        """Its values in the file."""
 
     def kind(self) -> pa.DataType:
-        """Returns the type that holds all its values; null if there is none."""
+        """Returns the type that holds all its values, or null without values."""
 
     def grown(self, kind: pa.DataType) -> pa.DataType:
-        """Returns a nested type with the fields that structs in the values have more."""
+        """Returns a nested type, extended by further fields of structs in the values."""
 
     def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
-        """Returns the values as ones of ``kind``; for ``inferred`` see :func:`fit_text`."""
+        """Converts the values to ``kind``. For ``inferred`` see :func:`fit_text`."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,8 @@ class Chunk:
     """Some rows of a file.
 
     Attributes:
-        rescued: what belongs to no column, by position and name.
-        is_part: other rows, which were read together with these, follow in a chunk of their own.
+        rescued: values without a column, by position and name.
+        is_part: other rows, which were read together with these, follow in a separate chunk.
     """
 
     rows: int
@@ -160,16 +163,16 @@ class TextColumn:
 
 
 class ReadTextColumn(TextColumn):
-    """Texts, from a file whose columns need no header."""
+    """Texts from a file whose columns need no header."""
 
 
-#: Numbers as folders of months, days and hours have them.
+#: Zero-padded numbers, as in folders of months, days and hours.
 _PADDED = re.compile("0[0-9]")
 
 
 @dataclass(frozen=True)
 class FolderColumn(TextColumn):
-    """The value that a folder of the file's path names, for each row."""
+    """The value in a folder name of the file's path, for each row."""
 
     value: str | None = None
 
@@ -185,12 +188,13 @@ class FolderColumn(TextColumn):
 
     @property
     def _number(self) -> str | None:
-        """The value, without the zero that pads a month, a day or an hour to two digits."""
+        """The value without the zero that pads a month, a day or an hour to two digits."""
         return self.value[1:] if self.value is not None and _PADDED.fullmatch(self.value) else self.value
 
 
 def kind_of(column: FileColumn, options: LoadOptions) -> pa.DataType:
-    """Returns the type that a table has for a column: text, if its file has none and none is to be found; null: no value."""
+    """Returns a table's type for a column: text if its file has no types and none are to be inferred. Null
+    without values."""
     kind = column.kind()
     untyped = not (options.infer_types or isinstance(column, ArrowColumn | TypedColumn))
     return pa.string() if untyped and not pa.types.is_null(kind) else kind
@@ -220,29 +224,30 @@ class ArrowColumn:
             return Fitted(pa.nulls(len(values), kind), {})
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
-        local = of_arrow(values.type, lossless=False)  # times without a zone stay so if the column's have none
-        own = kind if local == kind else of_arrow(values.type, utc=True, lossless=False)
+        local = of_arrow(values.type, lossless=False)  # keeps times without a zone if the column's lack one
+        natural = kind if local == kind else of_arrow(values.type, utc=True, lossless=False)
         if pa.types.is_nested(values.type) or pa.types.is_duration(values.type):
-            if own == kind:
+            if natural == kind:
                 with suppress(pa.ArrowException, OverflowError, ValueError):
                     return Fitted(convert.cast(values, kind), {})
             plain = python_values if "map<" in str(kind) else document_values
             return TypedColumn(self.name, plain(_in_utc(values)), values.type).fit(kind, inferred=inferred)
-        if values.type != own:
-            values = _without_nanoseconds(values, own) if _has_nanoseconds(values.type) else cast_or_null(values, own)
+        if values.type != natural:
+            values = _without_nanoseconds(values, natural) if _has_nanoseconds(values.type) else cast_or_null(values, natural)
         lost = _lost(self.values, values)
-        if own == kind:
+        if natural == kind:
             return Fitted(values, lost)
-        if own == pa.string():
+        if natural == pa.string():
             return TextColumn(self.name, values).fit(kind, inferred=inferred)
-        if not _converts(own, kind):
+        if not _converts(natural, kind):
             return Fitted(pa.nulls(len(values), kind), {**lost, **present(values)})
         fitting = _converted(values, kind)
         return Fitted(fitting, {**lost, **_lost(values, fitting)})
 
 
 def _in_utc(values: pa.Array) -> pa.Array:
-    """Returns nested values with times in UTC: pandas moves those of other zones, by 584 years at the ends of nanoseconds."""
+    """Returns nested values with times in UTC: pandas shifts other zones, by 584 years at the ends of
+    nanoseconds."""
     if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
         # PyArrow casts views to lists with wrong places.
         ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False))
@@ -270,7 +275,7 @@ def _of_utc(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True)
 class JsonColumn:
-    """Values of JSON, as Python's; and those of Arrow that are nested. None: null, or missing."""
+    """JSON values as Python objects, and nested Arrow values. None is null, or missing."""
 
     name: str
     values: Sequence[Any]
@@ -281,7 +286,7 @@ class JsonColumn:
         return pa.string() if kind in (pa.int64(), pa.float64()) and self.fit(kind).misfits else kind
 
     def grown(self, kind: pa.DataType) -> pa.DataType:
-        """See :class:`FileColumn`: what belongs to a struct is no text, but has a structure, too."""
+        """See :class:`FileColumn`. A value in a struct is not text, but has a structure, too."""
         return grown(kind, of_values_only(_widest(self.values, kind)))
 
     def fit(self, kind: pa.DataType, *, inferred: bool = False) -> Fitted:
@@ -289,23 +294,24 @@ class JsonColumn:
         if pa.types.is_nested(kind):
             return self._fit_nested(kind, inferred=inferred)
         if {*map(type, self.values)} <= _plain_classes(kind):
-            # Nearly always: one conversion, and no look at each value.
+            # The usual case: one conversion, without checking each value.
             with suppress(pa.ArrowException, OverflowError, UnicodeEncodeError):
                 plain = pa.array(self.values, kind)
-                return self._kept(plain)
+                return self._with_misfits(plain)
         if kind == pa.string():
-            return self._kept(pa.array(map(as_text, self.values), pa.string()))
-        accepted = _acceptance(kind)
-        values = [None if value is None else accepted(value) for value in self.values]
+            return self._with_misfits(pa.array(map(as_text, self.values), pa.string()))
+        convert_value = _acceptance(kind)
+        values = [None if value is None else convert_value(value) for value in self.values]
         texts = {at: value for at, value in enumerate(self.values) if type(value) is str and kind != pa.binary()}
         if texts:
             read = fit_text(pa.array(texts.values(), pa.string()), kind, inferred=inferred)
             for at, value in zip(texts, read, strict=True):
                 values[at] = value
-        return self._kept(cast_or_null(values, kind, convert.array if pa.types.is_decimal(kind) else pa.array))
+        return self._with_misfits(cast_or_null(values, kind, convert.array if pa.types.is_decimal(kind) else pa.array))
 
-    def _kept(self, values: pa.Array) -> Fitted:
-        """Returns values, without floats that are not what was written; the others are misfits."""
+    def _with_misfits(self, values: pa.Array) -> Fitted:
+        """Returns the column of these values, without floats that differ from the written number. Lost values
+        are misfits."""
         fitting = null_if_inexact(values, self.values) if pa.types.is_floating(values.type) else values
         lost = pc.indices_nonzero(fitting.is_null()).to_pylist() if fitting.null_count else ()
         return Fitted(fitting, {at: self.values[at] for at in lost if self.values[at] is not None})
@@ -323,7 +329,7 @@ class JsonColumn:
 
 @dataclass(frozen=True)
 class TypedColumn(JsonColumn):
-    """Values whose file tells their type, but which Arrow does not convert to it."""
+    """Values whose file declares their type, but which Arrow does not convert to it."""
 
     type: pa.DataType
 
@@ -348,7 +354,8 @@ def _has_exact_numbers(kind: pa.DataType) -> bool:
 
 
 def _with_exact_floats(value: Any) -> Any:
-    """Returns a value in which whole floats are decimals: their texts, of 17 digits, are those of other numbers."""
+    """Returns a value in which whole floats are decimals: their texts, with 17 digits, denote other
+    numbers."""
     if isinstance(value, float):
         return Decimal(value) if value.is_integer() else value
     if isinstance(value, dict):
@@ -359,7 +366,7 @@ def _with_exact_floats(value: Any) -> Any:
 
 
 def _of_class(kind: type) -> pa.DataType:
-    """Returns the type for JSON's values of a class. Nested values are text, because their shape may vary."""
+    """Returns the type for JSON values of a class. Nested values are text, because their shape may vary."""
     if kind is type(None):
         return pa.null()
     if kind in (bool, int):
@@ -368,9 +375,9 @@ def _of_class(kind: type) -> pa.DataType:
 
 
 def _widest(values: Iterable[Any], like: pa.DataType) -> pa.DataType:
-    """Returns the type that holds JSON's values by their structure, apart from those that ``like`` cannot hold.
+    """Returns the type that holds JSON values by their structure, except values that ``like`` cannot hold.
 
-    Objects are structs, but maps where ``like`` is one.
+    Objects are structs, or maps where ``like`` is a map.
     """
     return functools.reduce(widen, (_shape(value, like) for value in values), pa.null())
 
@@ -388,7 +395,7 @@ def _shape(value: Any, like: pa.DataType) -> pa.DataType:
 
 
 def _parsed(text: str | None) -> Any:
-    """Returns the value of a text of JSON; the text itself if it is none."""
+    """Returns the value of a JSON text, or the text itself if it is not JSON."""
     try:
         return None if text is None else DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -396,9 +403,9 @@ def _parsed(text: str | None) -> Any:
 
 
 def _fit_value(value: Any, kind: pa.DataType, *, inferred: bool) -> tuple[Any, Any]:
-    """Returns a value as one of ``kind``, and what of it does not fit; None: nothing.
+    """Converts a value to ``kind``. Also returns the part that does not fit, or None.
 
-    The fields of a struct fit one by one, a list or a map as a whole.
+    The fields of a struct fit separately, a list or a map only as a whole.
     """
     if value is None:
         return None, None
@@ -441,7 +448,8 @@ def _fit_struct(
 
 
 def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Returns a converter of values other than text to ``kind``; it returns None for a value that does not fit."""
+    """Returns a converter of values other than text to ``kind``. It returns None for a value that does not
+    fit."""
     if pa.types.is_integer(kind):
         return _whole
     if pa.types.is_floating(kind):
@@ -458,8 +466,8 @@ def _acceptance(kind: pa.DataType) -> Callable[[Any], Any]:
 
 
 def _plain_classes(kind: pa.DataType) -> AbstractSet[type]:
-    """Returns the classes of JSON's values that PyArrow itself converts to a type, if they fit it."""
-    fitting = next((classes for is_one, classes in _PLAIN_CLASSES if is_one(kind)), ())
+    """Returns the classes of JSON values that PyArrow itself converts to a type, if they fit it."""
+    fitting = next((classes for test, classes in _PLAIN_CLASSES if test(kind)), ())
     return {type(None), *fitting}
 
 
@@ -472,14 +480,17 @@ _PLAIN_CLASSES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[type]]] =
 
 
 def _moment(kind: pa.DataType, value: Any) -> datetime | None:
-    """Returns a time; that of a date is its beginning, in UTC. A column without zones has none with a zone."""
+    """Returns a time.
+
+    A date becomes its beginning, in UTC. A column without zones takes no time with a zone.
+    """
     if type(value) is date:
         return datetime.combine(value, time())
     return value if isinstance(value, datetime) and (kind.tz or value.tzinfo is None) else None
 
 
 def _floating(value: Any) -> float | None:
-    """Returns the float next to a number."""
+    """Returns the float nearest to a number."""
     if not isinstance(value, int | float | Decimal) or type(value) is bool:
         return None
     try:
@@ -489,7 +500,8 @@ def _floating(value: Any) -> float | None:
 
 
 def _whole(value: Any) -> int | None:
-    """Returns a number if it is whole; 5.704363878889351e+16 has the digits that are written, not those of the float nearby."""
+    """Returns a number if it is whole. 5.704363878889351e+16 has the written digits, not those of the nearest
+    float."""
     if type(value) is int:
         return value
     number = _decimal(value)
@@ -505,11 +517,12 @@ def _decimal(value: Any) -> Decimal | None:
     number = Decimal(str(value)) if type(value) is int or _is_finite(value) else None
     if number is None or is_too_fine(number):
         return None
-    return number.normalize(Context(prec=max(1, len(number.as_tuple().digits))))  # of 38 digits, none is a zero at the end
+    # Strips trailing zeros without rounding.
+    return number.normalize(Context(prec=max(1, len(number.as_tuple().digits))))
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Returns bytes, which JSON has as Base64."""
+    """Returns bytes, which are Base64 in JSON."""
     if isinstance(value, bytes):
         return value
     try:
@@ -518,19 +531,19 @@ def _bytes(value: Any) -> bytes | None:
         return None
 
 
-def _converts(own: pa.DataType, kind: pa.DataType) -> bool:
-    """True if values of one type may be ones of the other."""
+def _converts(source: pa.DataType, kind: pa.DataType) -> bool:
+    """Returns whether values of one type may be values of the other."""
     if pa.types.is_nested(kind):
         return False
     if kind == pa.string():
         return True
-    if own == pa.date32():
+    if source == pa.date32():
         return bool(pa.types.is_timestamp(kind))
-    return is_number(own) and is_number(kind)
+    return is_number(source) and is_number(kind)
 
 
 def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Returns values as ones of a type that they may be of; NULL for those that are not."""
+    """Converts values to a type that may hold them, with NULL for values that do not fit."""
     if pa.types.is_floating(values.type) and pa.types.is_decimal(kind):  # PyArrow rounds
         written = zip(values.cast(pa.string()).to_pylist(), values.to_pylist(), strict=True)
         numbers = [None if text is None else Decimal(number if number.is_integer() else text) for text, number in written]
@@ -544,7 +557,7 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _without_nanoseconds(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Rounds times down to microseconds, as Spark does; a cast rounds those before 1970 up."""
+    """Rounds times down to microseconds, as Spark does. A cast rounds times before 1970 up."""
     nanoseconds = values.view(pa.int64())
     cut = pc.divide(nanoseconds, 1000)
     below = pc.less(nanoseconds, pc.multiply(cut, 1000)).cast(pa.int64())
@@ -553,8 +566,8 @@ def _without_nanoseconds(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def with_rescued(ddl: str) -> str:
     """Adds the column for rescued data to a user's columns. Raises InvalidValueError."""
-    own = [field for field in from_ddl(ddl, given=True) if folded(field.name) != RESCUED]
-    return to_ddl(checked(pa.schema([*own, pa.field(RESCUED, pa.string())])))
+    declared = [field for field in from_ddl(ddl, given=True) if folded(field.name) != RESCUED]
+    return to_ddl(checked(pa.schema([*declared, pa.field(RESCUED, pa.string())])))
 
 
 def inferred_of(columns: Iterable[pa.Field]) -> str:
@@ -573,7 +586,7 @@ def _at(values: pa.Array, positions: Mapping[int, Any]) -> Mapping[int, Any]:
 
 
 def _lost(before: pa.Array, after: pa.Array) -> Mapping[int, Any]:
-    """Returns the values that were there before and are NULL after."""
+    """Returns the values that were present before and are NULL after."""
     if before.null_count == after.null_count:
         return {}
     lost = pc.indices_nonzero(pc.and_(before.is_valid(), after.is_null()))

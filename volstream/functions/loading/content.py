@@ -1,6 +1,7 @@
 """The content of a file to be loaded: its parts, decompressed, and their text, block by block.
 
-How a file is compressed is known by its first bytes: names lie, and a proxy or a client of HTTP may have decompressed it.
+A file's compression is recognized by its first bytes. Names may be wrong, and a proxy or an HTTP client may
+have decompressed it.
 """
 
 from __future__ import annotations
@@ -32,44 +33,46 @@ from volstream.functions.file import File
 from volstream.functions.loading.options import LoadOptions, is_marker
 from volstream.functions.rejection import FileRejectedError
 
-#: Size of a row of a csv file, of a record of a json file, and of a block that is read at once.
+#: Maximum size of a row of a csv file, of a record of a json file, and of a block that is read at once.
 MAX_RECORD_BYTES = 16 << 20
 
 _BLOCK_BYTES = 1 << 20
 
-#: A file that expands to more bytes than the first, and to more than its size times the second, is rejected.
+#: A file is rejected if it expands to more bytes than the first, and to more than its size times the second.
 _MAX_EXPANDED, _MAX_FACTOR = 256 << 20, 1000
 
-#: So many bytes tell what a file is.
-_SHOWN = 512
+#: Number of bytes that identify a file's format.
+_HEAD_BYTES = 512
 
-#: The most that is at the end of a zip file: a record of 22 bytes, and a comment.
+#: Maximum size of a zip file's end: a record of 22 bytes, and a comment.
 _ZIP_END = 22 + 0xFFFF
 
-#: How often a file may be compressed: a compressed file may be compressed again on its way into a bucket.
-_MOST = 3
+#: Maximum number of compressions: a compressed file may be compressed again on its way into a bucket.
+_MAX_LAYERS = 3
 
-#: Up to this size the content of an archive's entry is in memory.
+#: Maximum size of an archive entry's content in memory.
 _IN_MEMORY = 16 << 20
 
-#: Python keeps up to a kilobyte for each entry of an archive, and more for attributes: an archive with more of them is rejected.
+#: Python keeps up to a kilobyte for each entry of an archive, and more for attributes. An archive with more
+#: is rejected.
 _MAX_ENTRIES, _MAX_ATTRIBUTES = 100_000, 1_000_000
 
-#: How much of an archive is read, and parsed, at once: the directory of a zip file, the headers of a tar file's entry.
+#: How much of an archive is read and parsed at once: the directory of a zip file, the headers of a tar file's
+#: entry.
 _MAX_DIRECTORY, _MAX_HEADERS = 32 << 20, 1 << 20
 
-#: The system whose attributes of files an entry of a zip file has.
+#: The system id of zip entries with Unix file attributes.
 _UNIX = 3
 
-#: How each entry begins in the directory of a zip file.
+#: The first bytes of each entry in a zip file's directory.
 _ZIP_ENTRY = b"PK\x01\x02"
 
 
 class Expansion:
-    """How far a file expands, all entries of an archive together.
+    """How far a file expands, including all entries of an archive.
 
     Args:
-        size: of the file, on which the limit depends.
+        size: of the file. The limit depends on it.
     """
 
     def __init__(self, size: int) -> None:
@@ -77,7 +80,7 @@ class Expansion:
         self._before = self._last = 0
 
     def begin_entry(self) -> None:
-        """Begins to count what the next entry of the archive expands to."""
+        """Starts to count the expanded size of the archive's next entry."""
         self._before += self._last
         self._last = 0
 
@@ -85,7 +88,7 @@ class Expansion:
         """Raises FileRejectedError if the file expands too far.
 
         Args:
-            expanded: bytes of the file, or of its entry, so far. One that is read again expands no further.
+            expanded: expanded bytes of the file, or of its entry, so far. A repeated read does not add to it.
         """
         self._last = max(self._last, expanded)
         if self._before + self._last > max_expanded_size(self._size):
@@ -100,12 +103,12 @@ class Part:
     """A file, or an entry of an archive.
 
     Attributes:
-        path: by whose name its format is known.
+        path: its name tells the format.
         expansion: how far it expands.
-        open: opens the decompressed content as a binary file, from the start; invalidates the file it returned before. Reading
-            raises FileRejectedError if the content is broken or expands too far.
-        resources: what is closed when the part was read.
-        entry: the entry's path in the archive; None: it is the file.
+        open: opens the decompressed content as a binary file, from the start. Invalidates the file that it
+            returned before. Reading raises FileRejectedError if the content is broken or expands too far.
+        resources: closed once the part has been read.
+        entry: the entry's path in the archive, or None for a file.
     """
 
     path: str
@@ -115,23 +118,24 @@ class Part:
     entry: str | None = None
 
     def seekable(self) -> Any:
-        """Returns the content as a file that can be read at any place."""
+        """Returns the content as a seekable file."""
         content = self.open()
         return content if content.seekable() else _spooled(content, self.resources)
 
 
 def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
-    """Yields what a file consists of: itself, or the entries of a zip or tar file; each is read before the next one is asked for.
+    """Yields the parts of a file: the file itself, or the entries of a zip or tar file. Each must be read
+    before the next.
 
     Args:
-        unpack: a zip file is an archive, not a document.
+        unpack: treat a zip file as an archive, not as a document.
 
     Raises:
         FileRejectedError: it is broken.
     """
     with ExitStack() as resources:
         part = _decompressed(Part(file.relative_path, Expansion(file.size), partial(_rewound, file.open()), resources))
-        begin = part.open().read(_SHOWN)
+        begin = part.open().read(_HEAD_BYTES)
         is_zip = unpack and begin.startswith((b"PK\x03\x04", b"PK\x05\x06"))  # the latter has no entries
         if not is_zip and not _begins_tar(begin):
             yield part
@@ -161,12 +165,12 @@ def parts(file: File, options: LoadOptions, *, unpack: bool) -> Iterator[Part]:
 
 def _decompressed(part: Part) -> Part:
     """Returns a part with its content decompressed."""
-    for _ in range(_MOST):
-        begin = part.open().read(_SHOWN)
-        found = next((one for one in _COMPRESSIONS if one[0].match(begin)), None)
-        if found is None:
+    for _ in range(_MAX_LAYERS):
+        begin = part.open().read(_HEAD_BYTES)
+        known = next((entry for entry in _COMPRESSIONS if entry[0].match(begin)), None)
+        if known is None:
             break
-        _, compression, reader = found
+        _, compression, reader = known
         part = replace(part, open=partial(_decompressing, part, compression, reader))
     return part
 
@@ -185,7 +189,7 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
     content = _Metered(part.seekable(), _MAX_DIRECTORY)
     with _reading("zip"), zipfile.ZipFile(content) as archive:
         content.left = None
-        _check_whole(archive)
+        _check_no_extra(archive)
         if "[Content_Types].xml" in archive.namelist():
             raise FileRejectedError(
                 "The file is a document of an office program, such as Excel. Install a package that reads it; name its format."
@@ -199,12 +203,13 @@ def _zip_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _is_link(entry: zipfile.ZipInfo) -> bool:
-    """True for a symbolic link, whose content is the path to which it links."""
+    """Returns whether it is a symbolic link, whose content is the target's path."""
     return entry.create_system == _UNIX and stat.S_ISLNK(entry.external_attr >> 16)
 
 
-def _check_whole(archive: zipfile.ZipFile) -> None:
-    """Raises FileRejectedError if a zip file has more before or after what its directory, which is at its end, lists."""
+def _check_no_extra(archive: zipfile.ZipFile) -> None:
+    """Raises FileRejectedError if a zip file has data before or after the entries in its directory, which is
+    at its end."""
     content: Any = archive.fp
     before = min((entry.header_offset for entry in archive.infolist()), default=archive.start_dir)
     size = content.seek(0, io.SEEK_END)
@@ -232,10 +237,10 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
             if entry.isdir():
                 continue
             name = _extracted(entry.name)
-            # A hard link is what has the name by then, which may be a link to a file elsewhere.
+            # A hard link refers to the current entry of that name, which may be a link to a file elsewhere.
             content_of = found.get(_extracted(entry.linkname), (name, entry))[1] if entry.islnk() else entry
             found[name] = entry.name, content_of
-        # Python takes a broken entry for the end, which is zeros.
+        # Python takes a broken entry for the end, which consists of zeros.
         content.left = None
         content.seek(archive.offset)
         rest = b""
@@ -251,17 +256,18 @@ def _tar_entries(part: Part) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _escaped(name: str) -> str:
-    """Returns a name with its bytes that are not UTF-8, which tar files may have, as ``\\xfc``."""
+    """Returns a name with bytes that are not UTF-8, which tar files may have, as ``\\xfc``."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _extracted(name: str) -> str:
-    """Returns where an entry would be extracted: a later one replaces it there."""
+    """Returns the path to which an entry would be extracted. A later entry with the same path replaces it."""
     return posixpath.normpath(name).lstrip("/")
 
 
 def _begins_tar(begin: bytes) -> bool:
-    """True for a header of a tar file, with its checksum: text may have its magic, too."""
+    """Returns whether it is the header of a tar file, with its checksum: text may have the same magic
+    bytes."""
     try:
         return begin[257:262] == b"ustar" and bool(tarfile.TarInfo.frombuf(begin, "utf-8", "surrogateescape"))
     except tarfile.HeaderError:
@@ -269,10 +275,11 @@ def _begins_tar(begin: bytes) -> bool:
 
 
 class _Metered(io.BufferedIOBase):
-    """An archive that is rejected if Python's modules, which look no further ahead, read too much of it to find its entries.
+    """An archive that is rejected if Python's modules, which do not look ahead, read too much of it to find
+    its entries.
 
     Attributes:
-        left: bytes that may be read. None: all.
+        left: number of bytes that may be read, or None for all.
     """
 
     def __init__(self, content: Any, left: int | None) -> None:
@@ -305,14 +312,15 @@ def _too_many_entries() -> FileRejectedError:
 
 
 def _spooled(content: Any, resources: ExitStack) -> Any:
-    """Returns content as a file that can be read at any place, from memory or a temporary file.
+    """Returns content as a seekable file, in memory or in a temporary file.
 
     Raises:
-        FileRejectedError: it takes more than half of what is free on the disk.
+        FileRejectedError: it takes more than half of the free disk space.
     """
     folder = tempfile.gettempdir()
     half = shutil.disk_usage(folder).free // 2
-    file = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="volstream-part-")  # noqa: SIM115  # `resources` closes it
+    # `resources` closes it.
+    file = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="volstream-part-")  # noqa: SIM115
     resources.push(file)
     while block := content.read(_BLOCK_BYTES):
         file.write(block)
@@ -351,8 +359,8 @@ class _Snappy(io.RawIOBase):
         return block
 
 
-class _Kept(io.RawIOBase):
-    """Content that stays open when PyArrow closes this."""
+class _Unclosable(io.RawIOBase):
+    """Content that stays open when PyArrow closes this object."""
 
     def __init__(self, content: Any) -> None:
         self._content = content
@@ -366,8 +374,8 @@ class _Kept(io.RawIOBase):
 
 
 class _Xz(io.RawIOBase):
-    """The content of the streams of an xz file, with zeros between them. Python's own reader takes what it cannot read for the
-    end."""
+    """The content of the streams of an xz file, with zeros between them. Python's own reader takes unreadable
+    data for the end."""
 
     def __init__(self, content: Any) -> None:
         self._content = content
@@ -391,19 +399,19 @@ class _Xz(io.RawIOBase):
                 data = self._content.read(_BLOCK_BYTES)
                 if not data:
                     raise EOFError("it is cut off")
-            made = self._decoder.decompress(data, len(buffer))
-            if made:
-                buffer[: len(made)] = made
-                return len(made)
+            decompressed = self._decoder.decompress(data, len(buffer))
+            if decompressed:
+                buffer[: len(decompressed)] = decompressed
+                return len(decompressed)
 
 
 def _by_arrow(codec: str, content: Any) -> Any:
-    return pa.CompressedInputStream(_Kept(content), codec)
+    return pa.CompressedInputStream(_Unclosable(content), codec)
 
 
-#: How compressed files begin, what the compression is called, and what reads it.
+#: The first bytes of compressed files, the name of the compression, and its reader.
 _COMPRESSIONS: Sequence[tuple[re.Pattern[bytes], str, Callable[[Any], Any]]] = [
-    # Zeros after the last member are no error, as they are for Arrow.
+    # Zeros after the last member are not an error, unlike for Arrow.
     (re.compile(rb"\x1f\x8b\x08"), "gzip", lambda content: gzip.GzipFile(fileobj=content, mode="rb")),
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2", partial(_by_arrow, "bz2")),
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd", partial(_by_arrow, "zstd")),
@@ -412,17 +420,17 @@ _COMPRESSIONS: Sequence[tuple[re.Pattern[bytes], str, Callable[[Any], Any]]] = [
     (re.compile(rb"\xff\x06\x00\x00sNaPpY"), "snappy", _Snappy),
 ]
 
-#: How files begin that are no text, whatever their encoding.
+#: The first bytes of files that are not text in any encoding.
 _MAGIC = {b"PAR1": "a Parquet file", b"%PDF": "a PDF", b"\xd0\xcf\x11\xe0": "a document of an office program, such as Excel"}
 
 
 def max_expanded_size(size: int) -> int:
-    """Returns to how many bytes a file of ``size`` may expand."""
+    """Returns the maximum expanded size of a file of ``size`` bytes."""
     return max(_MAX_EXPANDED, size * _MAX_FACTOR)
 
 
 class _Expanding(io.BufferedIOBase):
-    """Decompressed content; reading it ends where it exceeds what its file may expand to."""
+    """Decompressed content. Reading fails when it exceeds the file's maximum expanded size."""
 
     def __init__(self, content: Any, compression: str, expansion: Expansion) -> None:
         self._content = content
@@ -441,14 +449,14 @@ class _Expanding(io.BufferedIOBase):
         return block
 
 
-#: What the standard library and PyArrow raise for content that is broken; its modules of archives check little.
+#: The errors of the standard library and PyArrow for broken content. The archive modules check little.
 _BROKEN = (
     *(OSError, EOFError, NotImplementedError, ValueError, IndexError, RecursionError, struct.error),
     *(zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
 )
 
 
-#: What PyArrow raises for a file of columns that is broken.
+#: PyArrow's errors for broken columnar files.
 _UNREADABLE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError)
 
 
@@ -459,8 +467,8 @@ def _reading(compression: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _rejecting(errors: tuple[type[Exception], ...], how: str) -> Iterator[None]:
-    """Turns errors in the block into rejections of the file. Lack of memory, and the system's errors, which have a
-    number, stay."""
+    """Turns errors in the block into rejections of the file, except lack of memory and system errors, which
+    have a number."""
     try:
         yield
     except errors as error:
@@ -494,7 +502,7 @@ def texts(part: Part, encoding: str) -> Iterator[str]:
 
 
 def _check_begin(block: bytes, encoding: str) -> None:
-    """Raises FileRejectedError if a file begins as no text in an encoding does."""
+    """Raises FileRejectedError if the first bytes show that a file is not text in this encoding."""
     if kind := next((kind for magic, kind in _MAGIC.items() if block.startswith(magic)), None):
         raise FileRejectedError(f"The file is not text but {kind}, although its name says otherwise.")
     is_wide = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not block.startswith(codecs.BOM_UTF32_LE)

@@ -31,26 +31,28 @@ from volstream.functions.rejection import FileRejectedError
 #: Maximum characters of the first row, after any number of empty lines.
 _HEAD_CHARACTERS = 1 << 20
 
-#: A row that follows those of a file. Drawn by chance, so that no file has it, of characters that are no delimiter or quote.
+#: A row that is appended to a file. Random, so that no file contains it, with characters that are not a
+#: delimiter or quote.
 _END = "".join(chr(0xE000 + digit) for digit in uuid.uuid4().bytes)
 
-#: Lines that are encoded at once.
+#: Number of lines that are encoded at once.
 _LINES = 10_000
 
-#: Rows in memory at a time after they were read: short ones take many times the memory of their text.
+#: Maximum number of rows in memory after reading: short rows take many times the memory of their text.
 _ROWS = 100_000
 
-#: Values of a row: a file of nothing but delimiters would take minutes and gigabytes.
+#: Maximum number of values in a row: a file that consists of delimiters would take minutes and gigabytes.
 _MAX_VALUES = 10_000
 
 
 def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
-    """Yields the rows of a csv file. Quoted values may contain line ends; an empty value is NULL unless it is quoted.
+    """Yields the rows of a csv file. Quoted values may contain line ends. An empty value is NULL unless it is
+    quoted.
 
-    A row with too few values lacks the last ones; what a row has beyond the last column is rescued.
+    A row with too few values lacks the last ones. Values beyond the last column are rescued.
 
     Raises:
-        FileRejectedError: it is not such a file.
+        FileRejectedError: it is not a csv file.
     """
     blocks = texts(source, options.encoding)
     begin = next(blocks, "")
@@ -60,7 +62,7 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
         return
     _check_width(len(head))
     names = _unique(head) if options.header else [f"_c{number}" for number in range(len(head))]
-    if is_all:  # PyArrow refuses a file that ends in its header
+    if is_all:  # PyArrow rejects a file that ends with its header
         yield Chunk(0, [TextColumn(name, pa.array([], pa.string())) for name in names])
         return
     notation = Notation.of(options)
@@ -70,23 +72,23 @@ def chunks(source: Part, what: RecognizedFormat, options: LoadOptions) -> Iterat
         content = Encoded(dialect.rows(texts(source, options.encoding)), at_once=_LINES if dialect.has_other_lines else 1)
     try:
         skipped = blank + 1 if options.header else 0
-        for batch in map(ragged.without_end, _ReadAs(dialect, len(names)).batches(content, _END, skipped, ragged)):
+        for batch in map(ragged.without_end, _ArrowReader(dialect, len(names)).batches(content, _END, skipped, ragged)):
             for part in (batch.slice(at, _ROWS) for at in range(0, batch.num_rows, _ROWS)):
                 columns = [TextColumn(*pair, notation) for pair in zip(names, part.columns, strict=True)]
-                yield Chunk(part.num_rows, columns, is_part=ragged.are_waiting)
-            yield from ragged.taken()
+                yield Chunk(part.num_rows, columns, is_part=ragged.has_rows)
+            yield from ragged.pop_chunks()
     except pa.ArrowInvalid as error:
         raise _rejection(str(error), options.encoding) from None
-    yield from ragged.taken()
+    yield from ragged.pop_chunks()
     if not ragged.has_ended:
         raise unclosed_quote()
 
 
 class _Ragged:
-    """Rows with more or fewer values than there are columns, which PyArrow passes on as text.
+    """Rows with more or fewer values than columns, which PyArrow passes on as text.
 
     Attributes:
-        has_ended: the row :data:`_END` was read, which is no part of the file: no quote before it is open.
+        has_ended: the row :data:`_END` was read. It is not part of the file, and no quote before it is open.
     """
 
     def __init__(self, names: Sequence[str], dialect: Dialect, notation: Notation) -> None:
@@ -104,37 +106,37 @@ class _Ragged:
         return "skip"
 
     def without_end(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns rows without the row :data:`_END`, which is one of them in a file of one column."""
+        """Returns rows without the row :data:`_END`, which is among them in a file of one column."""
         if len(self._names) > 1 or not batch.num_rows or batch.column(0)[-1].as_py() != _END:
             return batch
         self.has_ended = True
         return batch.slice(0, batch.num_rows - 1)
 
     @property
-    def are_waiting(self) -> bool:
-        """True if :meth:`taken` would yield rows."""
+    def has_rows(self) -> bool:
+        """Returns whether :meth:`pop_chunks` would yield rows."""
         return bool(self._texts)
 
-    def taken(self) -> Iterator[Chunk]:
-        """Yields the rows since the last call. What a row lacks is NULL."""
+    def pop_chunks(self) -> Iterator[Chunk]:
+        """Yields the rows since the last call. Missing values are NULL."""
         while self._texts:
             count = next(iter(self._texts))
             rows = self._texts.pop(count)
             _check_width(count)
             content = BOM_UTF8 + "".join(f"{row}\n" for row in rows).encode()
-            (batch,) = _ReadAs(self._dialect, count).batches(io.BytesIO(content), block_bytes=len(content) + 1)
+            (batch,) = _ArrowReader(self._dialect, count).batches(io.BytesIO(content), block_bytes=len(content) + 1)
             values = [*batch.columns[: len(self._names)], *[pa.nulls(batch.num_rows, pa.string())] * (len(self._names) - count)]
             columns = [TextColumn(*pair, self._notation) for pair in zip(self._names, values, strict=True)]
             surplus: dict[int, dict[str, str]] = {}
             for number in range(len(self._names), count):
                 for at, value in present(batch.column(number)).items():
                     surplus.setdefault(at, {})[free(f"_c{number}", self._names)] = value
-            yield Chunk(batch.num_rows, columns, surplus, is_part=self.are_waiting)
+            yield Chunk(batch.num_rows, columns, surplus, is_part=self.has_rows)
 
 
 @dataclass(frozen=True)
-class _ReadAs:
-    """How PyArrow reads rows of texts.
+class _ArrowReader:
+    """Reads rows of texts with PyArrow.
 
     Attributes:
         width: number of columns.
@@ -154,10 +156,10 @@ class _ReadAs:
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows after the ``skipped`` first lines, and the row ``end``. Raises ArrowInvalid.
 
-        The content ends with a line end, or there is a row ``end``: else PyArrow takes a last empty value after a quoted one for
-        quoted.
+        The content must end with a line end, or with a row ``end``. Otherwise PyArrow takes a last empty
+        value after a quoted one for quoted.
         """
-        # Numbers as names: those of the file may be repeated.
+        # Numbers as names, because the file's names may be repeated.
         numbers = [str(number) for number in range(self.width)]
         ending = _Ending(content, f"\n{end}".encode() if end else b"")
         try:
@@ -185,8 +187,10 @@ class _ReadAs:
 
 
 class _Ending(io.BufferedIOBase):
-    """Content that can be ended early: PyArrow's read-ahead thread goes on reading after the caller has stopped asking for rows,
-    and aborts the process if Python exits while it reads.
+    """Content that can be ended early.
+
+    PyArrow's read-ahead thread continues to read after the caller has stopped requesting rows, and aborts the
+    process if Python exits meanwhile.
 
     Args:
         tail: follows the content.
@@ -197,54 +201,55 @@ class _Ending(io.BufferedIOBase):
         self._tail = tail
         self._lock = threading.Lock()
         self._ended = False
-        self._told = threading.Event()
+        self._end_seen = threading.Event()
 
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:  # type: ignore[override]  # PyArrow gives a number
+    def read(self, size: int = -1) -> bytes:  # type: ignore[override]  # PyArrow passes a number
         with self._lock:
             room, parts = size, list[bytes]()
             while room and not self._ended and (part := self._content.read(room)):
                 parts.append(part)
                 room -= len(part)
-            if room >= len(self._tail) and not self._ended:  # with the last rows, so that all of a small file are read at once
+            # With the last rows: a small file is read at once.
+            if room >= len(self._tail) and not self._ended:
                 parts.append(self._tail)
                 self._tail = b""
             block = b"".join(parts)
         if not block:
-            self._told.set()
+            self._end_seen.set()
         return block
 
     def end(self) -> None:
         """Ends the content, and waits briefly for the read-ahead thread to see the end."""
         with self._lock:
             self._ended = True
-        self._told.wait(0.2)
+        self._end_seen.wait(0.2)
 
 
 def _first_row(blocks: Iterator[str], dialect: Dialect, options: LoadOptions) -> tuple[list[str] | None, int, bool]:
-    """Returns the values of the first row, None if there is none; the number of empty lines before it; and whether it is a header
-    without a row after it.
+    """Returns the values of the first row, if there is one, the number of empty lines before it, and whether
+    it is a header without further rows.
 
     Raises:
         FileRejectedError: it does not end, or not soon enough.
     """
-    head, before, goes_on = "", 0, False
+    head, before, is_cut = "", 0, False
     for block in blocks:
         head += block
         if not head.strip("\r\n"):
-            at = head.rfind("\n") + 1 or len(head) - 1  # a line end may have its other half in the next block
+            at = head.rfind("\n") + 1 or len(head) - 1  # a line end may continue in the next block
             before += len(head[:at].splitlines())
             head = head[at:]
-        elif goes_on := len(head) >= _HEAD_CHARACTERS:
+        elif is_cut := len(head) >= _HEAD_CHARACTERS:
             break
     lines, reader = dialect.reader(head)
     try:
         for blank, row in enumerate(reader, before):
             if row:
                 rest = lines.read()
-                if goes_on and not rest:
+                if is_cut and not rest:
                     raise FileRejectedError(f"The first row of the file does not end within {_HEAD_CHARACTERS:,} characters.")
                 blanks = "\r\n \t".replace(dialect.delimiter, "")
                 while not rest.strip(blanks) and (block := next(blocks, "")):
@@ -271,14 +276,14 @@ def _check_width(values: int) -> None:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """Returns the names of a header; those that are empty or there already, in any case, get their position."""
-    given = [written.strip() or f"_c{number}" for number, written in enumerate(names)]
-    there = {folded(name) for name in given}
+    """Returns the names of a header. Empty and repeated names, regardless of case, get their position."""
+    filled = [written.strip() or f"_c{number}" for number, written in enumerate(names)]
+    used = {folded(name) for name in filled}
     unique: dict[str, str] = {}
-    for number, name in enumerate(given):
-        own = free(f"{name}{number}", there, key=folded) if folded(name) in unique else name
-        there.add(folded(own))
-        unique[folded(own)] = own
+    for number, name in enumerate(filled):
+        distinct = free(f"{name}{number}", used, key=folded) if folded(name) in unique else name
+        used.add(folded(distinct))
+        unique[folded(distinct)] = distinct
     return [*unique.values()]
 
 
@@ -290,45 +295,46 @@ def _rejection(reason: str, encoding: str) -> FileRejectedError:
     return FileRejectedError(f"The file cannot be read as csv: {reason}.")
 
 
-# How a csv file is written: which of its lines are rows, and where values begin and end. Pure.
+# The format of a csv file: which lines are rows, and where values begin and end. Pure.
 
-#: The place after each line.
+#: The position after each line.
 _ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 #: Excel's first line that names the delimiter.
 _SEP = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
 
-#: The delimiters that files have, most often first.
+#: Common delimiters, by frequency.
 _DELIMITERS = ",;\t|"
 
-#: With so few values, a first row may have the delimiter by chance, as in ``name;amount (EUR, net)``.
+#: Number of values up to which a first row may have the delimiter by chance, as in ``name;amount (EUR,
+#: net)``.
 _FEW = 2
 
-#: How lines begin that are comments in most files that have such.
+#: Common prefixes of comment lines.
 _COMMENTS = ("#", "//", "--", "%")
 
-#: Letters in numbers and times, and what tells these from names.
+#: Letters in numbers and times, and patterns that distinguish these from names.
 _IN_VALUES, _DIGIT, _LETTER = re.compile(r"(?<=\d)(T(?=\d)|Z$|[eE](?=[+-]?\d))"), re.compile(r"\d"), re.compile(r"[^\W\d]|_")
 
-#: Rows that tell whether the first one is a header.
-_SHOWN = 100
+#: Number of rows that are inspected to find out whether the first row is a header.
+_SAMPLED = 100
 
-#: Stands for a NULL that is written with the escape: an empty value alone in a row would be no row. Drawn by chance, so that no
-#: file has it.
+#: Replaces a NULL that is written with the escape: an empty value alone in a row would not be a row. Random,
+#: so that no file contains it.
 NULL = uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written.
+    """The format of a csv file.
 
     Attributes:
-        quote: around values; None: quotes are ordinary characters.
-        escape: takes the meaning from the next character; None: there is none.
+        quote: around values. If None, quotes are ordinary characters.
+        escape: makes the next character an ordinary one. None without an escape.
         nulls: unquoted values that are NULL, besides empty ones.
-        lead, footer: lines before the header, and at the end.
-        comment: how lines begin that are no rows; None: there are none.
-        may_guess: the first row may be rejected as no header.
+        lead, footer: number of lines before the header, and at the end.
+        comment: prefix of lines that are not rows, if there are any.
+        may_guess: the first row may be rejected because it is not a header.
         is_named: the delimiter was named, not assumed.
     """
 
@@ -344,12 +350,14 @@ class Dialect:
 
     @classmethod
     def of(cls, options: LoadOptions, delimiter: str, begin: str) -> Dialect:
-        """Returns the dialect of a file with this beginning: a line ``sep=;`` there names its delimiter, as in Excel."""
+        """Returns the dialect of a file with this beginning, where a line ``sep=;`` names its delimiter, as
+        in Excel."""
         named = _SEP.match(begin)
         return cls(
             delimiter=delimiter if named is None else named[1],
             quote=None if options.quote == "none" else options.quote,
-            escape=None if options.escape == options.quote else options.escape,  # as in Spark: a doubled quote
+            # A doubled quote, as in Spark.
+            escape=None if options.escape == options.quote else options.escape,
             nulls=options.null_values,
             lead=max(options.skip_rows or 0, int(named is not None)),
             footer=options.skip_footer,
@@ -360,12 +368,13 @@ class Dialect:
 
     @property
     def has_other_lines(self) -> bool:
-        """True if :meth:`rows` may change the text."""
+        """Returns whether :meth:`rows` may change the text."""
         return bool(self.lead or self.footer or self.comment or self._escaped_nulls)
 
     def reader(self, text: str) -> tuple[io.StringIO, Any]:
-        """Returns the lines of a text, and the standard library's reader of them."""
-        csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))  # of the process; 131,072 at first
+        """Returns the lines of a text, and a reader of them from the standard library."""
+        # Process-wide; 131,072 by default.
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
         lines = io.StringIO(text, newline="")
         return lines, csv.reader(
             lines,
@@ -384,60 +393,62 @@ class Dialect:
         if not self.has_other_lines:
             yield from blocks
             return
-        held: deque[tuple[str, bool]] = deque()  # with whether it is a row, not an empty line
-        waiting, row, is_quoted = 0, "", False
+        queue: deque[tuple[str, bool]] = deque()  # with whether it is a row, not an empty line
+        count, row, is_quoted = 0, "", False
         for line in islice(_lines(blocks), self.lead, None):
             if not row and self.comment is not None and line.startswith(self.comment):
                 continue
-            is_quoted, goes_on = self._after(line, begins=not row, is_quoted=is_quoted)
+            is_quoted, continues = self._state_after(line, begins=not row, is_quoted=is_quoted)
             row += line
-            if goes_on:
+            if continues:
                 _check_size(row)
                 continue
             is_row = bool(row.strip("\r\n"))
-            held.append((self._nulls_at_edges.sub(lambda match: match[1] or NULL, row) if self._escaped_nulls else row, is_row))
-            waiting += is_row  # empty lines at the end are no footer
+            queue.append((self._nulls_at_edges.sub(lambda match: match[1] or NULL, row) if self._escaped_nulls else row, is_row))
+            count += is_row  # empty lines at the end are no footer
             row = ""
-            while waiting > self.footer:
-                text, is_row = held.popleft()
-                waiting -= is_row
+            while count > self.footer:
+                text, is_row = queue.popleft()
+                count -= is_row
                 yield text
         if row:
             raise unclosed_quote()
 
     def check_first(self, rest: str, first: Sequence[str], before: int) -> None:
-        """Raises FileRejectedError if, judging by the rows after it, the first row seems to be a comment or a title, or to have
-        another delimiter.
+        """Raises FileRejectedError if, compared to the rows after it, the first row seems to be a comment or
+        a title, or to have another delimiter.
 
         Args:
             rest: the text after the first row, or its beginning.
-            before: lines up to the end of the first row.
+            before: number of lines up to the end of the first row.
         """
         if not self.is_named and len(first) <= _FEW:
-            self._check_delimiter(self.delimiter.join(first), [line for line in rest.splitlines()[:_SHOWN] if line.strip()])
+            self._check_delimiter(self.delimiter.join(first), [line for line in rest.splitlines()[:_SAMPLED] if line.strip()])
         _, reader = self.reader(rest)
         after: list[tuple[int, int]] = []
         with suppress(csv.Error):  # PyArrow reads the rows
-            after += ((_width(row), reader.line_num) for row in islice(reader, _SHOWN) if row)
-        widths = [width for width, _ in after]
-        usual, own = max(widths, key=widths.count, default=0), _width(first)
+            after += ((_width(row), reader.line_num) for row in islice(reader, _SAMPLED) if row)
+        widths = [count for count, _ in after]
+        usual, width = max(widths, key=widths.count, default=0), _width(first)
         is_comment = self.comment is None and first[0].startswith(_COMMENTS)
-        is_title = own * 2 <= usual and (len(first) < usual or usual > 2)
-        if not widths or not (is_title or (is_comment and (own == 1 or own != usual))):
+        is_title = width * 2 <= usual and (len(first) < usual or usual > 2)
+        if not widths or not (is_title or (is_comment and (width == 1 or width != usual))):
             return
-        end = next(end for width, end in after if width == usual) if own < usual else 1
+        end = next(end for count, end in after if count == usual) if width < usual else 1
         remedy = f"skip lines (skip_rows={before + end - 1})"
         if is_comment:
             remedy += f" or comments (comment_prefix={first[0][0]})"
         raise FileRejectedError(
             f"The first row of the file, {shortened(self.delimiter.join(first))}, seems to be a "
-            f"{'comment' if is_comment else 'title'}: it has {counted(own, 'value')}, most rows after it have {usual}. "
+            f"{'comment' if is_comment else 'title'}: it has {counted(width, 'value')}, most rows after it have {usual}. "
             f"To read the file, {remedy}; skip_rows=0 takes this row as it is."
         )
 
     def check_names(self, first: Sequence[str]) -> None:
-        """Raises FileRejectedError if the first row has no name of a column: its values are numbers, times, or empty. The numbers
-        from 0 on are names, which pandas gives.
+        """Raises FileRejectedError if the first row has no column name: its values are numbers, times, or
+        empty.
+
+        Numbers from 0 on are names, which pandas writes.
         """
         values = [_IN_VALUES.sub("", value) for value in first if value.strip()]
         if values != [str(number) for number in range(len(values))] and all(
@@ -449,7 +460,7 @@ class Dialect:
             )
 
     def _check_delimiter(self, first: str, lines: Sequence[str]) -> None:
-        """Raises FileRejectedError if most lines have as many of another delimiter as the first one."""
+        """Raises FileRejectedError if another delimiter occurs as often in most lines as in the first."""
         for other in _DELIMITERS:
             count = 0 if other == self.delimiter else first.count(other)
             if count and 10 * sum(line.count(other) == count for line in lines) >= 9 * len(lines) > 0:
@@ -458,12 +469,12 @@ class Dialect:
                     f"To read the file, name the delimiter (delimiter={other!r}), also if it is {self.delimiter!r}."
                 )
 
-    def _after(self, line: str, *, begins: bool, is_quoted: bool) -> tuple[bool, bool]:
-        """Returns whether a quoted value, and whether the row, goes on after a line.
+    def _state_after(self, line: str, *, begins: bool, is_quoted: bool) -> tuple[bool, bool]:
+        """Returns whether a quoted value, and whether the row, continues after a line.
 
         Args:
-            begins: the row begins with it.
-            is_quoted: a quoted value goes on in it.
+            begins: the row begins with this line.
+            is_quoted: a quoted value continues in this line.
         """
         plain = line if self._escaped is None else self._escaped.sub("xx", line)
         at = -1 if self.quote is None else plain.find(self.quote)
@@ -484,17 +495,18 @@ class Dialect:
 
     @property
     def plain_nulls(self) -> Sequence[str]:
-        """The NULLs of :meth:`rows`."""
+        """The NULLs in the text of :meth:`rows`."""
         return ["", NULL, *(null for null in self.nulls if null not in self._escaped_nulls)]
 
     @cached_property
     def _escaped_nulls(self) -> Sequence[str]:
-        r"""The NULLs, such as ``\N``, that PyArrow would not know, because they begin with the escape."""
+        r"""The NULLs, such as ``\N``, that PyArrow would not recognize, because they begin with the
+        escape."""
         return [null for null in self.nulls if self.escape is not None and null.startswith(self.escape)]
 
     @cached_property
     def _nulls_at_edges(self) -> re.Pattern[str]:
-        """Matches such NULLs, and quoted values, which come first, as its group."""
+        """Matches such NULLs and, first, quoted values as its group."""
         no_edge, escape = f"[^{re.escape(self.delimiter)}\r\n]", re.escape(self.escape or "")
         quoted = "(?!)" if self.quote is None else "{0}(?:[^{0}{1}]|{0}{0}|{1}.)*{0}".format(re.escape(self.quote), escape)
         nulls = "|".join(map(re.escape, self._escaped_nulls))
@@ -502,7 +514,7 @@ class Dialect:
 
 
 def _width(row: Sequence[str]) -> int:
-    """Returns the number of values of a row, without the empty ones at its end."""
+    """Returns the number of values in a row, without the empty values at its end."""
     return max((at for at, value in enumerate(row, start=1) if value.strip()), default=0)
 
 
@@ -511,7 +523,7 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
     tail = ""
     for block in blocks:
         *whole, tail = _ENDS.split(tail + block)
-        if not tail and whole and whole[-1].endswith("\r"):  # perhaps a half
+        if not tail and whole and whole[-1].endswith("\r"):  # perhaps half a line end
             tail = whole.pop()
         yield from whole
         _check_size(tail)
@@ -525,7 +537,7 @@ def _check_size(row: str) -> None:
 
 
 def too_large_row() -> FileRejectedError:
-    """Returns the error for a row that is larger than memory should hold."""
+    """Returns the error for a row that is too large for memory."""
     return FileRejectedError(f"A row of the file is larger than {format_size(MAX_RECORD_BYTES)}, or a quote is never closed.")
 
 
@@ -535,10 +547,10 @@ def unclosed_quote() -> FileRejectedError:
 
 
 class Encoded:
-    """Text as a binary file in UTF-8, behind a byte order mark: PyArrow takes the first one for no text.
+    """Text as a binary UTF-8 file, with a byte order mark: PyArrow drops the first one.
 
     Args:
-        at_once: how many pieces of the text are encoded together.
+        at_once: number of pieces of the text that are encoded together.
     """
 
     def __init__(self, pieces: Iterator[str], at_once: int) -> None:
@@ -547,8 +559,8 @@ class Encoded:
         self._rest = BOM_UTF8
 
     def read(self, size: int) -> bytes:
-        """Returns up to ``size`` bytes; none at the end."""
-        while len(self._rest) < size and (some := "".join(islice(self._pieces, self._at_once))):
-            self._rest += some.encode()
+        """Returns up to ``size`` bytes, or none at the end."""
+        while len(self._rest) < size and (text := "".join(islice(self._pieces, self._at_once))):
+            self._rest += text.encode()
         block, self._rest = self._rest[:size], self._rest[size:]
         return block

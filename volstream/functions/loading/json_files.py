@@ -1,7 +1,7 @@
-"""Rows of json files: objects, one per line, one after the other, or in arrays.
+"""Rows of json files: objects, one per line, one after another, or in arrays.
 
-PyArrow's reader gives up a whole block at one broken line, one value of another type or one repeated key, so these rows are
-parsed by the standard library, some thousand at a time.
+PyArrow's reader rejects a whole block for one broken line, one value of another type or one repeated key. So
+these rows are parsed by the standard library, some thousand at a time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from volstream.functions.loading.texts import DECODER
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types.values import as_json
 
-#: Rows in memory at a time, and about how many characters of them.
+#: Rows in memory at a time, and their approximate number of characters.
 _ROWS, _CHARACTERS = 5000, MAX_RECORD_BYTES
 
-#: Keys of the records that are in memory at a time: each is a column of all of them.
+#: Maximum number of keys in the records in memory: each is a column of all these records.
 _MAX_KEYS = 10_000
 
-#: The name under which text that is no JSON object is rescued; Spark's.
+#: The name under which text that is not a JSON object is rescued; Spark's name.
 CORRUPT = "_corrupt_record"
 
 _BLANKS = " \t\r\n"
@@ -37,22 +37,22 @@ class _Corrupt(str):
 
 
 def chunks(source: Part, options: LoadOptions) -> Iterator[Chunk]:
-    """Yields the rows of a json file: its objects, or those at the path ``records`` in them.
+    """Yields the rows of a json file: its objects, or the objects at the path ``records`` in them.
 
-    A line that is no JSON object is a row whose text is rescued. Between objects over several lines, or in an array, nobody
-    can tell where a broken one ends, and the file is rejected.
+    A line that is not a JSON object is a row whose text is rescued. Between objects that span several lines
+    or are in an array, nothing marks the end of a broken one, so the file is rejected.
 
     Raises:
-        FileRejectedError: it is not such a file.
+        FileRejectedError: it is not a json file.
     """
-    read = _Counted(texts(source, options.encoding))
+    read = _Blocks(texts(source, options.encoding))
     records = _records(read) if options.records is None else _from_values(read, options.records.split("."))
-    while group := list(_until(records, read, read.characters + _CHARACTERS)):
+    while group := list(_limited(records, read, read.characters + _CHARACTERS)):
         yield _chunk(group)
 
 
-class _Counted(Iterator[str]):
-    """Blocks of text, with the number of characters that were read."""
+class _Blocks(Iterator[str]):
+    """Blocks of text, with the number of characters read so far."""
 
     def __init__(self, blocks: Iterator[str]) -> None:
         self._blocks = blocks
@@ -64,8 +64,8 @@ class _Counted(Iterator[str]):
         return block
 
 
-def _until(records: Iterator[dict[str, Any] | _Corrupt], read: _Counted, characters: int) -> Iterator[dict[str, Any] | _Corrupt]:
-    """Yields records until so many characters were read, or :data:`_ROWS`."""
+def _limited(records: Iterator[dict[str, Any] | _Corrupt], read: _Blocks, characters: int) -> Iterator[dict[str, Any] | _Corrupt]:
+    """Yields up to :data:`_ROWS` records, until this many characters have been read."""
     for record in islice(records, _ROWS):
         yield record
         if read.characters >= characters:
@@ -93,7 +93,10 @@ def _chunk(group: list[dict[str, Any] | _Corrupt]) -> Chunk:
 
 
 def _respelled(row: dict[str, Any], spellings: Mapping[str, str], rescued: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row with one spelling of each name; of several in the row that one has the value, others go to ``rescued``."""
+    """Returns a row with one spelling per name.
+
+    If the row has several, one with a value wins, and the others go to ``rescued``.
+    """
     respelled: dict[str, Any] = {}
     named = [(spellings[folded(column_name(name))], name, value) for name, value in row.items()]
     for common, name, value in sorted(named, key=lambda item: item[0] != item[1]):
@@ -119,7 +122,8 @@ def _records(blocks: Iterator[str]) -> Iterator[dict[str, Any] | _Corrupt]:
 
 
 def _goes_on(text: str) -> bool:
-    """True if one of the first lines begins an object that goes on in those after it. One that is broken does not."""
+    """Returns whether one of the first lines begins an object that continues on the next lines. A broken
+    object does not count."""
     at = 0
     while (end := text.find("\n", at)) >= 0:
         at = end - len(text[at:end].lstrip(_BLANKS))
@@ -136,7 +140,7 @@ def _goes_on(text: str) -> bool:
 
 
 def _is_cut(line: str) -> bool:
-    """True if a line ends within an object, which goes on in the next line."""
+    """Returns whether a line ends within an object, which continues on the next line."""
     at, end = 0, len(line.rstrip(_BLANKS))
     try:
         while at < end:
@@ -172,7 +176,7 @@ def _from_line(line: str) -> Iterable[dict[str, Any] | _Corrupt]:
                 end += 1
     except (ValueError, RecursionError):
         return (_Corrupt(text),)
-    # Amazon Data Firehose writes one object after the other; anything else is one value per line.
+    # Amazon Data Firehose writes one object after another. Otherwise there is one value per line.
     if len(values) > 1 and not all(isinstance(value, dict) for value in values):
         return (_Corrupt(text),)
     return [_record(item) for item in values[0]] if isinstance(values[0], list) else [_record(value) for value in values]
@@ -183,20 +187,20 @@ def _record(value: Any) -> dict[str, Any] | _Corrupt:
 
 
 def _from_values(blocks: Iterator[str], path: Sequence[str]) -> Iterator[dict[str, Any] | _Corrupt]:
-    """Yields the objects at a path of a text of objects and arrays of objects, one after the other."""
+    """Yields the objects at a path in a text that consists of objects and arrays of objects."""
     text = _Buffer(blocks)
     while (character := text.character()) is not None:
         yield from _elements(text, path) if character == "[" else _at_path(text, path)
 
 
 def _elements(text: _Buffer, path: Sequence[str]) -> Iterator[dict[str, Any] | _Corrupt]:
-    """Yields the objects at a path of the elements of an array, which is next."""
+    """Yields the objects at a path in the elements of the next array."""
     for _ in text.members("]", "the array does not end"):
         yield from _at_path(text, path)
 
 
 def _at_path(text: _Buffer, path: Sequence[str]) -> Iterator[dict[str, Any] | _Corrupt]:
-    """Yields the objects at a path of the value that is next. Raises FileRejectedError if it has no such path."""
+    """Yields the objects at a path in the next value. Raises FileRejectedError if it has no such path."""
     if not path:
         yield _record(text.value(DECODER.raw_decode))
         return
@@ -222,7 +226,7 @@ def _at_path(text: _Buffer, path: Sequence[str]) -> Iterator[dict[str, Any] | _C
 
 
 class _Buffer:
-    """Text that is read as it is needed."""
+    """Text that is read on demand."""
 
     def __init__(self, blocks: Iterator[str]) -> None:
         self._blocks = blocks
@@ -231,7 +235,7 @@ class _Buffer:
         self._before = 0
 
     def character(self) -> str | None:
-        """Returns the next character that is no white space; None at the end."""
+        """Returns the next character that is not white space, or None at the end."""
         while True:
             while self._at < len(self._text):
                 if self._text[self._at] not in _BLANKS:
@@ -241,11 +245,11 @@ class _Buffer:
                 return None
 
     def skip(self) -> None:
-        """Goes on to the next character."""
+        """Skips to the next character."""
         self._at += 1
 
     def members(self, end: str, endless: str) -> Iterator[None]:
-        """Yields before each member of the array or object that is next. Raises FileRejectedError."""
+        """Yields before each member of the next array or object. Raises FileRejectedError."""
         self.skip()
         is_next = True
         while (character := self.character()) != end:
@@ -268,7 +272,7 @@ class _Buffer:
             try:
                 value, end = decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                # Perhaps the rest of it is in the next block.
+                # The rest of the value may be in the next block.
                 if len(self._text) - self._at > MAX_RECORD_BYTES:
                     raise _too_large() from None
                 if not self._more():
@@ -276,9 +280,10 @@ class _Buffer:
                 continue
             except RecursionError:
                 raise self.broken("a value is nested too deeply") from None
-            except ValueError:  # of Python, which protects itself
+            except ValueError:  # Python's limit, against attacks
                 raise self.broken("a number has too many digits") from None
-            # A number at the end of the block may go on in the next one, also after a point or an exponent's sign.
+            # A number at the end of the block may continue in the next block, also after a point or an
+            # exponent's sign.
             rest = self._text[end : end + 3]
             if len(rest) < 3 and not rest.strip(".eE+-") and self._more():
                 continue
@@ -286,7 +291,7 @@ class _Buffer:
             return value
 
     def broken(self, reason: str, at: int | None = None) -> FileRejectedError:
-        """Returns the rejection for what cannot be read here."""
+        """Returns the rejection for an error at this position."""
         place = self._before + (self._at if at is None else at)
         return FileRejectedError(f"The file cannot be read as json: {reason} (character {place}).")
 

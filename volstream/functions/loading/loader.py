@@ -1,4 +1,5 @@
-"""The function of a job that loads: one file's rows, fitted to the table's columns, and what does not fit as rescued data."""
+"""The function of a load job: one file's rows, fitted to the table's columns, and rescued data that does not
+fit."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ from volstream.functions.schema import PROVENANCE, from_ddl, to_ddl
 from volstream.functions.types.values import as_json
 from volstream.functions.types.widen import of_values_only, widen, without_null
 
-#: Characters of a bad row that an error shows.
+#: Maximum characters of a bad row in an error.
 _SHOWN = 200
 
 
@@ -69,21 +70,21 @@ class Loader:
         """Yields a file's rows.
 
         Raises:
-            FileRejectedError: it is not of its format; it has columns that the table lacks, and they are not to be rescued; or
-                too many of its rows have rescued data.
+            FileRejectedError: it is not in its format, it has columns that the table lacks and that are not
+                to be rescued, or too many of its rows have rescued data.
         """
         missing: dict[str, pa.Field] = {}
         bad = BadRows(self._options.max_bad_rows)
-        for chunk in map(self._named, chunks(file, self._options)):
+        for chunk in map(self._name_by_position, chunks(file, self._options)):
             placement = self._place(tuple(column.name for column in chunk.columns))
             self._check_header(chunk, placement)
             if not chunk.rows:
                 continue
             if self._options.new_columns is not NewColumns.RESCUE:
-                # From the first one on the rows do not matter, but the types of all of them do.
-                self._note_new(chunk, placement, missing)
+                # From the first new column on, the rows do not matter, but the types in all of them do.
+                self._collect_new(chunk, placement, missing)
             if not missing:
-                rows = self._fitted(chunk, placement)
+                rows = self._fit(chunk, placement)
                 if rescued := rows.num_rows - rows.column(RESCUED).null_count:
                     file.count("rows with rescued data", rescued)
                 bad.add(rows)
@@ -93,9 +94,9 @@ class Loader:
             raise FileRejectedError(f"The file has columns that the table lacks: {ddl}.", ddl)
         bad.end()
 
-    def _named(self, chunk: Chunk) -> Chunk:
-        """Returns rows of a csv file without a header with the names of the table's columns, by position, unless the table was
-        made from such files."""
+    def _name_by_position(self, chunk: Chunk) -> Chunk:
+        """Names the columns of a csv file without a header after the table's columns, by position, unless the
+        table was made from such files."""
         if self._options.header or "_c0" in self._columns.names:
             return chunk
         others = {folded(RESCUED), *(folded(column.name) for column in chunk.columns if type(column) is not TextColumn)}
@@ -106,28 +107,30 @@ class Loader:
         return replace(chunk, columns=named)
 
     def _check_header(self, chunk: Chunk, placement: Placement) -> None:
-        """Raises FileRejectedError if the first row of a csv file has none of the table's columns: then it is no header."""
+        """Raises FileRejectedError if the first row of a csv file has none of the table's columns, so it is
+        not a header."""
         of_file = [at for at, column in enumerate(chunk.columns) if type(column) is TextColumn]
         folders = {folded(placement.names[at]) for at in range(len(chunk.columns)) if at not in of_file}
-        own = [name for name in self._columns.names if name != RESCUED and folded(name) not in folders]
-        if self._options.header and of_file and own and not {*placement.by_name.values()} & {*of_file}:
+        cols = [name for name in self._columns.names if name != RESCUED and folded(name) not in folders]
+        if self._options.header and of_file and cols and not {*placement.by_name.values()} & {*of_file}:
             raise FileRejectedError(
-                f"The first row of the file has none of the columns {', '.join(own[:5])}. Has the file no header (header=false), "
-                "or another delimiter?"
+                f"The first row of the file has none of the columns {', '.join(cols[:5])}. Has the file no header (header=false)"
+                ", or another delimiter?"
             )
 
-    def _note_new(self, chunk: Chunk, placement: Placement, missing: dict[str, pa.Field]) -> None:
-        """Adds the columns that the table lacks, and those of which it lacks fields, with types that hold the values so far."""
+    def _collect_new(self, chunk: Chunk, placement: Placement, missing: dict[str, pa.Field]) -> None:
+        """Adds the columns, and fields of columns, that the table lacks, with types that hold the values so
+        far."""
         for at, name in placement.new.items():
             kind = of_values_only(kind_of(chunk.columns[at], self._options))
-            if not pa.types.is_null(kind):  # a column without values is none yet
+            if not pa.types.is_null(kind):  # a column without values does not exist yet
                 add(missing, pa.field(name, kind))
         for name, at in placement.by_name.items():
             kind = self._columns.field(name).type
             if pa.types.is_nested(kind):
-                more = chunk.columns[at].grown(kind)
-                if more != kind:
-                    add(missing, pa.field(name, more))
+                extended = chunk.columns[at].grown(kind)
+                if extended != kind:
+                    add(missing, pa.field(name, extended))
 
     def _place(self, names: tuple[str, ...]) -> Placement:
         if names not in self._placements:
@@ -136,7 +139,7 @@ class Loader:
             self._placements[names] = place(names, self._columns)
         return self._placements[names]
 
-    def _fitted(self, chunk: Chunk, placement: Placement) -> pa.RecordBatch:
+    def _fit(self, chunk: Chunk, placement: Placement) -> pa.RecordBatch:
         rescued: dict[int, dict[str, Any]] = {at: dict(values) for at, values in chunk.rescued.items()}
         arrays: list[pa.Array] = []
         for field in self._columns:
@@ -155,38 +158,38 @@ class Loader:
 
 
 class BadRows:
-    """Counts the rows of a file, and how many have rescued data.
+    """Counts the rows of a file, and its rows with rescued data.
 
     Args:
-        most: how many of them may be bad, or what share, such as 5%, or None for any number.
+        maximum: how many rows may be bad, as a number or a share such as 5%. None for any number.
     """
 
-    def __init__(self, most: str | None) -> None:
-        self._most = most
-        self._number = None if most is None or most.endswith("%") else int(most)
+    def __init__(self, maximum: str | None) -> None:
+        self._maximum = maximum
+        self._max_rows = None if maximum is None or maximum.endswith("%") else int(maximum)
         self._rows = self._bad = 0
         self._first = ""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Counts rows. Raises FileRejectedError as soon as too many are bad, whatever follows."""
-        if self._most is None:
+        """Counts rows. Raises FileRejectedError as soon as too many are bad."""
+        if self._maximum is None:
             return
         rescued = rows.column(RESCUED)
         if not self._bad and (at := pc.index(rescued.is_valid(), True).as_py()) >= 0:
             self._first = f"row {self._rows + at + 1:,}, {rescued[at].as_py()[:_SHOWN]}"
         self._rows += rows.num_rows
         self._bad += rows.num_rows - rescued.null_count
-        if self._number is not None and self._bad > self._number:
+        if self._max_rows is not None and self._bad > self._max_rows:
             raise self._rejection("or more ")
 
     def end(self) -> None:
         """Raises FileRejectedError if too many of all rows were bad."""
-        if self._most is not None and self._number is None and self._bad * 100 > Decimal(self._most[:-1]) * self._rows:
+        if self._maximum is not None and self._max_rows is None and self._bad * 100 > Decimal(self._maximum[:-1]) * self._rows:
             raise self._rejection(f"of {self._rows:,} ")
 
-    def _rejection(self, of_rows: str) -> FileRejectedError:
-        excess = f"more than {self._most} (max_bad_rows)"
-        return FileRejectedError(f"{self._bad:,} {of_rows}rows have values that do not fit, {excess}. The first: {self._first}")
+    def _rejection(self, of_total: str) -> FileRejectedError:
+        excess = f"more than {self._maximum} (max_bad_rows)"
+        return FileRejectedError(f"{self._bad:,} {of_total}rows have values that do not fit, {excess}. The first: {self._first}")
 
 
 def _rescue(name: str, values: Mapping[int, Any], rescued: dict[int, dict[str, Any]]) -> None:
@@ -199,7 +202,7 @@ def _as_column(rescued: Mapping[int, Mapping[str, Any]], rows: int) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-# Rows of many files at once, for a statement. Runs on executors.
+# Rows of many files, for a statement. Runs on executors.
 
 #: The column with a row's file.
 PATH = PROVENANCE.field("_file_path")
@@ -219,7 +222,7 @@ class FilesAsRows:
     arguments: Mapping[str, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows, with their file. Raises InvalidValueError for a file that cannot be read."""
+        """Yields the rows with their file. Raises InvalidValueError for a file that cannot be read."""
         load = Loader(self.columns, **self.arguments)
         for info in (FileInfo(*row.values()) for batch in batches for row in batch.to_pylist()):
             file = File(self.store, info)
@@ -236,32 +239,35 @@ class FilesAsRows:
 
 
 def columns_of(files: Iterable[File], options: LoadOptions, *, whole: bool = False) -> pa.Schema:
-    """Returns the columns of files, judging by the first rows of each; without columns if none of them has rows.
+    """Returns the columns of files, according to the first rows of each. Without columns if no file has rows.
 
-    A column of csv files without values is text; a key of json files without values is no column yet.
+    A column of csv files without values is text. A key of json files without values is not a column yet.
 
     Args:
-        whole: judging by all rows.
+        whole: examine all rows.
 
     Raises:
         FileRejectedError: none of the files can be read.
     """
-    shown: list[pa.Schema] = []
+    schemas: list[pa.Schema] = []
     rejected: FileRejectedError | None = None
     for file in files:
         try:
-            shown.append(columns_shown_by(file, options, whole=whole))
+            schemas.append(columns_in(file, options, whole=whole))
         except FileRejectedError as error:
             rejected = error
         finally:
             file.close()
-    if rejected is not None and not shown:
+    if rejected is not None and not schemas:
         raise rejected
-    return merged(shown)
+    return merged(schemas)
 
 
-def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
-    """Returns the columns that a file shows; null is the type of text without values. Raises FileRejectedError."""
+def columns_in(file: File, options: LoadOptions, *, whole: bool = False) -> pa.Schema:
+    """Returns the columns that a file shows.
+
+    The type of text without values is null. Raises FileRejectedError.
+    """
     columns: dict[str, pa.Field] = {}
     for chunk in chunks(file, options):
         if not chunk.rows:
@@ -276,22 +282,23 @@ def columns_shown_by(file: File, options: LoadOptions, *, whole: bool = False) -
     return pa.schema([*columns.values()])
 
 
-def merged(shown: Iterable[pa.Schema]) -> pa.Schema:
-    """Returns the columns of files by what each shows."""
+def merged(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Merges the columns of several files."""
     columns: dict[str, pa.Field] = {}
-    for field in (field for schema in shown for field in schema):
+    for field in (field for schema in schemas for field in schema):
         add(columns, field)
     return pa.schema([field.with_type(without_null(field.type)) for field in columns.values()])
 
 
 def add(columns: dict[str, pa.Field], field: pa.Field) -> None:
-    """Adds a column, or its type to the one of its name; the keys are names in lower case."""
+    """Adds a column, or merges its type into that of the column with its name. The keys are names in lower
+    case."""
     before = columns.get(folded(field.name), field)
     columns[folded(field.name)] = before.with_type(widen(before.type, field.type))
 
 
 class SampleColumns:
-    """The function that returns what a file shows, as ``columns``: a serialized schema. See :func:`columns_shown_by`.
+    """The function that returns a file's columns as ``columns``, a serialized schema. See :func:`columns_in`.
 
     Args:
         options: see :meth:`LoadOptions.of`.
@@ -302,23 +309,25 @@ class SampleColumns:
 
     def __call__(self, file: File) -> dict[str, bytes]:
         """Returns the row. Raises FileRejectedError."""
-        return {"columns": columns_shown_by(file, self._options).serialize().to_pybytes()}
+        return {"columns": columns_in(file, self._options).serialize().to_pybytes()}
 
 
-# Reads a file in the format that it has, chunk by chunk.
+# Reads a file in its format, chunk by chunk.
 
 
 def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
-    """Yields the rows of a file, with the values that its folders name, and of an archive with the path of their entry; an empty
-    file has no rows, nor has one whose name marks it as no data.
+    """Yields the rows of a file, with the values in the names of its folders and, for an archive, the path of
+    their entry.
+
+    An empty file has no rows, nor has a file whose name marks it as no data.
 
     Raises:
-        FileRejectedError: its format is unknown, or it is not of its format.
+        FileRejectedError: its format is unknown, or it is not in its format.
     """
     if not file.size or is_marker(file.relative_path):
         return
-    what = recognize(file.relative_path, options)
-    for part in parts(file, options, unpack=what is None or not what.format.is_plugin):
+    format_ = recognize(file.relative_path, options)
+    for part in parts(file, options, unpack=format_ is None or not format_.format.is_plugin):
         try:
             yield from _rows(part, file, options)
         except FileRejectedError as error:
@@ -328,25 +337,25 @@ def chunks(file: File, options: LoadOptions) -> Iterator[Chunk]:
 
 
 def _rows(part: Part, file: File, options: LoadOptions) -> Iterator[Chunk]:
-    what = recognize(part.path, options)
-    if what is None:
+    format_ = recognize(part.path, options)
+    if format_ is None:
         others = " Or name the entries to load (entries)." if part.entry is not None else ""
         raise FileRejectedError(
             "Unknown file format. Set the job's format, or exclude the file by a condition. "
             f"Known extensions: {EXTENSIONS}, and those of plug-ins.{others}"
         )
-    named = {**partitions(file.relative_path), **partitions(part.entry or "")}
-    own: Sequence[FileColumn] = []
-    for chunk in _chunks(part, what, options):
+    folder_values = {**partitions(file.relative_path), **partitions(part.entry or "")}
+    entry_columns: Sequence[FileColumn] = []
+    for chunk in _chunks(part, format_, options):
         if part.entry is not None:
-            own = [ArrowColumn(ENTRY, pa.array([part.entry] * chunk.rows, pa.string()))]
-        yield _with(named, own, chunk) if named or own else chunk
+            entry_columns = [ArrowColumn(ENTRY, pa.array([part.entry] * chunk.rows, pa.string()))]
+        yield _with(folder_values, entry_columns, chunk) if folder_values or entry_columns else chunk
 
 
-def _chunks(part: Part, what: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
-    match what.format:
+def _chunks(part: Part, format_: RecognizedFormat, options: LoadOptions) -> Iterator[Chunk]:
+    match format_.format:
         case FileFormat.CSV:
-            return csv_files.chunks(part, what, options)
+            return csv_files.chunks(part, format_, options)
         case FileFormat.JSON:
             return json_files.chunks(part, options)
         case FileFormat.PARQUET:
@@ -356,14 +365,15 @@ def _chunks(part: Part, what: RecognizedFormat, options: LoadOptions) -> Iterato
         case FileFormat.ORC:
             return typed_files.orc_chunks(part)
         case _:
-            return typed_files.plugin_chunks(part, what.format, options)
+            return typed_files.plugin_chunks(part, format_.format, options)
 
 
-def _with(named: Mapping[str, str | None], more: Sequence[FileColumn], chunk: Chunk) -> Chunk:
-    """Returns rows with more columns, and those that their folders name, in place of others with these names, as in Spark."""
+def _with(folder_values: Mapping[str, str | None], others: Sequence[FileColumn], chunk: Chunk) -> Chunk:
+    """Adds columns, and the values in the names of folders, which replace columns of the same name, as in
+    Spark."""
     values = [
-        *more,
-        *(FolderColumn(name, pa.array([value] * chunk.rows, pa.string()), value=value) for name, value in named.items()),
+        *others,
+        *(FolderColumn(name, pa.array([value] * chunk.rows, pa.string()), value=value) for name, value in folder_values.items()),
     ]
-    taken = {folded(column.name) for column in values}
-    return replace(chunk, columns=[*(column for column in chunk.columns if folded(column.name) not in taken), *values])
+    names = {folded(column.name) for column in values}
+    return replace(chunk, columns=[*(column for column in chunk.columns if folded(column.name) not in names), *values])

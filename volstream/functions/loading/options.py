@@ -1,5 +1,4 @@
-"""How the files of a job that loads are read: its options, which the job stores, and the formats of files
-by their names. Pure."""
+"""How a load job reads files: its options, which the job stores, and the formats of files by name. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +13,23 @@ from volstream.base.definitions.job import load_keys
 from volstream.base.definitions.options import to_create
 from volstream.base.plugins import Group
 
-#: The column for what fits no other, as JSON.
+#: The column for data that fits no other column, as JSON.
 RESCUED = "_rescued_data"
 
-#: The argument with the names of the number columns whose types were found in files, not declared, with commas between them.
+#: The argument with the comma-separated names of the number columns whose types were found in files, not
+#: declared.
 INFERRED = "inferred"
 
 #: The column with the path of a row's entry in an archive.
 ENTRY = "_entry_path"
 
 
-#: The options of loading that a job has as arguments: all but the table's columns.
+#: The loading options that a job has as arguments: all except the table's columns.
 LOADED = to_create(LoadKeys, "schema")
 
 
 class LoadOptions(LoadKeys):
-    """How files are read, without the table's columns. ``encoding`` is Python's name of it."""
+    """How files are read, without the table's columns. ``encoding`` is Python's name of the encoding."""
 
     @classmethod
     def of(cls, arguments: Mapping[str, str]) -> LoadOptions:
@@ -43,7 +43,7 @@ class LoadOptions(LoadKeys):
         return {name: as_text(value) for name, value in vars(self).items() if value is not None}
 
 
-# Tells a file's format by its name. Pure.
+# Recognizes a file's format by its name. Pure.
 
 _FORMATS: Mapping[str, FileFormat] = {
     "csv": FileFormat.CSV,
@@ -57,13 +57,14 @@ _FORMATS: Mapping[str, FileFormat] = {
 }
 
 #: The folder of rows without a value.
-_HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-#: Extensions of compressed files, whose formats the extension before tells, and of archives, whose entries tell theirs.
+#: Extensions of compressed files, whose formats the preceding extension tells, and of archives, whose entries
+#: tell their own.
 _COMPRESSED, _ARCHIVES = ("gz", "bz2", "zst", "lz4", "xz", "sz", "snappy"), ("zip", "tar", "tgz")
 
 
-#: What names of files may end in, as part of a sentence.
+#: Valid extensions of file names, as part of a sentence.
 EXTENSIONS = (
     f"{', '.join(f'.{word}' for word in _FORMATS)}, also followed by {', '.join(f'.{word}' for word in _COMPRESSED)}, "
     f"and {', '.join(f'.{word}' for word in _ARCHIVES)}"
@@ -72,7 +73,7 @@ EXTENSIONS = (
 
 @dataclass(frozen=True)
 class RecognizedFormat:
-    """What a file is, judging by its name and the job's options.
+    """A file's format, according to its name and the job's options.
 
     Attributes:
         delimiter: between the values of a csv file.
@@ -83,7 +84,8 @@ class RecognizedFormat:
 
 
 def is_marker(path: str) -> bool:
-    """True for files that hold no rows by convention: a part of the path begins with ``_`` or ``.``, as for Spark.
+    """Returns whether a file holds no rows by convention: a part of its path begins with ``_`` or ``.``, as
+    for Spark.
 
     Folders of partitions (``_day=1``) are not markers.
     """
@@ -91,21 +93,21 @@ def is_marker(path: str) -> bool:
 
 
 def partitions(path: str) -> Mapping[str, str | None]:
-    """Returns the values that the folders of a path name, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
+    """Returns the values in the names of folders, as Hive and Spark write them: ``day=2026-01-01/x.csv``."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1])
     values = {_decoded(name): _decoded(value) for name, equals, value in pairs if name and equals}
-    return {name: None if value == _HIVES_NULL else value for name, value in values.items()}
+    return {name: None if value == _HIVE_NULL else value for name, value in values.items()}
 
 
 def _decoded(text: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # it was not encoded so
+    except UnicodeDecodeError:  # it was not encoded this way
         return text
 
 
 def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
-    """Returns what the file at ``path`` is, or None if its name tells no format and the options give none."""
+    """Returns the format of the file at ``path``, or None if neither its name nor the options tell it."""
     extension = _extension(path)
     file_format = options.format or _FORMATS.get(extension)
     if file_format is None and plugins.has(Group.READERS, extension):
@@ -116,7 +118,7 @@ def recognize(path: str, options: LoadOptions) -> RecognizedFormat | None:
 
 
 def may_be_read(path: str, options: LoadOptions) -> bool:
-    """True if the file at ``path`` is recognized, or an archive."""
+    """Returns whether the file at ``path`` is recognized, or is an archive."""
     return _extension(path) in _ARCHIVES or recognize(path, options) is not None
 
 

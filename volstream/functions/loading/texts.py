@@ -1,4 +1,4 @@
-"""Texts read as values of a type: which type all of them read as, and the values, without those that do not. Pure."""
+"""Texts read as values of a type: finds the type of all texts, and the values of texts that fit it. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from volstream.functions.loading.options import LoadOptions
 from volstream.functions.types.convert import as_texts
 from volstream.functions.types.kinds import MAX_DIGITS, TIMESTAMP, is_number
 
-#: Texts that read as the most specific type, in the order in which they are tried. Numbers with leading zeros or a plus are
-#: codes, and more digits than the type holds would be lost: all stay text.
+#: Patterns of texts and their types, from the most specific, in the order of trying. Numbers with leading
+#: zeros or a plus are codes, and digits beyond the type's precision would be lost: all these stay text.
 _INFERRED: Sequence[tuple[str, pa.DataType]] = (
     (r"^-?(0|[1-9][0-9]{0,17})$", pa.int64()),
     (r"^-?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?$", pa.float64()),
@@ -29,7 +29,7 @@ _INFERRED: Sequence[tuple[str, pa.DataType]] = (
     (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$", TIMESTAMP),
 )
 
-#: How texts begin that are numbers only if someone says so.
+#: The beginning of texts that are numbers only in declared columns.
 _CODE = r"^(\+|-?0[0-9])"
 
 _ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
@@ -37,11 +37,11 @@ _ZONED = r"(Z|[T ].*[+-][0-9:]+)$"
 
 @dataclass(frozen=True)
 class Notation:
-    """How a file writes numbers and times, if not as most do.
+    """How a file writes numbers and times, if it deviates from the usual.
 
     Attributes:
-        decimal: before the fraction.
-        date_format, timestamp_format: as Python's ``strptime`` has them; None: ISO 8601.
+        decimal: the character before the fraction.
+        date_format, timestamp_format: as in Python's ``strptime``. ISO 8601 by default.
     """
 
     decimal: str = "."
@@ -50,27 +50,27 @@ class Notation:
 
     @classmethod
     def of(cls, options: LoadOptions) -> Notation:
-        """Returns the notation that a job's options say."""
+        """Returns the notation in a job's options."""
         return cls(options.decimal, options.date_format, options.timestamp_format)
 
     def format_of(self, kind: pa.DataType) -> str | None:
-        """Returns the format of a type's values; None: they have none of their own."""
+        """Returns the format of a type's values, if one is set."""
         return self.date_format if pa.types.is_date(kind) else self.timestamp_format if pa.types.is_timestamp(kind) else None
 
     def pointed(self, texts: pa.Array) -> pa.Array:
-        """Returns numbers with a point before the fraction; NULL in place of those that have one already."""
+        """Returns numbers with a point before the fraction, and NULL for texts that already have a point."""
         if self.decimal == ".":
             return texts
         with_point = pc.match_substring(texts, ".")
         return pc.replace_substring(pc.if_else(with_point, pa.scalar(None, pa.string()), texts), self.decimal, ".")
 
 
-#: As in most files.
+#: The notation of most files.
 USUAL = Notation()
 
 
 def of_text(texts: pa.Array, notation: Notation = USUAL) -> pa.DataType:
-    """Returns the type that all texts read as; null if there is no text."""
+    """Returns the type of which all texts are valid values, or null without text."""
     present = texts.drop_null()
     if not len(present):
         return pa.null()
@@ -89,10 +89,10 @@ def of_text(texts: pa.Array, notation: Notation = USUAL) -> pa.DataType:
 
 
 def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, inferred: bool = False) -> pa.Array:
-    """Returns texts as values of a type that is not nested; NULL where a text does not read as one.
+    """Returns texts as values of a type that is not nested, and NULL for texts that are not such values.
 
     Args:
-        inferred: the type was found in files: codes, such as ``007``, do not read as numbers.
+        inferred: the type was found in files, so codes such as ``007`` are not numbers.
     """
     if kind == pa.string():
         return texts
@@ -105,10 +105,10 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, 
         trimmed = pc.if_else(pc.match_substring_regex(trimmed, _CODE), pa.scalar(None, pa.string()), trimmed)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         trimmed = notation.pointed(trimmed)
-    pattern, prepared = next((text, prepared) for is_one, text, prepared in _READINGS if is_one(kind))
+    pattern, prepared = next((text, prepared) for matches, text, prepared in _READINGS if matches(kind))
     fitting = pc.if_else(pc.match_substring_regex(trimmed, pattern), trimmed, pa.scalar(None, pa.string()))
     values = cast_or_null(prepared(fitting, kind), kind)
-    if pa.types.is_temporal(kind):  # Python lacks the years 0 and 10000, in which times of other zones may be
+    if pa.types.is_temporal(kind):  # Python lacks the years 0 and 10000, which times of other zones may reach
         first, last = (
             pc.greater_equal(values, pa.scalar(datetime.min, kind)),
             pc.less_equal(values, pa.scalar(datetime.max, kind)),
@@ -117,14 +117,14 @@ def fit_text(texts: pa.Array, kind: pa.DataType, notation: Notation = USUAL, *, 
     return null_if_inexact(values, fitting) if pa.types.is_floating(kind) else values
 
 
-#: Adjoining numeric fields: Python's parser accepts fewer digits than each one has.
+#: Adjacent numeric fields, for which Python's parser accepts fewer digits than each has.
 _ADJOINING = re.compile(r"%[YymdHIMSj]%[YymdHIMSj]")
 
 
 def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
-    """Returns dates or times written in a format; NULL in place of others."""
+    """Returns dates or times in a format, and NULL for other texts."""
     distinct, midnight = texts.dictionary_encode(), datetime.min.time()
-    if "%p" in format_ and "%I" not in format_:  # which Python would not heed
+    if "%p" in format_ and "%I" not in format_:  # Python would ignore it
         return pa.nulls(len(texts), kind)
     has_zone = "%Z" in format_.replace("%%", "")
     counted = any(f"%{letter}" in format_ for letter in "jUWV")
@@ -133,11 +133,13 @@ def _by_format(texts: pa.Array, kind: pa.DataType, format_: str) -> pa.Array:
     def value(text: str) -> date | None:
         try:
             moment = datetime.strptime(text, format_)
-            if counted and _unpadded(moment.strftime(format_)) != _unpadded(text):  # Python reads day 366 of any year
+            # Python accepts day 366 of any year.
+            if counted and _unpadded(moment.strftime(format_)) != _unpadded(text):
                 return None
-            if adjoining and moment.strftime(format_).lower() != text.lower():  # and 202611 as the first of January
+            # And takes 202611 for the first of January.
+            if adjoining and moment.strftime(format_).lower() != text.lower():
                 return None
-            if has_zone:  # its name, whose offset Python does not know
+            if has_zone:  # a zone's name, whose offset Python does not know
                 if time.strptime(text, format_).tm_zone.upper() not in ("UTC", "GMT"):
                     return None
                 moment = moment.replace(tzinfo=UTC)
@@ -157,18 +159,20 @@ def _unpadded(text: str) -> str:
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Casts values. Raises pa.ArrowException if the type cannot hold one."""
+    """Casts values. Raises pa.ArrowException if the type cannot hold a value."""
     if pa.types.is_decimal(kind):
-        # PyArrow drops the bits of a number beyond 128, which makes it another one. 256 have room for 38 digits
-        # on each side of the point, and the cast to fewer checks.
+        # PyArrow drops a number's bits beyond 128, which changes it. 256 bits have room for 38 digits on each
+        # side of the point, and the cast to fewer bits checks the range.
         values = values.cast(pa.decimal256(2 * MAX_DIGITS, kind.scale))
     if pa.types.is_decimal(values.type) and pa.types.is_floating(kind):
-        values = values.cast(pa.string())  # PyArrow multiplies by a power of ten, which is not the nearest number
+        # PyArrow multiplies by a power of ten, which does not give the nearest number.
+        values = values.cast(pa.string())
     return as_texts(values) if kind == pa.string() else values.cast(kind)
 
 
 def cast_or_null(values: Any, kind: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array] = _cast) -> pa.Array:
-    """Converts values; NULL for those that cannot be converted, which halving finds: PyArrow gives up at the first one."""
+    """Converts values, with NULL for values that cannot be converted. Bisects, because PyArrow stops at the
+    first such value."""
     try:
         return convert(values, kind)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
@@ -196,11 +200,12 @@ def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(zoned, whole, pc.binary_join_element_wise(whole, "Z", ""))
 
 
-#: Types, the pattern of texts that read as them, and how such texts are prepared for PyArrow.
+#: Types, the pattern of valid texts, and how such texts are prepared for PyArrow.
 _READINGS: Sequence[tuple[Callable[[pa.DataType], bool], str, Callable[[pa.Array, pa.DataType], pa.Array]]] = (
     (pa.types.is_integer, r"^[+-]?[0-9]+$", _unsigned),
     (pa.types.is_floating, r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$", _unsigned),
-    # PyArrow can crash on a text with more digits after the point than any decimal has; before it, see _cast.
+    # PyArrow can crash on a text with more digits after the point than any decimal has. For digits before it,
+    # see _cast.
     (pa.types.is_decimal, r"^[+-]?(0*[0-9]{1,38}(\.[0-9]{0,38})?|\.[0-9]{1,38})$", _unsigned),
     (pa.types.is_boolean, r"(?i)^(true|false)$", _as_written),
     (pa.types.is_date, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", _as_written),
@@ -212,15 +217,15 @@ _READINGS: Sequence[tuple[Callable[[pa.DataType], bool], str, Callable[[pa.Array
 )
 
 
-# Numbers that lose nothing: which of JSON are floats, and which values of FLOAT and DOUBLE say what was
-# written. Pure.
+# Lossless numbers: which numbers of JSON are floats, and which values of FLOAT and DOUBLE equal the written
+# number. Pure.
 
 
 def number(text: str) -> float | Decimal:
-    """Returns the number that a text of JSON writes: a float if it writes itself like this, else a Decimal.
+    """Returns the number in a text of JSON: a float if its representation is the same text, else a Decimal.
 
     Raises:
-        ValueError: the exponent has so many digits that no Decimal holds it.
+        ValueError: the exponent is too large for a Decimal.
     """
     value = float(text)
     if repr(value) == text:
@@ -231,18 +236,20 @@ def number(text: str) -> float | Decimal:
         raise ValueError(f"{text[:40]} is out of range.") from None
 
 
-#: Reads JSON with all digits of its numbers.
+#: Decodes JSON with all digits of its numbers.
 DECODER = json.JSONDecoder(parse_float=number)
 
 
 def null_if_inexact(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Array:
-    """Returns values of FLOAT or DOUBLE; NULL in place of those that differ from the number by more than a rounded fraction.
+    """Returns values of FLOAT or DOUBLE, with NULL for values that differ from the number by more than a
+    rounded fraction.
 
-    0.1 is kept, though binary fractions only come near it. Whole numbers from 2**24 (FLOAT) or 2**53 (DOUBLE) on, and numbers
-    near 0, are kept if the value is exact, or comes back when it is written, and nothing becomes infinite or zero.
+    0.1 is accepted, although binary fractions only approximate it. Whole numbers from 2**24 (FLOAT) or 2**53
+    (DOUBLE), and numbers near 0, are accepted if the value is exact or has the same representation. No number
+    becomes infinite or zero.
 
     Args:
-        given: the numbers, or texts of them, by position.
+        given: the numbers, or their texts, by position.
     """
     kind = np.finfo(values.type.to_pandas_dtype())
     size = np.abs(values.to_numpy(zero_copy_only=False))
@@ -250,17 +257,17 @@ def null_if_inexact(values: pa.Array, given: pa.Array | Sequence[Any]) -> pa.Arr
     if not doubtful.size:
         return values
     picked = given.take(doubtful).to_pylist() if isinstance(given, pa.Array) else [given[at] for at in doubtful.tolist()]
-    faithful: dict[Any, bool] = {}
+    accepted: dict[Any, bool] = {}
     for value, written in zip(values.take(doubtful), picked, strict=True):
-        if written not in faithful:  # zeros, mostly
-            faithful[written] = _comes_back(value, written)
-    kept = np.ones(len(values), bool)
-    kept[doubtful] = [faithful[written] for written in picked]
-    return pc.if_else(pa.array(kept), values, pa.scalar(None, values.type))
+        if written not in accepted:  # zeros, mostly
+            accepted[written] = _round_trips(value, written)
+    mask = np.ones(len(values), bool)
+    mask[doubtful] = [accepted[written] for written in picked]
+    return pc.if_else(pa.array(mask), values, pa.scalar(None, values.type))
 
 
-def _comes_back(value: pa.Scalar, given: Any) -> bool:
-    """True if a value is the number given, or is written like it."""
+def _round_trips(value: pa.Scalar, given: Any) -> bool:
+    """Returns whether a value equals the given number, or is written like it."""
     try:
         number = Decimal(given) if isinstance(given, str) else given
         written = Decimal(repr(number) if isinstance(number, float) else number)

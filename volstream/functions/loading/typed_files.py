@@ -1,4 +1,4 @@
-"""Rows of files that have types of their own: parquet, ORC, and the formats of plug-ins."""
+"""Rows of files with their own types: parquet, ORC, and the formats of plug-ins."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from volstream.functions.loading.texts import Notation
 from volstream.functions.rejection import FileRejectedError
 from volstream.functions.types.kinds import is_bytes, is_text
 
-# Dates and times that Spark wrote in its former calendar: Julian before 1582-10-15, Gregorian since.
+# Dates and times that Spark wrote in its stale calendar: Julian before 1582-10-15, Gregorian since.
 #
-# Before Spark 3 it wrote all files so, and since then those of its ``LEGACY`` modes; their metadata say it,
-# as Spark's own ``DataSourceUtils`` reads them. A date is the same day, month and year in both calendars, but
-# another number of days.
+# All files of Spark before version 3 use it, and later files of its ``LEGACY`` modes. The files' metadata
+# tell, as Spark's ``DataSourceUtils`` interprets them. A date is the same day, month and year in both
+# calendars, but a different number of days.
 
 _VERSION, _ZONE = "org.apache.spark.version", "org.apache.spark.timeZone"
 
-#: The days since 1970 from which on a number of days is added, and that number; from Spark's ``RebaseDateTime``.
+#: From each of these days since 1970, a number of days is added. From Spark's ``RebaseDateTime``.
 _SWITCHES = np.array(
     [
         *(-719164, -682945, -646420, -609895, -536845, -500320, -463795),
@@ -43,15 +43,16 @@ _ADDED = np.array([2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0])
 
 _DAY = 86_400_000_000
 
-#: 1900-01-01 in microseconds since 1970: earlier times depend on the writer's zone, too, which had its own calendar's offsets.
+#: 1900-01-01 in microseconds since 1970. Earlier times also depend on the writer's zone, which had different
+#: offsets in the stale calendar.
 _ZONED = -2_208_988_800_000_000
 
 
 def is_former(metadata: Mapping[str, str], *, int96: bool = False) -> bool:
-    """True if a file's metadata say that values of a column may be of the former calendar.
+    """Returns whether, according to a file's metadata, a column's values may be of the stale calendar.
 
     Args:
-        int96: the column has parquet's INT96, for which Spark has a mode of its own since 3.1.
+        int96: the column has parquet's INT96, for which Spark has had a separate mode since 3.1.
     """
     version = metadata.get(_VERSION)
     if version is None:
@@ -61,37 +62,37 @@ def is_former(metadata: Mapping[str, str], *, int96: bool = False) -> bool:
 
 
 def rebased(values: pa.Array, metadata: Mapping[str, str]) -> pa.Array:
-    """Returns values of a file of the former calendar in that of today.
+    """Converts values of a file from the stale calendar to today's.
 
     Raises:
-        FileRejectedError: a value cannot be converted: a date within a nested value, or a time before 1900 whose writer was
-            not in UTC.
+        FileRejectedError: a value cannot be converted: a date within a nested value, or a time before 1900
+            from a writer in a zone other than UTC.
     """
     if pa.types.is_date32(values.type):
-        return _moved(values)
+        return _shifted(values)
     if pa.types.is_timestamp(values.type):
         if metadata.get(_ZONE, "UTC") not in ("UTC", "Z", "GMT", "Etc/UTC") and _is_before(values, _ZONED):
             raise _refusal("times before 1900 of a writer in another zone than UTC")
-        return _moved(values)
+        return _shifted(values)
     for leaf in _leaves(values):
         if _is_before(leaf, int(_SWITCHES[-1]) * _day(leaf)):
             raise _refusal("dates before 1582-10-15 inside of other values")
     return values
 
 
-def _moved(values: pa.Array) -> pa.Array:
+def _shifted(values: pa.Array) -> pa.Array:
     day = _day(values)
     if not _is_before(values, int(_SWITCHES[-1]) * day):
         return values
     numbers = pc.fill_null(_numbers(values), 0).to_numpy(zero_copy_only=False)
-    at = np.searchsorted(_SWITCHES, numbers // day, side="right") - 1
-    added = np.where(numbers // day < _SWITCHES[-1], _ADDED[np.maximum(at, 0)], 0)
-    moved = pa.array((numbers + added * day).astype(numbers.dtype), mask=values.is_null().to_numpy(zero_copy_only=False))
-    return moved.cast(pa.timestamp("us") if day != 1 else values.type).cast(values.type)
+    index = np.searchsorted(_SWITCHES, numbers // day, side="right") - 1
+    added = np.where(numbers // day < _SWITCHES[-1], _ADDED[np.maximum(index, 0)], 0)
+    shifted = pa.array((numbers + added * day).astype(numbers.dtype), mask=values.is_null().to_numpy(zero_copy_only=False))
+    return shifted.cast(pa.timestamp("us") if day != 1 else values.type).cast(values.type)
 
 
 def _day(values: pa.Array) -> int:
-    """Returns a day in the unit of :func:`_numbers`."""
+    """Returns the length of a day in the unit of :func:`_numbers`."""
     return 1 if pa.types.is_date32(values.type) else _DAY
 
 
@@ -103,8 +104,8 @@ def _numbers(values: pa.Array) -> pa.Array:
 
 
 def _is_before(values: pa.Array, bound: int) -> bool:
-    least = pc.min(_numbers(values)).as_py()
-    return least is not None and least < bound
+    earliest = pc.min(_numbers(values)).as_py()
+    return earliest is not None and earliest < bound
 
 
 def _leaves(values: pa.Array) -> Iterator[pa.Array]:
@@ -128,38 +129,41 @@ def _refusal(what: str) -> FileRejectedError:
     )
 
 
-# Rows of parquet files, with the types that they have there.
+# Rows of parquet files, with the files' types.
 #
-# A few bytes can stand for gigabytes: of nulls, of one text that a dictionary repeats, of zeros that
-# compress. So batches are small by what they hold, and a file that expands too far is rejected.
+# A few bytes can expand to gigabytes: nulls, a text that a dictionary repeats, zeros that compress. So the
+# size of batches depends on their content, and a file that expands too far is rejected.
 
-#: Rows in memory at a time, and about how many bytes of them.
+#: Rows in memory at a time, and their approximate bytes.
 _ROWS, _BYTES = 10_000, 64 << 20
 
-#: The footer takes many times its size in memory, and each column some 10 KB: files of more are rejected.
+#: The footer takes many times its size in memory, and each column some 10 KB. Files beyond these limits are
+#: rejected.
 _MAX_FOOTER, MAX_COLUMNS = 32 << 20, 10_000
 
-#: Bytes at the end: the length of the footer, and four that all files have.
+#: Number of bytes at the end: the length of the footer, and four constant bytes.
 _END = 8
 
-#: How parquet files begin and end, and how their footers begin: with the version of the format.
+#: The first bytes of parquet files (also the last ones), and the first of their footers: the field of the
+#: format's version.
 _MAGIC, _VERSION_FIELD = b"PAR1", b"\x15"
 
-#: Where one file ends and another one begins, after the length of the first one's footer.
+#: The boundary where one file ends and another begins, after the length of the first one's footer.
 _JOINT, _JOINT_BYTES = re.compile(rb"(?s)(.{4})PAR1(?=PAR1)"), 12
 
-#: How much of a file is searched for it at a time.
+#: Number of bytes that are searched for it at a time.
 _SCANNED = 1 << 20
 
-#: Bytes of a value in memory, at least: its place in a list, or whether it is NULL.
+#: Minimum bytes of a value in memory: its place in a list, or its null flag.
 WIDTH = 4
 
 
 def parquet_chunks(source: Part) -> Iterator[Chunk]:
-    """Yields the rows of a parquet file; first a chunk without rows, which shows the columns before anything is decoded.
+    """Yields the rows of a parquet file, after a chunk without rows that shows the columns before anything is
+    decoded.
 
     Raises:
-        FileRejectedError: it is not such a file, or expands too far.
+        FileRejectedError: it is not a parquet file, or expands too far.
     """
     with reading_as("parquet"):
         content = source.seekable()
@@ -178,39 +182,41 @@ def parquet_chunks(source: Part) -> Iterator[Chunk]:
         opened = pq.ParquetFile(
             content,
             metadata=metadata,
-            read_dictionary=_repeating(metadata),
+            read_dictionary=_dictionary_columns(metadata),
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,
         )
-        said = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata.metadata or {}).items()}
-        old = {
+        tags = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (metadata.metadata or {}).items()}
+        stale = {
             column.path.partition(".")[0]
             for column in map(metadata.schema.column, range(metadata.num_columns))
-            if is_former(said, int96=column.physical_type == "INT96")
+            if is_former(tags, int96=column.physical_type == "INT96")
         }
-        seen = 0
+        expanded = 0
         for batch in opened.iter_batches(_rows(metadata), use_threads=False):
             for part, size in _parts(batch):
-                seen += size
-                source.expansion.check(seen)
+                expanded += size
+                source.expansion.check(expanded)
                 columns = [_as(values, field.type) for field, values in zip(schema, part.columns, strict=True)]
                 columns = [
-                    rebased(values, said) if name in old else values for name, values in zip(schema.names, columns, strict=True)
+                    rebased(values, tags) if name in stale else values for name, values in zip(schema.names, columns, strict=True)
                 ]
                 yield Chunk(part.num_rows, [*map(ArrowColumn, schema.names, columns)])
 
 
 def _check_alone(content: Any, metadata: pq.FileMetaData, size: int) -> None:
-    """Raises FileRejectedError if another parquet file ends after the values: the two were joined, and the places in
-    the footer are bytes of the other one."""
+    """Raises FileRejectedError if another parquet file ends after the values.
+
+    The two were joined, and the offsets in the footer point to bytes of the other file.
+    """
     begin = max((_end_of(chunk) for chunk in _column_chunks(metadata)), default=len(_MAGIC))
     end = size - _END - metadata.serialized_size
-    # Mostly indexes and Bloom filters are there, or nothing.
-    for at in range(begin, end, _SCANNED):
-        content.seek(at)
-        block = content.read(min(_SCANNED + _JOINT_BYTES, end - at))
+    # Usually this range has indexes, Bloom filters, or nothing.
+    for start in range(begin, end, _SCANNED):
+        content.seek(start)
+        block = content.read(min(_SCANNED + _JOINT_BYTES, end - start))
         for found in _JOINT.finditer(block):
-            footer = at + found.start() - int.from_bytes(found[1], "little")
+            footer = start + found.start() - int.from_bytes(found[1], "little")
             content.seek(max(0, footer))
             if footer >= len(_MAGIC) and content.read(1) == _VERSION_FIELD:
                 raise FileRejectedError(
@@ -231,18 +237,20 @@ def check_columns(number: int) -> None:
 
 
 def claimed(metadata: pq.FileMetaData) -> int:
-    """Returns how many bytes the values are, by the footer, without what dictionaries repeat."""
+    """Returns the size of the values in bytes, according to the footer, without repetitions by
+    dictionaries."""
     return sum(max(chunk.total_uncompressed_size, chunk.num_values * WIDTH) for chunk in _column_chunks(metadata))
 
 
 def _rows(metadata: pq.FileMetaData) -> int:
-    """Returns how many rows are read at a time."""
+    """Returns the number of rows that are read at a time."""
     fitting: int = _BYTES * metadata.num_rows // max(1, claimed(metadata))
     return max(1, min(_ROWS, fitting))
 
 
-def _repeating(metadata: pq.FileMetaData) -> list[str]:
-    """Returns the columns of texts or bytes that a dictionary may repeat: decoded at once, a batch of them has no limit."""
+def _dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
+    """Returns the columns of text or bytes that a dictionary may repeat. Decoding a whole batch of them has
+    no size limit."""
     return sorted(
         {
             chunk.path_in_schema
@@ -260,7 +268,7 @@ def _column_chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yields the rows of a batch in parts of about :data:`_BYTES`, with the bytes that each has when it is decoded."""
+    """Yields the rows of a batch in parts of about :data:`_BYTES`, each with its decoded size in bytes."""
     sizes = pa.array([batch.nbytes // batch.num_rows] * batch.num_rows, pa.int64())
     for values in batch.columns:
         if isinstance(values, pa.DictionaryArray) and (is_text(kind := values.type.value_type) or is_bytes(kind)):
@@ -275,26 +283,26 @@ def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Returns values with the type of their column, which a dictionary may have replaced."""
+    """Returns values with the type of their column, which may have been replaced by a dictionary."""
     if values.type == kind:
         return values
     decoded = values.dictionary_decode()
     return decoded if decoded.type == kind else decoded.cast(kind)
 
 
-# Rows of ORC files, with the types that they have there.
+# Rows of ORC files, with the files' types.
 
 
 def orc_chunks(source: Part) -> Iterator[Chunk]:
-    """Yields the rows of an ORC file, stripe by stripe; first a chunk without rows, which shows the columns.
+    """Yields the rows of an ORC file, stripe by stripe, after a chunk without rows that shows the columns.
 
     Raises:
-        FileRejectedError: it is not such a file, or expands too far.
+        FileRejectedError: it is not an ORC file, or expands too far.
     """
     with reading_as("orc"):
         opened = pyarrow.orc.ORCFile(source.seekable())
         check_columns(len(opened.schema))
-        # At least: the footer says no more.
+        # A lower bound: the footer tells no more.
         source.expansion.check(opened.nrows * len(opened.schema) * WIDTH)
         if not opened.nrows:
             return
@@ -308,14 +316,14 @@ def orc_chunks(source: Part) -> Iterator[Chunk]:
                 yield Chunk(part.num_rows, [ArrowColumn(*pair) for pair in zip(part.schema.names, part.columns, strict=True)])
 
 
-# Rows of files in formats that plug-ins read.
+# Rows of files in plug-in formats.
 
 
 def plugin_chunks(source: Part, format_: FileFormat, options: LoadOptions) -> Iterator[Chunk]:
-    """Yields the rows of a file. Texts are read like those of csv files, other values have their types.
+    """Yields the rows of a file. Text is read like text in csv files. Other values have their types.
 
     Raises:
-        FileRejectedError: no plug-in for the format is installed here, or it refuses the file.
+        FileRejectedError: no plug-in for the format is installed here, or the plug-in rejects the file.
         DependencyError: the plug-in is broken.
     """
     if not plugins.has(Group.READERS, format_):

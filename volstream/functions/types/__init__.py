@@ -1,1 +1,2 @@
-"""The types of columns: their names, which type holds the values of two, and how values become ones of a type."""
+"""The types of columns: their names, which type holds the values of two, and how values become ones of a
+type."""

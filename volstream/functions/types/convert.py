@@ -1,6 +1,7 @@
-"""Converts values to Arrow's and back. PyArrow cuts fractions and times, drops zones and fields, and makes numbers infinite or 0.
+"""Converts values to Arrow and back. PyArrow drops fractions, parts of times, zones and fields, and makes
+numbers infinite or 0.
 
-Refuses a value that its column cannot hold. Only FLOAT rounds, to the nearest number.
+These conversions refuse a value that its column cannot hold. Only FLOAT rounds, to the nearest number.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from volstream.functions.types.kinds import (
     of_arrow,
 )
 
-#: The errors of values that do not fit a column.
+#: The errors for values that do not fit a column.
 WRONG_VALUES = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 
-#: Integers beyond this are not exact as doubles.
+#: Larger integers are not exact as doubles.
 EXACT = 1 << 53
 
 
 def is_too_fine(value: Decimal) -> bool:
-    """True if a decimal has more digits after the point than any column type.
+    """Returns whether a decimal has more digits after the point than any column type.
 
     To scale it, PyArrow reads beyond the end of a table of powers, which crashes the worker's process.
     """
@@ -44,7 +45,8 @@ def is_too_fine(value: Decimal) -> bool:
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Converts Python values to Arrow's. A time without a zone is in UTC. NaN is NULL in a column not of numbers.
+    """Converts Python values to Arrow. A time without a zone is in UTC. NaN is NULL in a column that is not
+    numeric.
 
     Raises:
         pa.ArrowException, TypeError, ValueError, OverflowError: the type cannot hold a value exactly.
@@ -56,13 +58,14 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def repeats(keys: Iterable[Any]) -> bool:
-    """True if a map would have a key twice."""
+    """Returns whether a map would have a key twice."""
     texts = [*map(repr, keys)]  # some have no hash, and NaN differs from itself
     return len({*texts}) < len(texts)
 
 
 def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
-    """Casts Arrow values to another type. Raises pa.ArrowException if the type cannot hold a value exactly."""
+    """Casts Arrow values to another type. Raises pa.ArrowException if the type cannot hold a value
+    exactly."""
     if values.type == kind:
         return values
     if has_views_of_lists(values.type):  # PyArrow casts them to lists with wrong places
@@ -73,7 +76,8 @@ def cast(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
 
 
 def from_arrow(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
-    """Converts Arrow values as :func:`array` does the same values in dicts; PyArrow's casts take more, such as 5 for a time.
+    """Converts Arrow values like :func:`array` converts the same values in dicts. PyArrow's casts accept
+    more, such as 5 for a time.
 
     Raises: as :func:`array`.
     """
@@ -81,12 +85,12 @@ def from_arrow(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
         try:
             return cast(values, kind)
         except pa.ArrowException:
-            pass  # a cast refuses some that fit, such as 1e17 for integers
+            pass  # a cast refuses some valid values, such as 1e17 for integers
     return array(values.to_pylist(maps_as_pydicts="strict"), kind)
 
 
 def lacks_zone(before: pa.DataType, after: pa.DataType) -> bool:
-    """True if times without a zone would go into a column of times, also inside of other values."""
+    """Returns whether times without a zone would go into a column of times, at any depth."""
     if pa.types.is_timestamp(before) and pa.types.is_timestamp(after):
         return before.tz is None and after.tz is not None
     if pa.types.is_struct(before) and pa.types.is_struct(after):
@@ -98,7 +102,7 @@ def lacks_zone(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def _is_alike(before: pa.DataType, after: pa.DataType) -> bool:
-    """True if a cast stores what :func:`array` would, where it does not fail."""
+    """Returns whether a cast that succeeds stores the same as :func:`array`."""
     if pa.types.is_dictionary(before) or pa.types.is_run_end_encoded(before):
         before = before.value_type
     if isinstance(before, pa.BaseExtensionType) and not has_objects(before):
@@ -118,14 +122,14 @@ def _is_alike(before: pa.DataType, after: pa.DataType) -> bool:
         return known and all(_is_alike(field.type, fields[field.name]) for field in before)
     if pa.types.is_timestamp(before) and before.tz is None and pa.types.is_date(after):
         return True
-    return any(is_one(before) and is_one(after) for is_one in _ALIKE)
+    return any(test(before) and test(after) for test in _ALIKE)
 
 
 def _is_binary_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-#: Kinds of types; Arrow casts values of one to another type of the same kind as Python's are converted, or fails.
+#: Kinds of types. Within a kind, Arrow casts values as Python's values are converted, or fails.
 _ALIKE: Sequence[Callable[[pa.DataType], bool]] = (
     _is_binary_number,
     pa.types.is_decimal,
@@ -141,7 +145,7 @@ _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def copied(rows: _Rows) -> _Rows:
-    """Returns rows in memory of their own: Arrow shares that of numpy and pandas, which their owner may fill anew."""
+    """Returns a copy of rows. Arrow shares memory with numpy and pandas, whose owner may reuse it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write(rows)
@@ -177,8 +181,8 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
         lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in present)
         _check([*chain.from_iterable(lists)], kind.value_type)
     else:
-        expected, check = next(((plain, check) for is_one, plain, check in _CHECKS if is_one(kind)), ((), None))
-        # Nearly always nothing needs checking.
+        expected, check = next(((plain, check) for test, plain, check in _CHECKS if test(kind)), ((), None))
+        # Checks are rarely needed.
         if check is not None and not {*map(type, present)} <= {*expected}:
             for value in present:
                 check(value, kind)
@@ -187,7 +191,10 @@ def _check(values: Sequence[Any], kind: pa.DataType) -> None:
 
 
 def _by_name(value: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Returns a struct by the names of its fields. PyArrow takes a tuple by position, and much else. Raises ValueError."""
+    """Returns a struct by the names of its fields.
+
+    PyArrow takes a tuple by position, and much else. Raises ValueError.
+    """
     if isinstance(value, tuple) and len(value) == len(names):
         return dict(zip(names, value, strict=True))
     if not isinstance(value, Mapping):
@@ -211,7 +218,8 @@ def _number(value: Any, _: pa.DataType) -> None:
 
 
 def _decimal(value: Any, kind: pa.DataType) -> None:
-    """Raises ValueError for a decimal of which PyArrow would drop bits beyond 128, which makes it another number."""
+    """Raises ValueError for a decimal of which PyArrow would drop bits beyond 128, which changes the
+    number."""
     if not isinstance(value, Decimal) or not value.is_finite():
         return
     if is_too_fine(value):
@@ -220,12 +228,12 @@ def _decimal(value: Any, kind: pa.DataType) -> None:
         raise ValueError(f"a number with at most {kind.precision - kind.scale} digits before the point is needed")
 
 
-#: The years that Python's dates and times have, as numpy's.
+#: The years that Python's dates and times can have, as numpy's.
 _YEARS = np.datetime64("0001", "Y"), np.datetime64("10000", "Y")
 
 
 def _check_years(value: Any) -> None:
-    """Raises ValueError for a date of numpy or pandas of which PyArrow would store another year."""
+    """Raises ValueError for a numpy or pandas date that PyArrow would store with another year."""
     if isinstance(value, np.datetime64) and not np.isnat(value):
         is_within = bool(_YEARS[0] <= value < _YEARS[1])
     else:
@@ -255,7 +263,7 @@ def _moment(value: Any, kind: pa.DataType) -> None:
 
 
 def check_moment(value: datetime, kind: pa.DataType) -> None:
-    """Raises ValueError if a column of times cannot hold one as it is. Without a zone it is in UTC."""
+    """Raises ValueError if a column of times cannot hold a time exactly. A time without a zone is in UTC."""
     if getattr(value, "nanosecond", 0):
         raise ValueError("its nanoseconds would be lost: the column has microseconds")
     _check_years(value)
@@ -328,7 +336,7 @@ def _compare(values: pa.Array, stored: pa.Array) -> None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """True for text and bytes, and for types that wrap other values; a cast checks these."""
+    """Returns whether it is text, bytes, or a type that wraps other values, which a cast checks."""
     return not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind))
 
 
@@ -339,10 +347,10 @@ def _raise_unless_equal(values: pa.Array, back: pa.Array) -> None:
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Converts values to Python's, also inside other values.
+    """Converts values to Python values, at any depth.
 
-    Times outside Python's years 1 to 9999 become text, and so do durations that Python lacks, with their unit. Fields of a
-    struct that have one name get a number.
+    Times outside Python's years 1 to 9999 become text, as do durations that Python lacks, with their unit.
+    Duplicate field names in a struct get a number.
     """
     try:
         if not _has_times(values.type):
@@ -354,7 +362,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _has_times(kind: pa.DataType) -> bool:
-    """True for times of day, nested ones included: PyArrow misreads times of 24 hours and more."""
+    """Returns whether it has times of day, at any depth: PyArrow misreads times of 24 hours and more."""
     return "time32[" in str(kind) or "time64[" in str(kind)
 
 
@@ -383,7 +391,8 @@ def _python_value(scalar: pa.Scalar) -> Any:
 
 
 def _times_of_day(values: pa.Array) -> pa.Array:
-    """Returns the texts of times of day, also of a day or more and of negative ones, as some writers have durations."""
+    """Returns the texts of times of day, including a day or more and negative ones, in which some writers
+    store durations."""
     unit, size = values.type.unit, pa.int64() if values.type.bit_width == 64 else pa.int32()
     numbers, second = values.view(size).cast(pa.int64()), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     odd = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, 86_400 * second))
@@ -398,21 +407,22 @@ def _times_of_day(values: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-#: A day in the units in which times reach years that PyArrow writes as others.
+#: A day in the units in which times reach years that PyArrow writes incorrectly.
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 
-#: The days since 1970 that PyArrow writes.
+#: The range of days since 1970 that PyArrow writes correctly.
 _WRITTEN = [int(np.datetime64(day, "D").astype(np.int64)) for day in ("-32767-01-01", "32767-12-31")]
 
 
 def as_texts(values: pa.Array) -> pa.Array:
-    """Casts values to text, also dates and times of years that PyArrow does not write.
+    """Casts values to text, including dates and times of years that PyArrow does not write.
 
     Raises:
-        pa.ArrowException: they have no text.
+        pa.ArrowException: the values have no text form.
     """
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and values.type.tz is not None:
-        values = values.cast(pa.timestamp("ns", "UTC"))  # PyArrow moves those of other zones, by 584 years at the ends
+        # PyArrow shifts other zones, by 584 years at the ends.
+        values = values.cast(pa.timestamp("ns", "UTC"))
     if pa.types.is_time(values.type):
         return _times_of_day(values)
     if pa.types.is_floating(values.type):

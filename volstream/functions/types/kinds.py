@@ -1,7 +1,7 @@
-"""The types of columns: which one a Python class or an Arrow type has, and its name in Spark. Pure.
+"""The types of columns: the type for a Python class or an Arrow type, and its name in Spark. Pure.
 
-A column's type is Arrow's, as this module returns it: integers are signed, times have microseconds, and nothing is large, a view
-or a dictionary.
+A column's type is an Arrow type as this module returns it: integers are signed, times have microseconds, and
+there are no large types, views or dictionaries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_DIGITS = 38
 
 TIMESTAMP, TIMESTAMP_NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 
-#: The types without parameters, by Spark's names.
+#: The types without parameters, by Spark name.
 BY_NAME: Mapping[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -53,10 +53,10 @@ BY_PYTHON: Mapping[Any, pa.DataType] = {
     Decimal: pa.decimal128(MAX_DIGITS, 18),
 }
 
-#: The type of integers beyond 64 bits.
+#: The type of integers that exceed 64 bits.
 _LARGE = pa.decimal128(MAX_DIGITS, 0)
 
-#: Those of further classes, whose values functions return.
+#: The types for further classes whose values functions return.
 BY_CLASS: Mapping[Any, pa.DataType] = {
     **BY_PYTHON,
     type(None): pa.null(),
@@ -68,7 +68,7 @@ BY_CLASS: Mapping[Any, pa.DataType] = {
 
 _VIEWS = (pa.types.is_list_view, pa.types.is_large_list_view)
 
-#: Unsigned integers by their bits.
+#: The types for unsigned integers, by bit width.
 _UNSIGNED: Mapping[int, pa.DataType] = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
 
@@ -88,7 +88,8 @@ def name_of(kind: pa.DataType) -> str:
 
 
 def of_scalar(value: Any) -> pa.DataType | None:
-    """Returns the type of a Python value that is not nested, of a decimal its digits; None if there is none."""
+    """Returns the type of a Python value that is not nested, with the digits of a decimal, or None without a
+    type."""
     for cls in type(value).__mro__:
         if cls in BY_CLASS:
             kind = BY_CLASS[cls]
@@ -99,7 +100,8 @@ def of_scalar(value: Any) -> pa.DataType | None:
 
 
 def _of_decimal(value: Decimal) -> pa.DataType:
-    """Returns a value's digits, at most 38, as a type of 256 bits. Only :func:`with_usual_decimals` makes it a column's."""
+    """Returns the type of a decimal's digits, at most 38, with 256 bits. Only :func:`with_usual_decimals`
+    makes it a column type."""
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int), "it is finite"
     whole = min(max(value.adjusted() + 1, 0), MAX_DIGITS)
@@ -108,7 +110,8 @@ def _of_decimal(value: Decimal) -> pa.DataType:
 
 
 def with_usual_decimals(kind: pa.DataType) -> pa.DataType:
-    """Returns a type in which decimals that :func:`of_scalar` described exactly have 38 digits, as many as fit."""
+    """Returns a type with 38 digits for decimals that :func:`of_scalar` described exactly, as far as they
+    fit."""
     if pa.types.is_list(kind):
         return pa.list_(with_usual_decimals(kind.value_type))
     if pa.types.is_map(kind):
@@ -125,8 +128,8 @@ def of_arrow(kind: pa.DataType, *, utc: bool = False, lossless: bool = True) -> 
 
     Args:
         utc: times without a zone are in UTC, as in Spark.
-        lossless: types that Spark lacks, such as times of day, stay as they are. False: they become text, as do structs with
-            names that Delta does not accept.
+        lossless: keep types that Spark lacks, such as times of day. If False, they become text, as do structs
+            with names that Delta rejects.
     """
 
     def inner(nested: pa.DataType) -> pa.DataType:
@@ -160,34 +163,35 @@ def of_arrow(kind: pa.DataType, *, utc: bool = False, lossless: bool = True) -> 
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """True for the types of text."""
+    """Returns whether it is a type of text."""
     return _is_any(kind, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """True for the types of bytes."""
+    """Returns whether it is a type of bytes."""
     tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
     return _is_any(kind, *tests)
 
 
 def is_sequence(kind: pa.DataType) -> bool:
-    """True for the types of lists."""
+    """Returns whether it is a type of lists."""
     return _is_any(kind, pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, *_VIEWS)
 
 
 def has_views_of_lists(kind: pa.DataType) -> bool:
-    """True for lists whose places may overlap or be out of order, also inside of other values."""
+    """Returns whether it contains lists whose places may overlap or be out of order, at any depth."""
     return _is_any(kind, *_VIEWS) or any(has_views_of_lists(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def has_objects(kind: pa.DataType) -> bool:
-    """True for types whose values Python has as objects that columns do not have: times of day, UUIDs; also inside of others."""
-    own = isinstance(kind, pa.UuidType | pa.Bool8Type) or _is_any(kind, pa.types.is_duration, pa.types.is_time)
-    return own or any(has_objects(kind.field(at).type) for at in range(kind.num_fields))
+    """Returns whether it contains types whose Python objects have no column type (times of day, UUIDs), at
+    any depth."""
+    is_object = isinstance(kind, pa.UuidType | pa.Bool8Type) or _is_any(kind, pa.types.is_duration, pa.types.is_time)
+    return is_object or any(has_objects(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """True for integers, floats and decimals."""
+    """Returns whether it is a type of integers, floats or decimals."""
     return _is_any(kind, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 

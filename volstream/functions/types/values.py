@@ -1,6 +1,7 @@
-"""Values of classes that columns do not have, as plain ones: the one table for what functions return, and for their annotations.
+"""Plain values for values of classes without a column type: the table for return values and annotations.
 
-Classes are known by their names, so that nothing is imported here: a function that returns values of a class has imported it.
+Classes are recognized by name, so nothing is imported here: a function that returns values of a class has
+imported it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from volstream.functions.types.kinds import TIMESTAMP, is_sequence
 
 
 class NoColumnError(ValueError):
-    """No column holds values of a class. The message continues after a value's name, and says what to return instead."""
+    """No column can hold values of a class.
+
+    The message continues after a value's name, and tells what to return instead.
+    """
 
 
 def _of_numpy(value: Any) -> Any:
-    """Returns a date for a ``datetime64`` of days or longer, else a time without a zone; None for NaT."""
+    """Returns a date for a ``datetime64`` of days or longer units, else a time without a zone. None for
+    NaT."""
     import pandas as pd
 
     if pd.isna(value):
@@ -37,25 +42,26 @@ def _of_numpy(value: Any) -> Any:
     return moment.date() if value.dtype.name[-2:] in ("Y]", "M]", "W]", "D]") else moment
 
 
-#: Types of numbers whose vectors PyArrow takes as they are, which is quick.
+#: Types of numbers whose vectors PyArrow converts directly, which is fast.
 _VECTORS = frozenset({"int32", "int64", "float32", "float64"})
 
 
 def _of_array(value: Any) -> Any:
-    """Returns a list of an array's elements or rows, which need not be plain; the value of one without dimensions."""
+    """Returns a list of an array's elements or rows, which may not be plain, or the value of a
+    zero-dimensional array."""
     if value.dtype.kind in "biufSU":
         is_vector = value.ndim == 1 and value.dtype.name in _VECTORS and value.dtype.isnative
-        # Lists have None for what is masked.
+        # Lists have None for masked elements.
         return value.copy() if is_vector and _name(type(value)) == "numpy.ndarray" else value.tolist()
     return plain(value[()]) if value.ndim == 0 else [*value]
 
 
-#: By the name of a class, what makes a plain value, and the type of a column for it; None: that of the plain value.
+#: By class name: the conversion to a plain value, and the column type, or None for the plain value's type.
 _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "enum.Enum": (lambda value: plain(value.value), None),
     "uuid.UUID": (str, pa.string()),
     "pathlib.PurePath": (str, pa.string()),
-    "pathlib._local.PurePath": (str, pa.string()),  # of Python 3.13
+    "pathlib._local.PurePath": (str, pa.string()),  # Python 3.13
     "pydantic.networks._BaseUrl": (str, pa.string()),
     "pydantic.networks._BaseMultiHostUrl": (str, pa.string()),
     "pydantic_core._pydantic_core.Url": (str, pa.string()),
@@ -74,7 +80,7 @@ _PLAIN: Mapping[str, tuple[Callable[[Any], Any], pa.DataType | None]] = {
     "pyarrow.lib.Scalar": (lambda value: plain(value.as_py()), None),
 }
 
-#: By the name of a class whose values would lose their meaning, what to return.
+#: By class name: what to return instead of values that would lose their meaning.
 _REFUSED: Mapping[str, str] = {
     "datetime.timedelta": "seconds, value.total_seconds(), or text",
     "numpy.timedelta64": "seconds, value / numpy.timedelta64(1, 's'), or text",
@@ -89,11 +95,13 @@ _REFUSED: Mapping[str, str] = {
 
 
 def plain(value: Any) -> Any:
-    """Returns a value that is not nested as a plain one, or as it is; a list, whose elements need not be plain, for an array.
-    What shares memory with others, such as an array, is copied.
+    """Returns a value that is not nested as a plain value. For an array, returns a list whose elements may
+    not be plain. Other values stay unchanged.
+
+    Values that share memory, such as arrays, are copied.
 
     Raises:
-        NoColumnError: no column holds it.
+        NoColumnError: no column can hold it.
     """
     cls: Any = type(value)
     convert = _converter(cls)
@@ -115,10 +123,11 @@ def _refuse(cls: type, instead: str, _: Any) -> Any:
 
 
 def type_of_class(cls: type) -> pa.DataType | type | None:
-    """Returns the type of a column for values of a class, or the plain class that they become; None: it is not in the table.
+    """Returns the column type for values of a class, or the plain class that they become, or None if it is
+    not in the table.
 
     Raises:
-        NoColumnError: no column holds them.
+        NoColumnError: no column can hold them.
     """
     for name in map(_name, cls.__mro__):
         if name in _REFUSED:
@@ -141,7 +150,8 @@ def _name(cls: type) -> str:
 
 
 def _writer(default: Callable[[Any], Any]) -> Callable[[Any], str]:
-    """Returns what writes JSON on one line, with halves of characters escaped, and raises ValueError for NaN and infinity."""
+    """Returns a function that writes one-line JSON, escapes lone surrogates, and raises ValueError for NaN
+    and infinity."""
     readable, escaped = (
         json.JSONEncoder(ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"), default=default).encode
         for ascii_only in (False, True)
@@ -154,43 +164,45 @@ def _writer(default: Callable[[Any], Any]) -> Callable[[Any], str]:
     return write
 
 
-def _known(value: Any) -> str:
+def _strict_default(value: Any) -> str:
     text = scalar_text(value)
     if text is None:
         raise TypeError(f"{type(value).__name__} {value!r:.60}")
     return text
 
 
-#: Marks decimals in JSON on its way: the standard library writes none. Drawn by chance, so that no file has it.
+#: Temporarily marks decimals in JSON, which the standard library cannot write. Random, so that no file
+#: contains it.
 _NUMBER = uuid.uuid4().hex
 _DIGITS = re.compile(f'"{_NUMBER}([^"]*)"')
 
 
-def _any(value: Any) -> str:
+def _lenient_default(value: Any) -> str:
     if isinstance(value, Decimal) and value.is_finite():
         return f"{_NUMBER}{value}"
     text = scalar_text(value)
     return str(value) if text is None else text
 
 
-_written, _written_strictly = _writer(_any), _writer(_known)
+_encode, _encode_strictly = _writer(_lenient_default), _writer(_strict_default)
 
 
 def as_json(value: Any) -> str:
     """Returns any value as JSON.
 
-    Bytes are in Base64, times and durations as in ISO 8601, decimals numbers with all their digits, halves of characters
-    escaped. What is not finite, which JSON lacks, is text, as Spark's ``to_json`` has it.
+    Bytes are in Base64, times and durations in ISO 8601. Decimals are numbers with all their digits. Lone
+    surrogates are escaped. Non-finite numbers, which JSON lacks, are text, as in Spark's ``to_json``.
     """
     try:
-        text = _written(value)
+        text = _encode(value)
     except (TypeError, ValueError):
-        text = _written(finite(value))
+        text = _encode(finite(value))
     return _DIGITS.sub(r"\1", text) if _NUMBER in text else text
 
 
 def as_text(value: Any) -> str | None:
-    """Returns a value as text: text as it is, bytes if they are UTF-8, anything else as JSON has it; else, and of None, None."""
+    """Returns a value as text: text unchanged, UTF-8 bytes decoded, other values as in JSON. Returns None
+    otherwise, and for None."""
     if value is None or type(value) is str:
         return value if value is None or is_utf8(value) else None
     if type(value) is Pairs:
@@ -210,18 +222,20 @@ def strict_json(value: Any) -> str:
     """Returns a value as JSON, with decimals as text.
 
     Raises:
-        TypeError, ValueError, RecursionError: JSON lacks it.
+        TypeError, ValueError, RecursionError: JSON cannot represent it.
     """
-    return _written_strictly(value)
+    return _encode_strictly(value)
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A map that repeats a key, for which JSON has no object."""
+    """A map with a repeated key, for which JSON has no object."""
 
 
 def document_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Converts values to Python's, for JSON: maps become dicts with text keys, or :class:`Pairs`; keys of other types
-    are written as in JSON."""
+    """Converts values to Python values for JSON.
+
+    Maps become dicts with text keys, or :class:`Pairs`. Other keys are written as in JSON.
+    """
     items = python_values(values)
     return [_document(item, values.type) for item in items] if "map<" in str(values.type) else items
 

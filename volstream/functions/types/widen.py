@@ -1,6 +1,7 @@
-"""The one rule for columns whose values have several types: which type holds the values of two. Pure.
+"""The rule for columns whose values have several types: the common type of two types. Pure.
 
-Types are those of columns; see :func:`volstream.functions.types.kinds.of_arrow`. ``pa.null()`` is the type of no value.
+Types are column types; see :func:`volstream.functions.types.kinds.of_arrow`. ``pa.null()`` is the type of no
+value.
 """
 
 from __future__ import annotations
@@ -16,30 +17,32 @@ from volstream.sql.text import quote_column
 
 
 class DifferentTypesError(Exception):
-    """No type but text holds the values of two."""
+    """Only text can hold the values of both types."""
 
 
 def widen(one: pa.DataType, other: pa.DataType, *, python: bool = False) -> pa.DataType:
-    """Returns the type that holds the values of both, down to the fields of structs; text where nothing else does.
+    """Returns the type that holds the values of both, down to the fields of structs. Text if no other type
+    does.
 
-    An integer and a float widen to DOUBLE, which cannot hold every 64-bit integer. Fields of structs meet by name, in any case.
+    An integer and a float widen to DOUBLE, which cannot hold every 64-bit integer. Fields of structs match by
+    name, regardless of case.
 
     Args:
-        python: the types are those of Python's values: a dict is a struct, but dicts with other keys are a map, if their values
-            have a type in common. Times and dates do not mix.
+        python: the types are those of Python values. A dict is a struct, but dicts with different keys are a
+            map if their values have a common type. Times and dates do not mix.
 
     Raises:
-        DifferentTypesError: only text holds both, and they are types of Python's values.
+        DifferentTypesError: with ``python``, if only text holds both.
     """
     if one == other or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
         return other
-    both = functools.partial(widen, python=python)
+    common = functools.partial(widen, python=python)
     if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(both(one.value_type, other.value_type))
+        return pa.list_(common(one.value_type, other.value_type))
     if all(pa.types.is_struct(kind) or pa.types.is_map(kind) for kind in (one, other)):
-        return _keyed(one, other, both, python=python)
+        return _keyed(one, other, common, python=python)
     if is_number(one) and is_number(other):
         found = _number(one, other)
     else:
@@ -51,7 +54,7 @@ def widen(one: pa.DataType, other: pa.DataType, *, python: bool = False) -> pa.D
 
 
 def _keyed(
-    one: pa.DataType, other: pa.DataType, both: Callable[[pa.DataType, pa.DataType], pa.DataType], *, python: bool
+    one: pa.DataType, other: pa.DataType, common: Callable[[pa.DataType, pa.DataType], pa.DataType], *, python: bool
 ) -> pa.DataType:
     structs = pa.types.is_struct(one) and pa.types.is_struct(other)
     if not structs or (python and {field.name for field in one} != {field.name for field in other}):
@@ -59,9 +62,9 @@ def _keyed(
         try:
             for kind in (one, other):
                 is_map = pa.types.is_map(kind)
-                keys = both(keys, kind.key_type if is_map else pa.string())
+                keys = common(keys, kind.key_type if is_map else pa.string())
                 for item in [kind.item_type] if is_map else [field.type for field in kind]:
-                    items = both(items, item)
+                    items = common(items, item)
             return pa.map_(keys, items)
         except DifferentTypesError:
             if not structs:
@@ -70,13 +73,13 @@ def _keyed(
     for field in (*one, *other):
         key = field.name if python else folded(field.name)
         before = fields.get(key, field)
-        fields[key] = before.with_type(both(before.type, field.type))
+        fields[key] = before.with_type(common(before.type, field.type))
     return pa.struct([*fields.values()])
 
 
 def _number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(one) or pa.types.is_floating(other):
-        # A double has no exact fractions of ten.
+        # A double cannot represent decimal fractions exactly.
         exact = any(pa.types.is_decimal256(kind) or (pa.types.is_decimal(kind) and kind.scale) for kind in (one, other))
         return None if exact else pa.float64()
     if pa.types.is_integer(one) and pa.types.is_integer(other):
@@ -92,12 +95,12 @@ def _scale(kind: pa.DataType) -> int:
 
 
 def _whole_digits(kind: pa.DataType) -> int:
-    """Returns the digits before the point."""
+    """Returns the number of digits before the point."""
     return len(str(1 << kind.bit_width - 1)) if pa.types.is_integer(kind) else kind.precision - kind.scale
 
 
 def grown(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Returns a table's type with the fields that structs in another have more; all else stays as it is."""
+    """Returns a table's type, extended by the additional fields of structs in another type."""
     if pa.types.is_list(kind) and pa.types.is_list(other):
         return pa.list_(grown(kind.value_type, other.value_type))
     if pa.types.is_map(kind) and pa.types.is_map(other):
@@ -105,19 +108,20 @@ def grown(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind) and pa.types.is_struct(other):
         fields = {folded(field.name): field for field in kind}
         for field in other:
-            own = fields.setdefault(folded(field.name), field)
-            fields[folded(field.name)] = own.with_type(grown(own.type, field.type))
+            current = fields.setdefault(folded(field.name), field)
+            fields[folded(field.name)] = current.with_type(grown(current.type, field.type))
         return pa.struct([*fields.values()])
     return kind
 
 
 def fields_in(kind: pa.DataType) -> int:
-    """Returns how many values a type has: one, or those of its fields, items, keys."""
+    """Returns the number of values in a type: one, or the total of its fields, items or keys."""
     return sum(fields_in(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
 
 
 def fields_added(kind: pa.DataType, column: pa.Field) -> list[str]:
-    """Returns the fields, as DDL, that a column has after those of its former type; none if it differs in another way."""
+    """Returns the fields, as DDL, that a column adds to its former type. Returns none if it differs in
+    another way."""
     return [*_added(kind, column.type, quote_column(column.name))] if grown(kind, column.type) == column.type else []
 
 
@@ -137,12 +141,12 @@ def _added(kind: pa.DataType, other: pa.DataType, path: str) -> Iterator[str]:
 
 
 def without_null(kind: pa.DataType) -> pa.DataType:
-    """Returns a type with STRING in place of whatever was always empty, and the usual type of decimals."""
+    """Returns a type with STRING in place of types without values, and with the usual decimals."""
     return _with_null_as(with_usual_decimals(kind), pa.string())
 
 
 def of_values_only(kind: pa.DataType) -> pa.DataType:
-    """Returns a type without the fields, lists and maps that were always empty; null if nothing is left."""
+    """Returns a type without fields, lists and maps that were always empty. Null if nothing is left."""
     return _with_null_as(kind, pa.null())
 
 
