@@ -63,7 +63,7 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     ),
     "outcomes: read from the replies": ((Staged, "of"),),
     "outcomes: counted": ((Staged, "totals"),),
-    "failures": ((attempt, "earlier_failures"), (BatchExecutor, "_note")),
+    "failures": ((attempt, "earlier_failures"), (BatchExecutor, "_record")),
     "ledger": ((ledger, "record"),),
     "commit to the table": ((attempt, "changes_of"), (Consumer, "write")),
     "upkeep of the table": ((ResultTables, "compact"),),

@@ -1,4 +1,5 @@
-"""Asks the daemon of this home and host whether it is well, by its settings: ``python -m volstream.server.probe healthz``."""
+"""Checks the health of this home's daemon on this host, according to its settings: ``python -m
+volstream.server.probe healthz``."""
 
 from __future__ import annotations
 
@@ -10,25 +11,26 @@ from urllib.request import urlopen
 from volstream.base import config
 from volstream.base.privacy import address_of
 
-#: Less than containers' probes wait.
+#: Less than the timeout of containers' probes.
 _SECONDS = 4.0
 
 
 def main(path: str) -> None:
-    """Returns if the answer is good. Exits with what was wrong."""
+    """Returns if the daemon is healthy. Otherwise exits with the reason."""
     settings = config.load()
-    here = address_of(settings.model_copy(update={"console_hosts": ()}), settings.http_port)
+    address = address_of(settings.model_copy(update={"console_hosts": ()}), settings.http_port)
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it never leaves this host
+    # The connection never leaves this host.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with urlopen(f"{here}/{path}", timeout=_SECONDS, context=context):
+        with urlopen(f"{address}/{path}", timeout=_SECONDS, context=context):
             return
     except HTTPError as error:
         sys.exit(error.read().decode())
     except TimeoutError:
-        sys.exit(f"{here} did not answer within {_SECONDS:g} s. If /healthz answers, the catalog does not.")
+        sys.exit(f"{address} did not answer within {_SECONDS:g} s. If /healthz answers, the catalog does not.")
     except OSError as error:
-        sys.exit(f"{here}: {error}")
+        sys.exit(f"{address}: {error}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What can be done from the console: by the operations that the command line has, each with an entry in the audit.
+"""The actions of the console: the operations of the command line, each with an entry in the audit.
 
-What takes long becomes a task, which the daemon does in the background (``daemon.tasks``).
+Long actions become tasks, which the daemon runs in the background (``daemon.tasks``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _log = get("console")
 
 @dataclass(frozen=True)
 class Action:
-    """Something that can be done to an object.
+    """An action on an object.
 
     Attributes:
         kind: of the object: ``job`` or ``volume``.
-        work: does it, and returns the result in a sentence; or, for ``waits``, checks the request and returns what does it. Its
-            docstring describes it.
-        waits: takes long: it is done in the background.
-        parameters: what a request may say, with its meaning.
+        work: performs it, and returns the result in a sentence. With ``waits``, checks the request and
+            returns the task's body. Its docstring describes the action.
+        waits: it takes long, so it runs in the background.
+        parameters: of the request, with their meaning.
     """
 
     kind: str
@@ -46,11 +46,11 @@ class Action:
 
 @dataclass(frozen=True)
 class ActionResult:
-    """An action that ended, or, with ``finished`` false, was queued.
+    """An action that ended or, if ``finished`` is false, was queued.
 
     Attributes:
-        audit: its entry, which is also the id of its task in the background.
-        url: the page that follows it; None: it has ended.
+        audit: its entry, which is also the id of its background task.
+        url: the page that follows it, or None if it has ended.
     """
 
     action: str
@@ -62,11 +62,11 @@ class ActionResult:
 
 
 class Actions:
-    """Does things in the daemon's process, or queues them.
+    """Performs actions in the daemon's process, or queues them.
 
     Args:
-        cluster: the virtual cluster whose daemons do what takes long.
-        queued: called when there is a task to begin or to cancel.
+        cluster: the virtual cluster whose daemons run the tasks.
+        queued: called when there is a task to start or to cancel.
     """
 
     def __init__(self, session: Session, cluster: str, queued: Callable[[], None]) -> None:
@@ -76,11 +76,11 @@ class Actions:
         self._queued = queued
 
     def perform(self, action: Action, name: str, form: Query, who: str) -> ActionResult:
-        """Does something, or queues it.
+        """Performs an action, or queues it.
 
         Raises:
             NotFoundError: there is no such object.
-            InvalidStateError: too much is queued already.
+            InvalidStateError: too many tasks are queued already.
             VolstreamError: as the operation raises.
         """
         named = f"{action.kind} {self._session.by_kind[action.kind].get(name).name}"
@@ -88,8 +88,8 @@ class Actions:
         try:
             result = action.work(self._session, name, form)
             if not isinstance(result, str):
-                given = {key: text for key in action.parameters if (text := form.text(key)) is not None}
-                task = self._audit.queue(entry, given, self._cluster)
+                parameters = {key: text for key in action.parameters if (text := form.text(key)) is not None}
+                task = self._audit.queue(entry, parameters, self._cluster)
                 self._queued()
                 return ActionResult(action.verb, named, "It is queued.", False, entry, url(*task.page))
         except Exception as error:
@@ -115,11 +115,11 @@ class Actions:
 
 
 def task_body(session: Session, task: AuditEntry) -> TaskBody:
-    """Returns what does a task. Raises VolstreamError if it cannot be done, or no longer."""
+    """Returns the body of a task. Raises VolstreamError if the task is not possible, or no longer."""
     kind, _, name = task.object.partition(" ")
     action = next(action for action in ACTIONS if (action.kind, action.verb) == (kind, task.action))
     body = action.work(session, name, Query({key: [text] for key, text in (task.parameters or {}).items()}))
-    assert not isinstance(body, str), "others are no tasks"
+    assert not isinstance(body, str), "only tasks are queued"
     return body
 
 
@@ -129,12 +129,12 @@ def _retry(session: Session, name: str, form: Query) -> str:
 
 
 def _skip(session: Session, name: str, form: Query) -> str:
-    """Gives up on failed files of the job. A newer version of one is processed all the same."""
+    """Gives up on failed files of the job. A newer version of a file is processed nevertheless."""
     return f"{counted(len(session.jobs.skip(name, _paths(session, name, form))), 'file')} skipped."
 
 
 def _paths(session: Session, name: str, form: Query) -> list[str] | None:
-    """Returns the chosen files; None: all."""
+    """Returns the selected files, or None for all."""
     paths, group = form.texts("path"), form.text("group")
     if (len([choice for choice in (paths, group, form.text("all")) if choice])) != 1:
         raise InvalidValueError("No files are selected.", "Give one of path, group and all=1.")
@@ -169,12 +169,12 @@ def _replay(session: Session, name: str, form: Query) -> TaskBody:
     def do(work: Work) -> str:
         catalog, stream_id = session.home.catalog, session.jobs.get(name).stream_id
         begun = None if work.plan_id is None else catalog.reports.plan(work.plan_id)
-        if begun is not None and begun.state is not PlanState.DROPPED:  # what an earlier daemon has committed stays
+        if begun is not None and begun.state is not PlanState.DROPPED:  # an earlier daemon's commits stay
             return _run(session, name, form)(work)
 
         def observe(progress: Progress) -> None:
             plan = catalog.consumptions.open_plan(stream_id)
-            if plan is not None and plan.kind is PlanKind.REPLAY:  # a replay drops those of others before
+            if plan is not None and plan.kind is PlanKind.REPLAY:  # a replay first drops plans of other kinds
                 work.planned(plan.id)
             _observe(work, progress)
 
@@ -190,9 +190,9 @@ def _verify(session: Session, name: str, form: Query) -> TaskBody:
 
     def do(work: Work) -> str:
         found = verify(stop=work.stop, observe=partial(_observe, work))
-        said = lines(name, found)
-        work.outcome = {**document(name, found), "report": "\n".join(said)}
-        return said[0] if found.fixed is None else f"{said[0]} {said[-1]}"
+        report = lines(name, found)
+        work.outcome = {**document(name, found), "report": "\n".join(report)}
+        return report[0] if found.fixed is None else f"{report[0]} {report[-1]}"
 
     return do
 

@@ -57,7 +57,7 @@ from volstream.server.console.http import (
 from volstream.server.console.live import LiveEvents
 from volstream.server.console.queries import Queries
 
-# The pages and their facts: the table from which the application and its OpenAPI document are made.
+# The pages and their facts, from which the application and its OpenAPI document are made.
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Page:
 
     Attributes:
         path: with names of objects in braces.
-        facts: what it shows, as a dataclass: it describes the JSON, as does its docstring.
-        topics: what its facts follow, with names in braces; see :mod:`volstream.catalog.changes`.
+        facts: the page's content, as a dataclass. It describes the JSON, together with its docstring.
+        topics: the topics that its facts follow, with names in braces; see :mod:`volstream.catalog.changes`.
         parameters: of the query, with their meaning.
     """
 
@@ -147,9 +147,9 @@ PAGES = (
 )
 
 
-# The description of the console's JSON, as OpenAPI: made from the tables of pages and actions.
+# The OpenAPI document of the console's JSON, made from the tables of pages and actions.
 
-#: What is served beside the pages: the path, the summary, the type of the answer.
+#: Further paths: the path, the summary, the type of the response.
 _OTHERS = (
     ("/healthz", "Whether the daemon is alive.", "application/json"),
     ("/readyz", "Whether all objects that the daemon keeps make progress; 503 with the reasons if not.", "application/json"),
@@ -161,7 +161,7 @@ _OTHERS = (
 
 @dataclass(frozen=True)
 class Accepted:
-    """How many files the events named."""
+    """The number of files that the events named."""
 
     files: int
 
@@ -235,7 +235,7 @@ _log = get("console")
 #: A probe: returns whether all is well, and details.
 Probe = Callable[[], tuple[bool, Mapping[str, Any]]]
 
-#: Pages that are made at once: fewer than the catalog has connections.
+#: Maximum number of pages made concurrently, less than the number of the catalog's connections.
 _MAX_MAKING = 6
 
 
@@ -254,9 +254,9 @@ class Console:
     """The console of a daemon.
 
     Args:
-        ready: whether all moves on that the daemon keeps, and what it knows of itself.
-        cluster: the virtual cluster whose daemons do what takes long.
-        queued: called when there is a task to begin or to cancel.
+        ready: whether everything that the daemon keeps makes progress, and the daemon's state.
+        cluster: the virtual cluster whose daemons run the tasks.
+        queued: called when there is a task to start or to cancel.
 
     Attributes:
         app: the application.
@@ -292,14 +292,14 @@ class Console:
         self._queries.stop()
 
     def _readiness(self) -> tuple[bool, Mapping[str, Any]]:
-        """Returns what the daemon knows of itself, with all that is wrong in the home, which other daemons may keep."""
+        """Returns the daemon's state, with all problems in the home, which may concern other daemons."""
         ready, details = self._ready()
         try:
-            wrong = problems(status(self._session.home), details)
+            found = problems(status(self._session.home), details)
         except CatalogError as error:
             return False, {**details, "status": "not ready", "catalog": str(error)}
-        jobs = {problem.name: problem.why for problem in wrong if problem.kind == "job" and problem.severe}
-        return ready, {**details, **({"failing_jobs": jobs} if jobs else {}), "problems": wrong}
+        jobs = {problem.name: problem.why for problem in found if problem.kind == "job" and problem.severe}
+        return ready, {**details, **({"failing_jobs": jobs} if jobs else {}), "problems": found}
 
     def _routes(self) -> list[BaseRoute]:
         pages = [Route(page.path, partial(self._page, page), methods=["GET"]) for page in PAGES]
@@ -321,16 +321,16 @@ class Console:
 
     async def _page(self, page: Page, request: Request) -> Response:
         def make() -> Response:
-            asked = self._asked(request)
-            facts = page.facts(asked)
-            return self._shown(request, page, facts)
+            given = self._input(request)
+            facts = page.facts(given)
+            return self._render(request, page, facts)
 
         return await self._in_thread(make)
 
-    def _asked(self, request: Request) -> PageRequest:
+    def _input(self, request: Request) -> PageRequest:
         return PageRequest(self._session, self._probed, request.path_params, query_of(request), self._queries)
 
-    def _shown(self, request: Request, page: Page, facts: Any) -> Response:
+    def _render(self, request: Request, page: Page, facts: Any) -> Response:
         if wants_json(request):
             return json_answer(facts)
         topics = page.topics.format(**request.path_params)
@@ -346,17 +346,17 @@ class Console:
         form = await form_of(request)
         name = request.path_params["name"]
         done = await self._in_thread(partial(self._actions.perform, action, name, form, _requester(request)))
-        return _answer(request, done, form)
+        return _action_response(request, done, form)
 
     async def _cancel(self, request: Request) -> Response:
         form = await form_of(request)
         done = await self._in_thread(partial(self._actions.cancel, request.path_params["task"], _requester(request)))
-        return _answer(request, done, form)
+        return _action_response(request, done, form)
 
     async def _query(self, request: Request) -> Response:
         form = await form_of(request)
         text, page = form.text("q") or "", next(page for page in PAGES if page.path == "/sql")
-        facts = replace(page.facts(self._asked(request)), query=text)
+        facts = replace(page.facts(self._input(request)), query=text)
         try:
             result = await anyio.to_thread.run_sync(partial(self._queries.run, text, form.limit))
             facts = replace(facts, result=result)
@@ -364,7 +364,7 @@ class Console:
             if wants_json(request):
                 raise
             facts = replace(facts, error=error)
-        return self._shown(request, page, facts)
+        return self._render(request, page, facts)
 
     async def _examine(self, request: Request) -> Response:
         form = await form_of(request)
@@ -373,7 +373,7 @@ class Console:
         def make() -> Response:
             name = form.text("volume")
             checks = list(examine(self._session.home, name))
-            return self._shown(request, page, replace(page.facts(self._asked(request)), volume=name, checks=checks))
+            return self._render(request, page, replace(page.facts(self._input(request)), volume=name, checks=checks))
 
         return await self._in_thread(make)
 
@@ -386,14 +386,17 @@ class Console:
         except (InvalidValueError, NotFoundError):
             if request.headers.get("sec-fetch-dest") != "image":
                 raise
-            return Response(status_code=204)  # of a page with many pictures one is none: its place stays empty
+            return Response(status_code=204)  # on a page with many pictures, its place stays empty
         # A browser's viewer of PDFs, which runs apart from the page, is not allowed in a sandbox.
         policy = "default-src 'none'; object-src 'self'" if kind == previews.PDF else "default-src 'none'; sandbox"
         return Response(content, media_type=kind, headers={"content-security-policy": policy})
 
     async def _posted(self, request: Request) -> Response:
-        """Takes events for a volume. The answer follows once they are noted, so that a sender may rely on it."""
-        given = bearer(request.headers) or query_of(request).text("token") or request.headers.get("authorization", "")
+        """Takes events for a volume.
+
+        The response follows once they are recorded, so that the sender may rely on it.
+        """
+        token = bearer(request.headers) or query_of(request).text("token") or request.headers.get("authorization", "")
         body = await body_of(request, routing.MAX_BYTES)
 
         def take() -> Response:
@@ -401,9 +404,9 @@ class Console:
             secret = token_of(self._session.home.settings)
             try:
                 volume = routing.posted_to(catalog, request.path_params["volume"])
-            except UserError:  # the same answer: without the token, nobody learns which volumes exist
+            except UserError:  # the same response: without the token, nobody learns which volumes exist
                 volume = None
-            if volume is None or not same(given, routing.token_of(secret, volume)):
+            if volume is None or not same(token, routing.token_of(secret, volume)):
                 raise HTTPException(401, "The token belongs to no volume that accepts events.")
             return json_answer({"files": self._posts.accept(volume, body)})
 
@@ -431,11 +434,11 @@ def _probe_routes(healthy: Probe, ready: Probe, collector: Collector) -> list[Ba
     registry.register(collector)
 
     def probed(probe: Probe) -> Callable[[Request], Response]:
-        def answer(_request: Request) -> Response:
-            well, said = probe()
-            return json_answer(said, 200 if well else 503)
+        def respond(_request: Request) -> Response:
+            is_well, details = probe()
+            return json_answer(details, 200 if is_well else 503)
 
-        return answer
+        return respond
 
     def metrics(_request: Request) -> Response:
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
@@ -450,46 +453,47 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 class _Bugs:
-    """Answers requests that end with an unexpected error, inside the middleware that adds headers to all answers."""
+    """Responds to requests that end with an unexpected error, inside the middleware that adds headers to all
+    responses."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        started = False
 
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def tracked_send(message: Message) -> None:
+            nonlocal started
+            started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, noting)
-        except Exception as error:  # noqa: BLE001  # the outermost handler of a request: anything else is a bug
+            await self._app(scope, receive, tracked_send)
+        except Exception as error:  # noqa: BLE001  # a request's outermost handler
             _log.error("request_failed", path=scope.get("path"), exc_info=error)
-            if not begun:
+            if not started:
                 request = Request(scope, receive)
                 await (await _error(request, error))(scope, receive, send)
 
 
-def _answer(request: Request, done: ActionResult, form: Query) -> Response:
-    """Answers what was done: a page goes back to where it was asked for, or to what follows it."""
+def _action_response(request: Request, done: ActionResult, form: Query) -> Response:
+    """Responds to an action: a page goes back to its origin, or to the page that follows the action."""
     if not wants_json(request):
         back = form.text("back")
         return RedirectResponse(f"{_back(back)}?done={done.audit}" if back or not done.url else done.url, 303)
-    answer = json_answer(done, 200 if done.finished else 202)
+    response = json_answer(done, 200 if done.finished else 202)
     if done.url:
-        answer.headers["location"] = done.url
-    return answer
+        response.headers["location"] = done.url
+    return response
 
 
 def _requester(request: Request) -> str:
-    """Returns who asks, for the audit."""
+    """Returns the requester, for the audit."""
     address = request.client.host if request.client else ""
     return f"{request.scope['state']['who']} {address}".strip()
 
 
 def _back(back: str | None) -> str:
-    """Returns the path of one of our pages to go back to after an action."""
+    """Returns the path of the console's page to go back to after an action."""
     path = (back or "/").partition("?")[0]
     return path if path.startswith("/") and not path.startswith("//") and "\\" not in path else "/"

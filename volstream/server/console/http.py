@@ -1,4 +1,4 @@
-"""Requests and answers of the console: access, parameters, and answers as HTML or JSON."""
+"""Requests and responses of the console: access, parameters, and responses as HTML or JSON."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ from volstream.errors import (
 from volstream.files.volumes.routing import BehindError
 from volstream.ops.inspection.tables import OutputFile, Thumbnail
 
-# The parameters of a request: text, checked where it is read.
+# The parameters of a request: text, checked on use.
 
-#: Rows of a page of a table: by default, and at most.
+#: Number of rows in a page of a table: default and maximum.
 _ROWS, _MAX_ROWS = 50, 500
 
-#: Sorts after any number of rows that a page can have.
+#: A number larger than any number of rows on a page.
 _MAX_NUMBER = 1 << 53
 
 
 @dataclass(frozen=True)
 class Query:
-    """Parameters by name; each may be given several times."""
+    """Parameters by name. Each may be given several times."""
 
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def text(self, name: str) -> str | None:
-        """Returns a parameter; None if it is missing or empty."""
+        """Returns a parameter, or None if it is missing or empty."""
         values = self.values.get(name, ())
         return values[-1] if values and values[-1] else None
 
@@ -66,7 +66,7 @@ class Query:
         return [value for value in self.values.get(name, ()) if value]
 
     def number(self, name: str) -> int | None:
-        """Returns a parameter as a number; None if it is missing. Raises InvalidValueError."""
+        """Returns a parameter as a number, or None if it is missing. Raises InvalidValueError."""
         text = self.text(name)
         if text is None:
             return None
@@ -75,7 +75,7 @@ class Query:
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """True if a parameter is 1; False if it is 0 or missing. Raises InvalidValueError."""
+        """Returns whether a parameter is 1, and False if it is 0 or missing. Raises InvalidValueError."""
         text = self.text(name)
         if text not in (None, "0", "1"):
             raise InvalidValueError(f"{name} cannot be {text[:50]!r}.", "Give 1, or leave it out.")
@@ -83,25 +83,24 @@ class Query:
 
     @property
     def limit(self) -> int:
-        """Returns how many rows a table of the answer may have. Raises InvalidValueError."""
+        """The number of rows that a table of the response may have. Raises InvalidValueError."""
         number = self.number("limit")
         if number is not None and not 1 <= number <= _MAX_ROWS:
             raise InvalidValueError(f"limit cannot be {number}.", f"Give a number from 1 to {_MAX_ROWS}.")
         return number or _ROWS
 
 
-# Who may ask what: the token, the cookie that stands for it, the host that a request names, and where an
-# action comes from.
+# Access control: the token, the cookie that stands for it, the host in a request, and the origin of an
+# action.
 #
-# As in Jupyter: ``?token=`` in a URL becomes a cookie, programs send ``Authorization: Bearer``. A cookie
-# cannot be used by other sites: it is strict, and an action must come from a page of the same origin. What
-# does not belong here: what is answered.
+# As in Jupyter, ``?token=`` in a URL becomes a cookie, and programs send ``Authorization: Bearer``. Other
+# sites cannot use the cookie: it is strict, and an action must come from a page of the same origin.
 
 #: Paths that need no token: probes, metrics, and files that are the same in every installation.
 _OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
 _OPEN_BELOW = "/static/"
 
-#: The handler of posted events itself checks the token, which is that of their volume.
+#: The handler of posted events itself checks the token, which belongs to their volume.
 _POSTED = re.compile(r"/volumes/[^/]+/events")
 
 #: Methods that change nothing.
@@ -110,7 +109,8 @@ _SAFE = ("GET", "HEAD")
 #: A browser stays logged in for this long.
 _COOKIE_SECONDS = 30 * 86400
 
-#: Headers of all answers. Styles and scripts come from our own files only, and no page can be put into a frame.
+#: Headers of all responses. Styles and scripts come from volstream's own files only, and no page can be put
+#: into a frame.
 _HEADERS = {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -122,18 +122,20 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 
-#: Answers a request that is refused: the status, and why, in a sentence.
+#: Responds to a refused request, with the status and the reason in a sentence.
 Refusal = Callable[[Request, int, str], Response]
 
 
 class Access:
-    """Lets requests through to ``app`` if they may be answered.
+    """Passes permitted requests to ``app``.
 
     Args:
-        hosts: host names that a request may name; others are DNS rebinding: a page may point its own host name at this address.
-        token: None: none is needed.
-        refuse: makes the answer to the others.
-        exposed: the network reaches this address, as probes and Prometheus do, which name it as they like.
+        hosts: permitted host names. Others are DNS rebinding: a page may point its own host name to this
+            address.
+        token: the required token, if any.
+        refuse: makes the response to other requests.
+        exposed: this address is reachable from the network, also for probes and Prometheus, which use any
+            host name.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str], token: str | None, refuse: Refusal, exposed: bool = False) -> None:
@@ -144,7 +146,7 @@ class Access:
         self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers or passes on one request."""
+        """Responds to a request, or passes it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -156,16 +158,16 @@ class Access:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                kept = scope["path"].startswith(_OPEN_BELOW)  # by browsers, who ask whether it has changed
-                headers.setdefault("cache-control", "no-cache" if kept else "no-store")
+                cached = scope["path"].startswith(_OPEN_BELOW)  # browsers revalidate these
+                headers.setdefault("cache-control", "no-cache" if cached else "no-store")
             await send(message)
 
-        answer = self._check(request)
-        await (self._app if answer is None else answer)(scope, receive, with_headers)
+        refusal_ = self._check(request)
+        await (self._app if refusal_ is None else refusal_)(scope, receive, with_headers)
 
     def _check(self, request: Request) -> Response | None:
-        """Returns the answer to a request that is not passed on."""
-        # Not request.url, of which the Host header is a part: the router, too, goes by the scope.
+        """Returns the response to a request that is not passed on, or None."""
+        # Not request.url, which contains the Host header. The router uses the scope, too.
         path = request.scope["path"]
         if self._exposed and path in _OPEN_PATHS:
             return None
@@ -196,12 +198,12 @@ class Access:
 
     def _accept_token(self, request: Request) -> Response:
         """Redirects to the same URL without the token, which the browser keeps as a cookie."""
-        assert self._token is not None, "it was given"
+        assert self._token is not None, "a token was given"
         parameters = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        # Of the path only what cannot name another host.
+        # Quoted, so that the path cannot name another host.
         path = f"/{quote(request.scope['path'].lstrip('/'))}"
-        answer = RedirectResponse(f"{path}?{urlencode(parameters)}" if parameters else path, status_code=303)
-        answer.set_cookie(
+        response = RedirectResponse(f"{path}?{urlencode(parameters)}" if parameters else path, status_code=303)
+        response.set_cookie(
             cookie_name(request),
             cookie_value(self._token),
             max_age=_COOKIE_SECONDS,
@@ -210,21 +212,25 @@ class Access:
             httponly=True,
             samesite="strict",
         )
-        return answer
+        return response
 
 
 def cookie_name(request: Request) -> str:
-    """Returns the name of the cookie: browsers share cookies among the ports of a host, on which other homes may listen."""
+    """Returns the name of the cookie.
+
+    Browsers share cookies among the ports of a host, where other homes may listen.
+    """
     return f"volstream-{getattr(request.app.state, 'port', 0)}" if "app" in request.scope else "volstream-0"
 
 
 def cookie_value(token: str) -> str:
-    """Returns what a browser keeps: it stands for the token, which cannot be derived from it."""
+    """Returns the cookie's value, which stands for the token. The token cannot be derived from it."""
     return hmac.new(token.encode(), b"volstream console", hashlib.sha256).hexdigest()
 
 
 def is_same_origin(headers: Headers, scheme: str) -> bool:
-    """True if a browser says that a request comes from a page of the host that it names. Every browser says so with a POST."""
+    """Returns whether, according to the browser, a request comes from a page of its host. All browsers tell
+    so with a POST."""
     site = headers.get("sec-fetch-site")
     if site is not None and site != "same-origin":
         return False
@@ -241,18 +247,18 @@ def bearer(headers: Headers) -> str | None:
     return token.strip() if kind.lower() == "bearer" else None
 
 
-def same(sent: str, wanted: str) -> bool:
-    """Compares in a time that does not depend on the content."""
-    return hmac.compare_digest(sent.encode("utf-8", "surrogatepass"), wanted.encode())
+def same(given: str, expected: str) -> bool:
+    """Compares in constant time."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
-# Pages as HTML: escaped strictly, with names that cannot mislead, and numbers, sizes and times as people read
-# them.
+# Pages as HTML: strictly escaped, with names that cannot mislead, and human-readable numbers, sizes and
+# times.
 
-#: Larger files are not fetched for a thumbnail, bytes.
+#: Maximum bytes of a file that is fetched for a thumbnail.
 _LARGEST_THUMBNAIL = 4 << 20
 
-#: The least height of a bar, as a part of the chart's.
+#: Minimum height of a bar, as a fraction of the chart's.
 _LEAST_HEIGHT = 0.06
 
 #: Files that pages refer to.
@@ -298,7 +304,7 @@ def _environment() -> Environment:
 
 
 def _final(value: Any) -> Any:
-    """Converts what a template prints: text that is not HTML cannot carry characters that mislead."""
+    """Converts a value that a template prints. Text that is not HTML cannot carry misleading characters."""
     if value is None:
         return ""
     return value if hasattr(value, "__html__") else one_line(printable(str(value)))
@@ -306,11 +312,11 @@ def _final(value: Any) -> Any:
 
 def block(text: str) -> Markup:
     """Returns text of several lines, such as a traceback."""
-    return Markup(escape(visible(printable(text))))  # it is escaped
+    return Markup(escape(visible(printable(text))))  # escaped
 
 
 def number(value: float | None) -> str:
-    """Returns a number with its thousands apart, or a dash."""
+    """Returns a number with thousands separators, or a dash."""
     if value is None:
         return "—"
     if isinstance(value, int) or abs(value) >= 100:
@@ -319,16 +325,16 @@ def number(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Returns a duration for people, or a dash."""
+    """Returns a human-readable duration, or a dash."""
     if value is None:
         return "—"
     return f"{value:.1f} s" if value < 10 else about(value)
 
 
 def when(moment: datetime | None, missing: str = "—") -> Markup:
-    """Returns a time: in UTC, for a script to convert to the reader's zone."""
+    """Returns a time in UTC, which a script converts to the reader's zone."""
     if moment is None:
-        return Markup(escape(missing))  # it is escaped
+        return Markup(escape(missing))  # escaped
     utc = moment.astimezone(UTC)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         f"{utc:%Y-%m-%dT%H:%M:%S}Z", f"{utc:%Y-%m-%d %H:%M:%S} UTC", f"{utc:%Y-%m-%d %H:%M} UTC"
@@ -336,13 +342,13 @@ def when(moment: datetime | None, missing: str = "—") -> Markup:
 
 
 def value(cell: Any) -> Any:
-    """Returns a value of a table's row, whatever its type is."""
+    """Returns the display of a table's value of any type."""
     if cell is None:
         return Markup('<span class="none">null</span>')
     if isinstance(cell, OutputFile):
         return output_file(cell)
     if isinstance(cell, list) and cell and isinstance(cell[0], OutputFile):
-        return Markup(" ").join(output_file(one) for one in cell)
+        return Markup(" ").join(output_file(file) for file in cell)
     if isinstance(cell, Thumbnail):
         return Markup('<img class="picture" alt="" src="{}">').format(cell)
     if isinstance(cell, datetime):
@@ -359,7 +365,7 @@ def value(cell: Any) -> Any:
 
 
 class StackedBar(NamedTuple):
-    """A bar of a chart of height 1: of the kind, upwards from those of the kinds before."""
+    """A bar of a chart of height 1, stacked on the bars of the preceding kinds."""
 
     kind: str
     at: int
@@ -369,12 +375,15 @@ class StackedBar(NamedTuple):
 
 
 def stacked(series: Mapping[str, Sequence[float]]) -> list[StackedBar]:
-    """Returns the bars of a chart: those of all kinds at one place upon each other, the highest of height 1, none invisible."""
+    """Returns the bars of a chart.
+
+    At each place, all kinds are stacked; the highest stack has height 1, and no bar is invisible.
+    """
     places = list(zip(*series.values(), strict=True))
-    most = max(map(sum, places), default=0) or 1
+    maximum = max(map(sum, places), default=0) or 1
     bars = []
     for at, numbers in enumerate(places):
-        heights = [max(number / most, _LEAST_HEIGHT) if number else 0 for number in numbers]
+        heights = [max(number / maximum, _LEAST_HEIGHT) if number else 0 for number in numbers]
         room = max(1.0, sum(heights))
         bars += [
             StackedBar(kind, at, 1 - sum(heights[: of + 1]) / room, heights[of] / room, numbers[of])
@@ -385,7 +394,8 @@ def stacked(series: Mapping[str, Sequence[float]]) -> list[StackedBar]:
 
 
 def output_file(file: Mapping[str, Any]) -> Markup:
-    """Returns a link to a file that a function wrote, with its size, and the picture if it may be one."""
+    """Returns a link to a file that a function wrote, with its size, and a thumbnail if it may be a
+    picture."""
     volume, path, size = file["volume"], file["relative_path"], file["size"]
     picture = Markup('<img class="thumb" loading="lazy" alt="" src="{}">').format(url("volumes", volume, "content", path=path))
     shown = picture if may_be_thumbnail(path, size) else ""
@@ -394,12 +404,13 @@ def output_file(file: Mapping[str, Any]) -> Markup:
 
 
 def may_be_thumbnail(path: str, size: int | None = None) -> bool:
-    """True if a file is by its name a picture, and not known to be too large to be fetched for a page with many."""
+    """Returns whether a file is a picture by its name, and not known to be too large for a page with many."""
     return may_be_picture(path) and (size or 0) <= _LARGEST_THUMBNAIL
 
 
 def url(*parts: str, **query: Any) -> str:
-    """Returns the path of a page from its parts, which may be any text, with a query of those values that are there."""
+    """Returns the path of a page from its parts, which may be any text, with a query of the non-empty
+    values."""
     path = "".join(f"/{quote(part.encode('utf-8', 'surrogateescape'), safe='')}" for part in parts) or "/"
     present = {
         name: str(item).encode("utf-8", "surrogateescape") for name, item in query.items() if item is not None and item != ""
@@ -407,9 +418,9 @@ def url(*parts: str, **query: Any) -> str:
     return f"{path}?{urlencode(present)}" if present else path
 
 
-# Answers to requests: facts as HTML for browsers or as JSON for programs, and errors as both.
+# Responses: facts as HTML for browsers or as JSON for programs, and errors in both forms.
 
-#: Bytes of a form, seconds for a body to arrive, and fields of a form.
+#: Maximum bytes of a form, seconds for a body to arrive, and number of fields in a form.
 _MAX_FORM, _FORM_SECONDS, _MAX_FIELDS = 1 << 20, 10.0, 10_000
 
 _TITLES = {
@@ -428,7 +439,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class ErrorDetails:
-    """What went wrong. ``type``: the class of the error."""
+    """The details of an error. ``type``: its class."""
 
     type: str
     message: str
@@ -437,13 +448,13 @@ class ErrorDetails:
 
 @dataclass(frozen=True)
 class ErrorAnswer:
-    """The answer to a request that failed."""
+    """The response to a request that failed."""
 
     error: ErrorDetails
 
 
 def wants_json(request: Request) -> bool:
-    """True if a program asks: browsers accept HTML before anything else."""
+    """Returns whether a program makes the request: browsers prefer HTML."""
     accepted = request.headers.get("accept", "")
     return "application/json" in accepted and "text/html" not in accepted
 
@@ -454,14 +465,14 @@ def query_of(request: Request) -> Query:
     return Query({name: request.query_params.getlist(name) for name in names})
 
 
-async def body_of(request: Request, most: int = _MAX_FORM) -> bytes:
-    """Returns the body. Raises HTTPException if it is larger than ``most`` bytes, or arrives too slowly."""
+async def body_of(request: Request, max_bytes: int = _MAX_FORM) -> bytes:
+    """Returns the body. Raises HTTPException if it is larger than ``max_bytes``, or arrives too slowly."""
     body = b""
     try:
         async with asyncio.timeout(_FORM_SECONDS):
             async for part in request.stream():
                 body += part
-                if len(body) > most:
+                if len(body) > max_bytes:
                     raise HTTPException(413, "The body is too large.")
     except (TimeoutError, ClientDisconnect):
         raise HTTPException(408, "The body did not arrive.") from None
@@ -490,19 +501,19 @@ def page_answer(request: Request, template: str, facts: dict[str, Any], status: 
 
 
 def refusal(request: Request, status: int, why: str) -> Response:
-    """Returns the answer to a request that is not let through."""
+    """Returns the response to a refused request."""
     if wants_json(request) or request.method not in ("GET", "HEAD"):
         return json_answer(ErrorAnswer(ErrorDetails("Refused", why, _HOW_TO_OPEN)), status)
     title = _TITLES.get(status, "Refused")
     return HTMLResponse(render("locked.html", title=title, why=why, locked=status == 401), status)
 
 
-#: How to get in.
+#: How to get access.
 _HOW_TO_OPEN = "Run: volstream console. Programs send the content of console.token as Authorization: Bearer."
 
 
 def error_answer(request: Request, error: Exception) -> Response:
-    """Returns the answer for an error."""
+    """Returns the response for an error."""
     status = status_of(error)
     if isinstance(error, VolstreamError):
         kind, message, remedy = type(error).__name__, error.message, error.remedy
@@ -510,12 +521,13 @@ def error_answer(request: Request, error: Exception) -> Response:
         kind, message, remedy = "Refused", str(error.detail), ""
     else:
         kind, message, remedy = "Bug", f"{type(error).__name__}: {error}", "Please report it with the daemon's log."
-    posted = request.method == "POST" and "text/html" not in request.headers.get("accept", "")  # not by a form of ours
+    # Not by a form of the console.
+    posted = request.method == "POST" and "text/html" not in request.headers.get("accept", "")
     if posted or wants_json(request):
-        answer = json_answer(ErrorAnswer(ErrorDetails(kind, message, remedy)), status)
+        response = json_answer(ErrorAnswer(ErrorDetails(kind, message, remedy)), status)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            answer.headers["retry-after"] = "10"
-        return answer
+            response.headers["retry-after"] = "10"
+        return response
     title = _TITLES.get(status, _TITLES[400])
     return page_answer(request, "error.html", {"title": title, "message": message, "remedy": remedy}, status)
 

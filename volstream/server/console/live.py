@@ -1,4 +1,5 @@
-"""Tells pages which facts changed, by server-sent events: one look at the catalog a second, however many pages are open."""
+"""Notifies pages of changed facts by server-sent events. Reads the catalog once a second for all open
+pages."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ from volstream.catalog.changes import HOME, Changes
 from volstream.catalog.database import Database
 from volstream.errors import CatalogError
 
-#: Interval of looks while a page is open.
-_LOOK_SECONDS = 1.0
+#: Interval of checks while a page is open.
+_CHECK_SECONDS = 1.0
 
 #: Something is sent at least this often, so that a dropped connection is noticed.
 _QUIET_SECONDS = 15.0
 
-#: Pages that may be open at once; a connection each.
+#: Maximum number of open pages, each with a connection.
 MAX_PAGES = 32
 
 
 class _Page:
-    """An open page: the topics whose changes it has not got yet."""
+    """An open page, with the topics whose changes it has not received yet."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -33,29 +34,29 @@ class _Page:
 
 
 class LiveEvents:
-    """The events of one daemon. All methods but :meth:`stop` are for the server's event loop.
+    """The events of one daemon. All methods except :meth:`stop` are for the server's event loop.
 
     Args:
-        database: for this alone.
-        probed: what the daemon says about itself.
+        database: for these events only.
+        probed: returns the daemon's state.
     """
 
     def __init__(self, database: Database, probed: Callable[[], Mapping[str, Any]]) -> None:
         self._database = database
         self._changes = Changes(database)
         self._probed = probed
-        self._said = ""
+        self._last_probe = ""
         self._trouble = FailureTracker("events of pages", get("console"), Backoff())
         self._pages: set[_Page] = set()
         self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Of its own, so that a stop does not wait for a query.
+        # A separate thread, so that a stop does not wait for a query.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-changes")
         self._stopped = False
 
     @property
     def is_full(self) -> bool:
-        """True if no more pages can be served."""
+        """Whether no more pages can be served."""
         return len(self._pages) >= MAX_PAGES
 
     async def events(self) -> AsyncIterator[str]:
@@ -81,7 +82,7 @@ class LiveEvents:
             self._pages.discard(page)
 
     def stop(self) -> None:
-        """Ends all events. From any thread; idempotent."""
+        """Ends all events. May be called from any thread. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -91,24 +92,24 @@ class LiveEvents:
         self._thread.shutdown(wait=False)
 
     async def _watch(self) -> None:
-        """Looks every second while there are pages. The first look is the base of the next ones."""
+        """Checks every second while there are pages. The first check is the baseline."""
         loop, first = asyncio.get_running_loop(), True
         while self._pages and not self._stopped:
-            topics = await loop.run_in_executor(self._thread, self._look)
+            topics = await loop.run_in_executor(self._thread, self._check)
             if topics and not first:
                 self._wake(topics)
             first = False
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
 
-    def _look(self) -> set[str]:
+    def _check(self) -> set[str]:
         try:
-            said = repr(self._probed())
-            topics = set[str]() if said == self._said else {HOME}
-            self._said = said
+            probe = repr(self._probed())
+            topics = set[str]() if probe == self._last_probe else {HOME}
+            self._last_probe = probe
             topics |= self._changes.since_last()
-        except CatalogError:  # pages show it when they ask again
+        except CatalogError:  # pages show it on their next request
             return {HOME}
-        except Exception as error:  # noqa: BLE001  # the next look may work, and pages still wait for it
+        except Exception as error:  # noqa: BLE001  # the next check may work, and pages still wait for it
             self._trouble.failed(error)
             return set()
         self._trouble.recovered()

@@ -1,4 +1,5 @@
-"""Queries from the console's SQL page: one at a time, read-only, with few rows, short values and a time limit."""
+"""Queries from the console's SQL page: one at a time, read-only, with few rows, short values and a time
+limit."""
 
 from __future__ import annotations
 
@@ -33,19 +34,20 @@ if TYPE_CHECKING:
 
 _MAX_SECONDS = 60.0
 
-#: Characters of a value that are shown; Spark keeps the others, and the sizes of binary values stand for them.
+#: Maximum characters of a shown value. Longer values stay in Spark, and binary values are replaced by their
+#: sizes.
 _MAX_VALUE = 1000
 
-#: Queries that are remembered.
+#: Number of queries that are remembered.
 _RECENT = 20
 
-#: Of rows that are fetched.
+#: Maximum bytes of fetched rows.
 _MAX_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The first rows of a query. ``more``: there are more; ``cut``: what else is not shown."""
+    """The first rows of a query. ``more``: there are more; ``cut``: other parts that are not shown."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -58,7 +60,7 @@ class Queries:
     """Runs the queries of all pages, in a thread whose session Spark keeps warm.
 
     Args:
-        max_seconds: a query that takes longer is ended.
+        max_seconds: a longer query is cancelled.
         max_bytes: of rows, after which no more are fetched.
     """
 
@@ -68,15 +70,15 @@ class Queries:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-sql")
         self._busy = threading.Lock()
         self._spark: Any = None
-        #: The newest queries of all pages since the daemon began, newest first.
+        #: The newest queries of all pages since the daemon started, newest first.
         self.recent: deque[str] = deque(maxlen=_RECENT)
 
     def run(self, text: str, limit: int) -> QueryResult:
         """Returns columns and the first rows of a query.
 
         Raises:
-            SqlError: it is no query, or is wrong.
-            InvalidStateError: another query is running, or this one took too long, or the console is stopping.
+            SqlError: it is not a query, or is invalid.
+            InvalidStateError: another query is running, this one took too long, or the console is stopping.
             EngineError: Spark is not available.
         """
         statement = one_query(text)
@@ -101,11 +103,11 @@ class Queries:
 
     @property
     def is_busy(self) -> bool:
-        """True while a query runs."""
+        """Whether a query is running."""
         return self._busy.locked()
 
     def stop(self) -> None:
-        """Takes no more queries, and ends one that is running. Idempotent."""
+        """Accepts no more queries, and ends a running one. Idempotent."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self.is_busy:
             self._interrupt()
@@ -120,7 +122,7 @@ class Queries:
         with self._session.home.gateway.explaining(), as_sql_errors():
             self._spark = self._session.spark
             frame = run_statement(self._session, statement, read_only=True)
-            parts, is_full = _some(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
+            parts, is_full = _take_bytes(batches(_bounded(frame.limit(limit + 1))), self._max_bytes)
             names = frame.columns
         cells = [row for part in parts for row in zip(*map(document_values, part.columns), strict=True)]
         rows = [[_value(cell) for cell in row] for row in cells[:limit]]
@@ -133,18 +135,19 @@ class Queries:
         return QueryResult(names, rows, len(cells) > limit or is_full, " ".join(notes) or None, seconds)
 
 
-def _some(parts: Iterator[pa.Table], max_bytes: int) -> tuple[Sequence[pa.Table], bool]:
-    """Returns the parts until they have too many bytes, and whether they do."""
-    kept: list[pa.Table] = []
+def _take_bytes(parts: Iterator[pa.Table], max_bytes: int) -> tuple[Sequence[pa.Table], bool]:
+    """Returns the first parts up to a number of bytes, and whether there are more bytes."""
+    taken_parts: list[pa.Table] = []
     for part in parts:
-        kept.append(part)
-        if sum(table.nbytes for table in kept) > max_bytes:
-            return kept, True
-    return kept, False
+        taken_parts.append(part)
+        if sum(table.nbytes for table in taken_parts) > max_bytes:
+            return taken_parts, True
+    return taken_parts, False
 
 
 def _bounded(frame: DataFrame) -> DataFrame:
-    """Returns a frame whose values are small: those of types without a limit are structs that :func:`_value` reads."""
+    """Returns a frame with small values: values of types without a limit become structs that :func:`_value`
+    reads."""
     named = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
     return named.selectExpr(*(_expression(column.name, column.dataType) for column in named.schema))
 
@@ -173,29 +176,29 @@ def _value(cell: Any) -> Any:
     return cell["value"] if cell["value"] is not None or cell["size"] is None else sized(cell["size"])
 
 
-# A task in hand, for the function that does it: it reports progress here, and learns here that it is to end.
+# A running task, for the function that performs it: it reports progress here, and is told here to end.
 #
-# What does not belong here: when tasks begin, and what becomes of their results (``daemon.tasks``).
+# ``daemon.tasks`` starts tasks and records their results.
 
-#: Interval at which the catalog gets the progress.
-_NOTE_SECONDS = 1.0
+#: Interval at which progress is written to the catalog.
+_PROGRESS_SECONDS = 1.0
 
-#: Time between two interruptions of a task that is to end.
+#: Time between two interruptions of a task that must end.
 _INTERRUPT_SECONDS = 0.5
 
 CANCELLED = "It was cancelled."
 
 
 class Work:
-    """A task in hand. Thread-safe.
+    """A running task. Thread-safe.
 
     Attributes:
-        stop: set when it is to end.
-        cancelled: a user cancelled it; otherwise the daemon stops.
-        why: it is to end.
+        stop: set when it must end.
+        cancelled: a user cancelled it. Otherwise the daemon stops.
+        why: the reason for its end.
         plan_id: see :class:`AuditEntry`.
-        outcome: what it found, for its page; anything that has a document.
-        ended: how it ended, as columns of its entry; None: it has not.
+        outcome: its findings, for its page: any value with a document.
+        ended: its result, as columns of its entry, or None while it runs.
     """
 
     def __init__(self, task: AuditEntry, audit: Audit) -> None:
@@ -207,41 +210,41 @@ class Work:
         self.outcome: Any = None
         self.ended: dict[str, Any] | None = None
         self._audit = audit
-        self._noted: tuple[ActionState, str] | None = None
-        self._noted_at = 0.0
+        self._reported: tuple[ActionState, str] | None = None
+        self._reported_at = 0.0
 
     def waits(self, why: str) -> None:
-        """Reports that it waits for others."""
-        self._note(ActionState.QUEUED, why)
+        """Reports that it waits for other tasks."""
+        self._report(ActionState.QUEUED, why)
 
     def observe(self, done: int | None, files: int | None, step: str = "") -> None:
         """Reports progress."""
-        self._note(ActionState.RUNNING, step, done=done, files=files)
+        self._report(ActionState.RUNNING, step, done=done, files=files)
 
     def planned(self, plan_id: str) -> None:
-        """Records the plan of a replay, with which another daemon goes on."""
+        """Records the plan of a replay, with which another daemon can continue."""
         if self.plan_id != plan_id:
             self._audit.note(self.task.id, plan_id=plan_id)
             self.plan_id = plan_id
 
-    def _note(self, state: ActionState, step: str, **progress: int | None) -> None:
+    def _report(self, state: ActionState, step: str, **progress: int | None) -> None:
         now = time.monotonic()
-        if self._noted != (state, step) or now - self._noted_at > _NOTE_SECONDS:
-            self._noted, self._noted_at = (state, step), now
-            with suppress(CatalogError):  # the next one says as much
+        if self._reported != (state, step) or now - self._reported_at > _PROGRESS_SECONDS:
+            self._reported, self._reported_at = (state, step), now
+            with suppress(CatalogError):  # the next report contains as much
                 self._audit.note(self.task.id, state=state, step=step, **progress)
 
     def cancel(self) -> None:
-        """Makes it end because a user asked for that. Idempotent."""
+        """Ends it on a user's request. Idempotent."""
         self.cancelled = True
         self.end(CANCELLED)
 
     def end(self, why: str) -> None:
-        """Makes it end. Idempotent: the first reason stays."""
+        """Ends it. Idempotent: the first reason stays."""
         if self.why is None:
             self.why = why
         self.stop.set()
 
 
-#: Does a task and returns the result in a sentence.
+#: Performs a task and returns the result in a sentence.
 TaskBody = Callable[[Work], str]

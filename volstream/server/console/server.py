@@ -1,6 +1,6 @@
 """The socket and the thread of an HTTP server: few connections, none of them silent for long.
 
-What does not belong here: what is answered (``console.app``), and to whom (``console.http``).
+Responses are in ``console.app``, and access control in ``console.http``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _log = get("console")
 #: See :class:`HttpServer`.
 _SILENT_SECONDS = 10.0
 
-#: Enough for probes, scrapes, and the pages of a few people, of which each keeps up to six.
+#: Enough for probes, scrapes, and the pages of a few people. Each page keeps up to six connections.
 _MAX_CONNECTIONS = 64
 
-#: An answer that takes longer than this when the server stops is cut off.
+#: A response that takes longer than this when the server stops is cut off.
 _END_SECONDS = 2.0
 
-#: Waiting connections that the system accepts for us, and that asyncio takes before it lets the server close others.
+#: Number of connections that the system accepts for the server, and that asyncio takes before the server can
+#: close others.
 _BACKLOG = 64
 
 #: A complaint of the event loop is logged once in this time.
@@ -44,13 +45,13 @@ class HttpServer:
 
     Args:
         app: an ASGI application.
-        tls: the files of its certificate and key; None: it speaks HTTP.
-        port: 0: any free one; :attr:`port` holds it after ``start``.
-        silent_seconds: a connection that sends no complete request for this long is closed.
+        tls: the files of its certificate and key. Without them, it serves HTTP.
+        port: 0 for any free port. After ``start``, :attr:`port` is the actual one.
+        silent_seconds: a connection without a complete request for this long is closed.
 
     Raises:
-        PortInUseError: by ``start``; the port is in use.
-        InvalidValueError: by ``start``; the address or the certificate cannot be used.
+        PortInUseError: by ``start``, if the port is in use.
+        InvalidValueError: by ``start``, if the address or the certificate is invalid.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class HttpServer:
         self._server = server = uvicorn.Server(config)
 
         async def serve() -> None:
-            asyncio.get_running_loop().set_exception_handler(_Complaints())
+            asyncio.get_running_loop().set_exception_handler(_ErrorLog())
             await server.serve(sockets=[listening])
 
         self._thread = threading.Thread(target=lambda: asyncio.run(serve()), name="http", daemon=True)
@@ -139,10 +140,9 @@ class HttpServer:
         return config
 
 
-class _Complaints:
-    """Logs what goes wrong in the event loop, in a line and not again for a while: asyncio repeats it for each connection that
-    it cannot take.
-    """
+class _ErrorLog:
+    """Logs errors of the event loop on one line, and not again for a while: asyncio repeats them for each
+    connection that it cannot accept."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
@@ -155,9 +155,10 @@ class _Complaints:
 
 
 def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.Protocol]:
-    """Returns a protocol whose connections are few: a new one closes the oldest that waits for a request, else the oldest.
+    """Returns a protocol with a limited number of connections. A new one closes the oldest idle one, or else
+    the oldest.
 
-    Connections count from the moment on when they are accepted. asyncio's own TLS would show them after the handshake.
+    Connections count from their acceptance. asyncio's own TLS would report them only after the handshake.
     """
     connections: dict[H11Protocol, None] = {}
 
@@ -165,7 +166,8 @@ def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.
         _silence: asyncio.TimerHandle | None = None
         _handshake: asyncio.Task[None] | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own type
+        # uvicorn's type.
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             if len(connections) >= _MAX_CONNECTIONS:
                 _close(next((connection for connection in connections if _waits(connection)), next(iter(connections))))
             connections[self] = None
@@ -179,7 +181,7 @@ def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.
         async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
             try:
                 secured = await self.loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=silent_seconds)
-            except OSError:  # which has all that can go wrong
+            except OSError:  # the base class of all possible errors
                 connections.pop(self, None)
                 transport.abort()
                 return
@@ -193,7 +195,7 @@ def _bounded(silent_seconds: float, tls: ssl.SSLContext | None) -> type[asyncio.
                 self.data_received(data)
 
         def data_received(self, data: bytes) -> None:
-            if self.scheme is None:  # a request that came with the end of the handshake
+            if self.scheme is None:  # a request that arrived with the end of the handshake
                 self._early.append(data)
             else:
                 super().data_received(data)

@@ -1,7 +1,9 @@
-"""Tells people what is wrong: one daemon on a catalog looks and decides, and delivers to each receiver in its own thread.
+"""Notifies people of problems: one daemon per catalog decides, and delivers to each receiver in its own
+thread.
 
-What was decided is in the catalog before it is delivered. A crash between a delivery and its record delivers an alert again, with
-the same id: each is delivered at least once. What does not belong here: what is sent and when (``alerts``).
+A decision is in the catalog before its delivery. After a crash between a delivery and its record, the alert
+is delivered again, with the same id: each is delivered at least once. ``alerts`` decides what is sent and
+when.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ from volstream.server.daemon.leased import LeasedWorker
 
 _log = get("alerts")
 
-#: Interval of looks at the catalog, and of looks for alerts by those who deliver them.
-_LOOK_SECONDS = 1.0
+#: Interval of checks of the catalog, and of the receivers' checks for alerts.
+_CHECK_SECONDS = 1.0
 
-#: An alert that could not be delivered for this long is given up; that is looked at in this interval.
-_KEPT, _DROP_SECONDS = timedelta(days=1), 3600.0
+#: An alert that could not be delivered for this long is dropped, and the interval of checks for such alerts.
+_MAX_AGE, _DROP_SECONDS = timedelta(days=1), 3600.0
 
-#: The end of a turn waits this long for deliveries; what takes longer is delivered again by the next.
+#: The end of a turn waits this long for deliveries. Later ones are repeated by the next turn.
 _END_SECONDS = 3.0
 
-#: Alerts that are delivered together.
+#: Maximum number of alerts in one delivery.
 _MAX_DIGEST = 100
 
-#: The longest delay before a delivery is tried again.
+#: Maximum delay before a delivery is retried.
 _CAP_SECONDS = 300.0
 
 
@@ -51,7 +53,7 @@ class DeliveryWorker:
 
     Attributes:
         delivered, failed: numbers of deliveries.
-        trouble: why deliveries fail at present.
+        trouble: why deliveries currently fail.
     """
 
     def __init__(self, name: str, receiver: Receiver, home: Home) -> None:
@@ -63,16 +65,16 @@ class DeliveryWorker:
         self._woken = threading.Event()
 
     def run(self, stop: Stop) -> None:
-        """Runs in its own thread; returns when stopped."""
-        self.wake()  # there may be some from before
+        """Runs in its own thread. Returns when stopped."""
+        self.wake()  # earlier alerts may be waiting
         run_loop(lambda: self._tick(stop), stop, self.trouble)
 
     def wake(self) -> None:
-        """Makes it look for alerts."""
+        """Makes it check for alerts."""
         self._woken.set()
 
     def _tick(self, stop: Stop) -> None:
-        if not self._woken.wait(_LOOK_SECONDS) or stop:
+        if not self._woken.wait(_CHECK_SECONDS) or stop:
             return
         self._woken.clear()
         digest = self._receiver.digest
@@ -80,17 +82,17 @@ class DeliveryWorker:
         if not waiting:
             return
         since = min(alert.created_on for alert in waiting)
-        if stop.wait(min(digest, _seconds_until(since + timedelta(seconds=digest)))):  # the clock may have been ahead
+        if stop.wait(min(digest, _seconds_until(since + timedelta(seconds=digest)))):  # clocks may be set
             return
-        if digest:  # more may have come
+        if digest:  # more may have arrived
             waiting = self._alerts.next_for(self.name, _MAX_DIGEST)
-        self._woken.set()  # it may fail, or there may be more
+        self._woken.set()  # the delivery may fail, or there may be more
         payload = waiting[0].payload if len(waiting) == 1 else digest_of([alert.payload for alert in waiting])
         try:
             receivers.deliver(self._receiver, payload)
         except Exception as error:
             self.failed += 1
-            # An unexpected one may contain a secret.
+            # An unexpected error may contain a secret.
             self._alerts.failed(waiting, str(error) if isinstance(error, VolstreamError) else type(error).__name__)
             raise
         faults.point("alert.sent")
@@ -104,11 +106,11 @@ def _seconds_until(moment: datetime) -> float:
 
 
 class AlertService(LeasedWorker, Collector):
-    """Decides what to send while no other daemon on the catalog does, and has it delivered.
+    """Decides which alerts to send while no other daemon on the catalog does, and has them delivered.
 
     Args:
         engine: returns the state of the daemon's engine.
-        page: returns the address of the page of an object from its kind and name.
+        page: returns the address of an object's page from its kind and name.
 
     Raises:
         InvalidValueError: a setting names an unknown receiver.
@@ -157,13 +159,13 @@ class AlertService(LeasedWorker, Collector):
                     faults.point("alert.recorded")
                     for worker in self._workers:
                         worker.wake()
-                turn.wait(_LOOK_SECONDS)
+                turn.wait(_CHECK_SECONDS)
         finally:
             ending.set()
             join_all(threads, _END_SECONDS)
 
     def _addressed(self, alert: Alert) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yields who gets an alert, and as what payload."""
+        """Yields the receivers of an alert, each with its payload."""
         subject = alert.subject
         _log.info("alert", about=str(alert.event), kind=subject.kind, name=subject.name, why=alert.why)
         page = self._page(subject.kind, subject.name)
@@ -179,6 +181,6 @@ class AlertService(LeasedWorker, Collector):
         if time.monotonic() < self._next_drop:
             return
         self._next_drop = time.monotonic() + _DROP_SECONDS
-        dropped = self._home.catalog.alerts.drop(receivers=list(self._settings.receivers), before=datetime.now(UTC) - _KEPT)
+        dropped = self._home.catalog.alerts.drop(receivers=list(self._settings.receivers), before=datetime.now(UTC) - _MAX_AGE)
         if dropped:
             _log.warning("alerts_dropped", count=dropped)

@@ -1,4 +1,4 @@
-"""Rows that arrive while a daemon runs: those of real-time streams are committed, those of Kafka topics are read."""
+"""Rows that arrive while a daemon runs: real-time streams are committed, and Kafka topics are read."""
 
 from __future__ import annotations
 
@@ -29,39 +29,40 @@ from volstream.tables.delta import places
 from volstream.tables.delta.places import is_table
 from volstream.tables.tails.writer import MovePlanner
 
-# Commits what arrives for tables by real-time streams, so that table streams, dynamic tables and plain Spark
-# see it; and deletes events that are too old.
+# Commits rows of real-time streams, so that table streams, dynamic tables and plain Spark see them. Deletes
+# events that are too old.
 
 _log = get("commits")
 
-#: Interval of commits at most, so that a daemon follows new tables; and of sweeps, which list folders.
-_TAIL_LOOK_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
+#: Maximum interval of commits, so that a daemon follows new tables, and interval of sweeps, which list
+#: folders.
+_MAX_COMMIT_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
 
 
 class Committer:
-    """Commits every ``commit_seconds`` while a daemon runs. Once an hour it deletes files that no tail needs any longer, and
-    events that are older than their stream's retention.
+    """Commits every ``commit_seconds`` while a daemon runs.
 
-    One table that fails holds no other up.
+    Once an hour it deletes files that no tail needs any longer, and events older than their stream's
+    retention. A failing table does not delay others.
     """
 
     def __init__(self, home: Home, settings: Settings, stop: Stop) -> None:
         self._home = home
-        self._seconds = min(settings.commit_seconds or _TAIL_LOOK_SECONDS, _TAIL_LOOK_SECONDS)
+        self._seconds = min(settings.commit_seconds or _MAX_COMMIT_SECONDS, _MAX_COMMIT_SECONDS)
         self._stop = stop
         self._next_sweep = time.monotonic()
         self._to_expire: dict[Name, Source] = {}
-        # What is recorded, also by a daemon that ended.
+        # Recorded failures, also of an earlier daemon.
         causes = home.catalog.conditions.causes(ConditionKind.TABLE)
         self._troubles = {Name.parse(name): cause for name, cause in causes.items()}
 
     @property
     def failing(self) -> dict[str, str]:
-        """What prevents commits at present, by table."""
+        """Why commits currently fail, by table."""
         return {str(name): reason for name, reason in dict(self._troubles).items()}
 
     def run(self) -> None:
-        """Runs in its own thread; returns when stopped."""
+        """Runs in its own thread. Returns when stopped."""
         run_loop(self._tick, self._stop, FailureTracker("commits", _log, Backoff()))
 
     def _tick(self) -> None:
@@ -78,29 +79,30 @@ class Committer:
             try:
                 if is_table(location):
                     commit(catalog, name, location, lambda: self._home.gateway)
-                    self._note(name, None)
+                    self._record(name, None)
                     if sweeps:
                         MovePlanner(location).sweep()
                 else:
                     places.check_there(self._home.warehouse)
                     catalog.tails.remove(name)
                     self._troubles.pop(name, None)
-            except Exception as error:  # noqa: BLE001  # the rows are safe, and the next turn tries again
-                self._note(name, in_brief(error), error)
+            except Exception as error:  # noqa: BLE001  # the rows are durable, and the next turn retries
+                self._record(name, in_brief(error), error)
         if sweeps:
             self._to_expire = {source.name: source for source in catalog.sources.list()}
         for source in list(self._to_expire.values()):
             try:
                 if expire_events(self._home, source):
                     _log.info("events_expired", source=str(source.name))
-            except EngineLostError:  # it starts, or is restarted
+            except EngineLostError:  # the engine starts, or is restarted
                 continue
-            except Exception as error:  # noqa: BLE001  # the next sweep tries again
+            except Exception as error:  # noqa: BLE001  # the next sweep retries
                 _log.warning("expiry_failed", source=str(source.name), error=in_brief(error), exc_info=unexpected(error))
             del self._to_expire[source.name]
 
-    def _note(self, name: Name, reason: str | None, error: Exception | None = None) -> None:
-        """Logs and records what prevents a table's commits, once, for ``volstream status``; None: nothing does."""
+    def _record(self, name: Name, reason: str | None, error: Exception | None = None) -> None:
+        """Logs and records why a table's commits fail, once, for ``volstream status``. None clears the
+        failure."""
         if reason == self._troubles.get(name):
             return
         if reason is None:
@@ -109,21 +111,22 @@ class Committer:
         else:
             self._troubles[name] = reason
             _log.warning("commit_failed", table=str(name), error=reason, exc_info=unexpected(error))
-        with suppress(CatalogError):  # while it is unavailable, the log has it
+        with suppress(CatalogError):  # while it is unavailable, the failure is in the log
             self._home.catalog.conditions.note(ConditionKind.TABLE, str(name), reason)
 
 
-# Fills tables from Kafka topics while a daemon runs: a thread per topic, which reads for as long as its lease
-# is held.
+# Fills tables from Kafka topics while a daemon runs, in a thread per topic, which reads for as long as it
+# holds the lease.
 
 #: Interval of checks for new and dropped sources.
-_TOPIC_LOOK_SECONDS = 0.5
+_TOPIC_SECONDS = 0.5
 
 
 class SourceWorker(LeasedWorker):
     """Reads one topic into its table until it is ended. While another process holds the lease, it waits.
 
-    Any error is reported and retried, and does not affect other sources: what it has read so far is in the table's tail.
+    Any error is reported and retried, and does not affect other sources: the messages read so far are in the
+    table's tail.
 
     Attributes:
         messages: number of messages that it has read.
@@ -139,7 +142,7 @@ class SourceWorker(LeasedWorker):
 
     @property
     def reason(self) -> str | None:
-        """The problem with the topic, or what cannot be read any more, for as long as this daemon runs; None if there is none."""
+        """The problem with the topic, or the loss of messages while this daemon runs, or None."""
         return self.trouble.reason or self._loss
 
     def is_wanted(self) -> bool:
@@ -154,7 +157,7 @@ class SourceWorker(LeasedWorker):
             while not turn:
                 try:
                     count = reading.step()
-                except TailFullError as error:  # what was read waits
+                except TailFullError as error:  # the messages read so far wait
                     turn.wait(self.trouble.failed(error))
                     continue
                 self.messages += count
@@ -175,12 +178,12 @@ class SourceWorkers(Collector):
         self._stop = stop
         self._workers: dict[str, SourceWorker] = {}
         self._threads: list[threading.Thread] = []
-        self._seen: Version | None = None  # the catalog's version at the last look
+        self._seen: Version | None = None  # the catalog's version at the last check
 
     def run(self) -> None:
-        """Runs in its own thread; returns when stopped, and all workers have ended."""
+        """Runs in its own thread. Returns when stopped, after all workers have ended."""
         try:
-            run_loop(self._look, self._stop, FailureTracker("sources", _log, Backoff()))
+            run_loop(self._check, self._stop, FailureTracker("sources", _log, Backoff()))
         finally:
             for worker in self._workers.values():
                 worker.end()
@@ -189,7 +192,7 @@ class SourceWorkers(Collector):
 
     @property
     def failing(self) -> dict[str, str]:
-        """What is wrong at present, by source."""
+        """Why sources currently fail, by name."""
         workers = list(self._workers.values())
         return {str(worker.source.name): worker.trouble.reason for worker in workers if worker.trouble.reason is not None}
 
@@ -202,12 +205,12 @@ class SourceWorkers(Collector):
             failing.add_metric([str(worker.source.name)], int(worker.trouble.reason is not None))
         yield from (messages, failing)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         version = self._home.catalog.database.version()
         if version != self._seen:
             self._follow()
             self._seen = version
-        self._stop.wait(_TOPIC_LOOK_SECONDS)
+        self._stop.wait(_TOPIC_SECONDS)
 
     def _follow(self) -> None:
         wanted = {source.id: source for source in self._home.catalog.sources.list(kind=SourceType.KAFKA)}

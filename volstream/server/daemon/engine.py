@@ -1,6 +1,6 @@
 """The daemon's engine: started after everything else is running, and restarted whenever it is lost.
 
-What does not belong here: who owns the JVM, and that there is only one (``engine.owner``).
+``engine.owner`` decides who owns the JVM, and ensures that there is only one.
 """
 
 from __future__ import annotations
@@ -19,37 +19,39 @@ from volstream.spark.jvm.address import Address, EngineAddress, RemoteAddress
 _log = get("engine")
 
 #: Interval of checks that the JVM is alive.
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 
-#: An engine that ran this long was healthy: the backoff starts over.
-_WELL_SECONDS = 300.0
+#: An engine that ran this long was healthy, so the backoff starts over.
+_HEALTHY_SECONDS = 300.0
 
 
 class DaemonEngine(Protocol):
     """The Spark engine of a daemon's jobs.
 
     Attributes:
-        failures: how often it was lost, or could not be started.
+        failures: number of times that it was lost, or could not be started.
     """
 
     failures: int
 
     @property
     def is_up(self) -> bool:
-        """True if jobs can run now."""
+        """Whether jobs can run now."""
 
     def attach(self) -> Address:
         """Returns its address, without waiting. Raises EngineLostError, with the reason, while it is down."""
 
     def status(self) -> Mapping[str, Any]:
-        """Returns its state, and the reason if it is not the normal one."""
+        """Returns its state, with the reason if it is not the normal one."""
 
     def run(self) -> None:
-        """Keeps it running until the stop signal, and leaves it up for work in progress. Called by the main thread."""
+        """Keeps it running until the stop signal, and leaves it up for work in progress. Called by the main
+        thread."""
 
 
 class Jvm(Protocol):
-    """The process that :class:`EmbeddedEngine` keeps running; see :class:`volstream.spark.engine.owner.Engine`."""
+    """The process that :class:`EmbeddedEngine` keeps running; see
+    :class:`volstream.spark.engine.owner.Engine`."""
 
     def start(self) -> EngineAddress:
         """Starts it, after ending its predecessor."""
@@ -58,7 +60,7 @@ class Jvm(Protocol):
         """Records why it does not run, for commands."""
 
     def poll(self) -> int | None:
-        """Returns its exit status; None while it runs."""
+        """Returns its exit status, or None while it runs."""
 
     def cause(self) -> str:
         """Returns the reason for its end."""
@@ -150,7 +152,7 @@ class EmbeddedEngine:
                 if lost is None:
                     return
                 reason = lost
-                if time.monotonic() - up >= _WELL_SECONDS:
+                if time.monotonic() - up >= _HEALTHY_SECONDS:
                     failures = 0
             failures, self.failures = failures + 1, self.failures + 1
             delay = self._backoff.delay(failures)
@@ -175,17 +177,18 @@ class EmbeddedEngine:
                 if stalled:
                     self._address = None
                     return stalled[0]
-                self._stop.wait(_LOOK_SECONDS)
+                self._stop.wait(_CHECK_SECONDS)
             return None
         finally:
             watch.stop()
 
 
 class LastingFailure:
-    """Why an engine cannot run jobs, once it has been down for a while, until it has been up for as long.
+    """The reason why an engine cannot run jobs, once it has been down for a while, until it has been up for
+    as long.
 
     Args:
-        seconds: it may take so long to start.
+        seconds: the time that it may take to start.
         clock: the time in seconds.
     """
 
@@ -194,10 +197,10 @@ class LastingFailure:
         self._seconds = seconds
         self._clock = clock
         self._reason: str | None = None
-        self._since = clock()  # what it was then
+        self._since = clock()  # time of the last change
 
     def __call__(self) -> str | None:
-        """Returns the reason, or None if it can."""
+        """Returns the reason, or None if the engine can run jobs."""
         now, is_up = self._clock(), self._engine.is_up
         if is_up == (self._reason is None):
             self._since = now
@@ -214,7 +217,7 @@ def _in_short(reason: str) -> str:
 
 
 def asking(settings: Settings) -> Callable[[Address], bool]:
-    """Returns a function that tells whether a Spark answers; it waits for the answer."""
+    """Returns a function that tells whether a Spark server responds. It waits for the response."""
 
     def answers(address: Address) -> bool:
         from volstream.spark.connection import Heartbeat, builder_for
@@ -229,12 +232,13 @@ def asking(settings: Settings) -> Callable[[Address], bool]:
 
 
 class RemoteEngine:
-    """An external Spark: a :class:`DaemonEngine`. It is up until it stops answering, and again once it answers.
+    """An external Spark: a :class:`DaemonEngine`. It is up until it stops responding, and again once it
+    responds.
 
     Args:
         changed: called when it is up again.
         watch: makes its watch.
-        answers: asks it once, and waits for the answer.
+        answers: sends one request, and waits for the response.
     """
 
     def __init__(
@@ -279,7 +283,7 @@ class RemoteEngine:
             watch = self._watch(self._address, lost.append)
             watch.start()
             while not lost and not self._stop:
-                self._stop.wait(_LOOK_SECONDS)
+                self._stop.wait(_CHECK_SECONDS)
             watch.stop()
             if not lost:
                 return

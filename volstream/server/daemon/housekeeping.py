@@ -1,6 +1,6 @@
 """Bounds the growth of disk and catalog: removes leftovers of crashes, and old history.
 
-What does not belong here: deciding what is still needed, which the owners do (the catalog for history, functions for folders).
+The owners decide what is still needed: the catalog for history, functions for folders.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from volstream.tables.delta.writer import HOUR
 
 _log = get("metastore")
 
-#: Interval of looks for tables that were made or dropped, and of looks at all entries.
-_METASTORE_LOOK_SECONDS, _CHECK_SECONDS = 10.0, 3600.0
+#: Interval of checks for created and dropped tables, and of checks of all entries.
+_METASTORE_SECONDS, _CHECK_SECONDS = 10.0, 3600.0
 
 
 class Registrar:
-    """Registers tables while a daemon runs, in a thread of its own: a metastore that does not answer delays nothing else.
+    """Registers tables while a daemon runs, in its own thread: an unresponsive metastore delays nothing else.
 
     Args:
         is_up: returns whether the engine is up.
@@ -56,7 +56,7 @@ class Registrar:
 
     def run(self) -> None:
         """Returns when stopped."""
-        trouble = FailureTracker("registration", _log, Backoff(first_seconds=_METASTORE_LOOK_SECONDS))
+        trouble = FailureTracker("registration", _log, Backoff(first_seconds=_METASTORE_SECONDS))
         run_loop(self._tick, self._stop, trouble)
 
     def _tick(self) -> None:
@@ -65,14 +65,14 @@ class Registrar:
             if check:
                 self._next_check = time.monotonic() + _CHECK_SECONDS
             register(self._home, check=check)
-        self._stop.wait(_METASTORE_LOOK_SECONDS)
+        self._stop.wait(_METASTORE_SECONDS)
 
 
-#: A folder not written to for this long is no longer in use. A batch takes minutes.
-_LEFT = timedelta(days=1)
+#: A folder without writes for this long is no longer in use. A batch takes minutes.
+_LEFTOVER_AGE = timedelta(days=1)
 
 #: Interval of checks of the JVM's log, and of sweeps of everything else.
-_LOOK_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
+_LOG_SECONDS, _SWEEP_SECONDS = 60.0, 3600.0
 
 
 class Housekeeper:
@@ -85,7 +85,7 @@ class Housekeeper:
         self._next = time.monotonic()
 
     def run(self) -> None:
-        """Runs in its own thread; returns when stopped."""
+        """Runs in its own thread. Returns when stopped."""
         run_loop(self._tick, self._stop, FailureTracker("housekeeping", _log, Backoff(cap_seconds=600.0)))
 
     def _tick(self) -> None:
@@ -93,16 +93,16 @@ class Housekeeper:
         if time.monotonic() >= self._next:
             self.sweep()
             self._next = time.monotonic() + _SWEEP_SECONDS
-        self._stop.wait(_LOOK_SECONDS)
+        self._stop.wait(_LOG_SECONDS)
 
     def sweep(self) -> None:
-        """Removes what is no longer needed, on this host and in the warehouse."""
+        """Removes unneeded files on this host and in the warehouse."""
         sweep_outputs = partial(outputs.sweep, self._catalog, self._settings)
         failed: Exception | None = None
         for step in (self._sweep_warehouse, sweep_outputs, forget_unused, _clean_temporary, self._forget_history):
             try:
                 step()
-            except (VolstreamError, OSError) as error:  # what is away for long must not keep the rest from its turn
+            except (VolstreamError, OSError) as error:  # an outage must not delay the rest
                 failed = failed or error
         if failed is not None:
             raise failed
@@ -117,23 +117,24 @@ class Housekeeper:
                     sweep_step_values(self._catalog, warehouse, job)
 
     def _forget_history(self) -> None:
-        kept = self._settings.directory_versions
-        forgotten = self._catalog.history.forget(self._settings.history_begins(), kept=kept)
+        versions = self._settings.directory_versions
+        forgotten = self._catalog.history.forget(self._settings.history_begins(), kept=versions)
         if forgotten:
             _log.info("history_forgotten", entries=forgotten)
 
 
 def clean(catalog: Catalog, warehouse: str) -> None:
-    """Removes what crashes left in the warehouse, and nothing refers to: staged outcomes, plans, listings, the stores of jobs.
+    """Removes leftovers of crashes in the warehouse to which nothing refers: staged outcomes, plans,
+    listings, the stores of jobs.
 
-    Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and the stores of existing jobs;
-    staged outcomes never outlive their attempt. What was written to within a day stays, too: another process may be working,
-    even in a home that this one owns, because little work takes no engine.
+    Plans of open consumptions stay, as do listings of existing volumes, which are resumed, and the stores of
+    existing jobs. Staged outcomes never outlive their attempt. Folders written within a day stay, too:
+    another process may be working even in a home that this one owns, because some work needs no engine.
     """
     plans = {*catalog.consumptions.open_plans()}
     volumes = {volume.id for volume in catalog.volumes.list()}
     jobs = {job.id for job in catalog.jobs.list()}
-    kept = {
+    needed_by_kind = {
         "_plans": plans,
         places.STAGING: set[str](),
         "_listings": {*volumes, *(f"{volume}-beside" for volume in volumes)},
@@ -141,21 +142,22 @@ def clean(catalog: Catalog, warehouse: str) -> None:
     }
     unneeded = [
         f"{warehouse}/{kind}/{name}"
-        for kind, needed in kept.items()
-        if not places.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead to anything
+        for kind, needed in needed_by_kind.items()
+        if not places.is_link(f"{warehouse}/{kind}")  # made by somebody else: it may lead anywhere
         for name in places.inside(f"{warehouse}/{kind}")
         if name not in needed
     ]
     now = datetime.now(UTC)
-    gone = [location for location in unneeded if now - (_hour_of(location) or places.last_written(location)) > _LEFT]
-    for location in gone:
+    leftovers = [location for location in unneeded if now - (_hour_of(location) or places.last_written(location)) > _LEFTOVER_AGE]
+    for location in leftovers:
         places.discard(location, within=warehouse)
-    if gone:
-        _log.info("leftovers_removed", folders=len(gone))
+    if leftovers:
+        _log.info("leftovers_removed", folders=len(leftovers))
 
 
 def _hour_of(location: str) -> datetime | None:
-    """Returns the end of the hour whose excerpts a folder holds: there are too many to list. None: it holds something else."""
+    """Returns the end of the hour whose excerpts a folder holds, or None for other folders. Excerpts are too
+    many to list."""
     try:
         return datetime.strptime(location.rpartition("/")[2], HOUR).replace(tzinfo=UTC) + timedelta(hours=1)
     except ValueError:
@@ -163,8 +165,8 @@ def _hour_of(location: str) -> datetime | None:
 
 
 def _clean_temporary() -> None:
-    """Removes the copies that killed workers and restores left on this host."""
-    before = time.time() - _LEFT.total_seconds()
+    """Removes copies that killed workers and restores left on this host."""
+    before = time.time() - _LEFTOVER_AGE.total_seconds()
     temporary = Path(tempfile.gettempdir())
     for folder in (*temporary.glob(f"{COPIES}*"), *temporary.glob(f"{SCRATCH}*")):
         status = folder.lstat()

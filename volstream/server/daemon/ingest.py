@@ -1,4 +1,5 @@
-"""The ingestion server: real-time streams and statements over Arrow Flight, for clients without Java or on other hosts."""
+"""The ingestion server: real-time streams and statements over Arrow Flight, for clients without Java or on
+other hosts."""
 
 from __future__ import annotations
 
@@ -41,30 +42,30 @@ from volstream.sql.adapt import in_schema
 from volstream.tables.tails.tail import OPERATION
 from volstream.tables.tails.writer import Flush
 
-# Closes connections that show no token: each takes a descriptor of the daemon, which its volumes need, and
-# gRPC reads what they send into memory before it asks for the token.
+# Closes connections without a valid token. Each takes a descriptor of the daemon, which its volumes need, and
+# gRPC reads what they send into memory before it checks the token.
 #
-# Flight's server keeps every connection for ever, and none of gRPC's limits can be set from Python. So they
-# are found among the process's own descriptors, and shut down, upon which gRPC closes them.
+# Flight's server keeps connections forever, and gRPC's limits cannot be set from Python. So they are found
+# among the process's own descriptors and shut down, whereupon gRPC closes them.
 
 _log = get("ingest")
 
-#: Time from connecting to the first call with the token.
-_PATIENCE_SECONDS = 10.0
+#: Time between connecting and the first call with the token.
+_GRACE_SECONDS = 10.0
 
-#: Connections that have not made it yet.
-_MAX_STRANGERS = 64
+#: Maximum number of connections without such a call.
+_MAX_UNAUTHENTICATED = 64
 
-#: Bytes that a stranger may send: a first call with its token, and rows behind it.
+#: Maximum bytes that an unauthenticated client may send: a first call with its token, and rows behind it.
 _MAX_BYTES = 16 << 20
 
-#: Time between two looks, without and with such connections.
+#: Interval of checks, without and with unauthenticated connections.
 _LOOK_SECONDS, _SHORT_SECONDS = 0.5, 0.02
 
-#: Where Linux has the number of received bytes in ``struct tcp_info``.
+#: Position of the number of received bytes in Linux's ``struct tcp_info``.
 _RECEIVED = slice(128, 136)
 
-#: Lists the process's own descriptors.
+#: The folder of the process's own descriptors.
 _OPEN = "/proc/self/fd"
 
 #: Address and port of a client.
@@ -76,16 +77,16 @@ class UnauthenticatedConnections:
 
     Args:
         patience_seconds: a connection is closed after this time without a call.
-        maximum: connections without a call; the oldest of more are closed at once.
-        look_seconds: time between two looks while there are none.
+        maximum: maximum number of connections without a call. The oldest ones beyond it are closed at once.
+        look_seconds: interval of checks while there are none.
     """
 
     def __init__(
         self,
         port: int,
-        patience_seconds: float = _PATIENCE_SECONDS,
+        patience_seconds: float = _GRACE_SECONDS,
         *,
-        maximum: int = _MAX_STRANGERS,
+        maximum: int = _MAX_UNAUTHENTICATED,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self._port = port
@@ -97,58 +98,60 @@ class UnauthenticatedConnections:
         self._stop = Stop()
 
     def start(self) -> None:
-        """Starts looking, in its own thread."""
+        """Starts the checks, in a separate thread."""
         raise_descriptor_limit()
-        # A descriptor that is there when there are no others, to look at those of gRPC's sockets without taking them from it.
+        # A spare descriptor, kept for times without free ones, to inspect gRPC's sockets without taking them
+        # from it.
         spare, nothing = os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_RDONLY)
         threading.Thread(target=self._run, args=(spare, nothing), name="unauthenticated", daemon=True).start()
 
     def stop(self) -> None:
-        """Stops looking. Idempotent."""
+        """Stops the checks. Idempotent."""
         self._stop.set()
 
     def authenticated(self, peer: str) -> None:
-        """Notes a client that has shown the token, as gRPC names it: ``ipv4:127.0.0.1:40000``."""
+        """Records a client that has shown the token, in gRPC's notation: ``ipv4:127.0.0.1:40000``."""
         host, _, port = unquote(peer).partition(":")[2].rpartition(":")
         self._known.add((host.strip("[]"), int(port)))
 
     def _run(self, spare: int, nothing: int) -> None:
         try:
             while not self._stop.wait(_SHORT_SECONDS if self._since else self._look_seconds):
-                self._look(spare)
+                self._check(spare)
                 os.dup2(nothing, spare)
         finally:
             os.close(spare)
             os.close(nothing)
 
-    def _look(self, spare: int) -> None:
-        """Closes connections that have been unauthenticated for too long, and the oldest of too many."""
+    def _check(self, spare: int) -> None:
+        """Closes connections that have been unauthenticated for too long, and the oldest beyond the
+        maximum."""
         now, before = time.monotonic(), set(self._known)
         sent: dict[Peer, int] = {}
-        here: dict[Peer, int] = {}
+        descriptors: dict[Peer, int] = {}
         for descriptor, peer, size in self._connections(spare):
-            here[peer], sent[peer] = descriptor, size
-        self._known -= before - here.keys()
-        self._since = {peer: self._since.get(peer, now) for peer in here.keys() - self._known}
+            descriptors[peer], sent[peer] = descriptor, size
+        self._known -= before - descriptors.keys()
+        self._since = {peer: self._since.get(peer, now) for peer in descriptors.keys() - self._known}
         waiting = sorted(self._since, key=self._since.__getitem__)
-        crowd = len(waiting) - self._maximum
+        excess = len(waiting) - self._maximum
         closed = [
             peer
             for place, peer in enumerate(waiting)
-            if place < crowd or now - self._since[peer] >= self._patience_seconds or sent[peer] > _MAX_BYTES
+            if place < excess or now - self._since[peer] >= self._patience_seconds or sent[peer] > _MAX_BYTES
         ]
         for peer in closed:
-            with self._socket(here[peer], spare) as connection:
+            with self._socket(descriptors[peer], spare) as connection:
                 if connection is not None and _peer(connection) == peer and peer not in self._known:
                     connection.shutdown(socket.SHUT_RDWR)
         if closed:
             _log.warning("strangers_closed", connections=len(closed), waiting=len(waiting) - len(closed))
 
     def _connections(self, spare: int) -> Iterator[tuple[int, Peer, int]]:
-        """Yields the port's connections, each with its descriptor and the number of bytes that it has sent."""
+        """Yields the port's connections, each with its descriptor and the number of bytes it has received."""
         try:
             descriptors: Iterable[int] = map(int, os.listdir(_OPEN))
-        except OSError:  # there are none left
+        except OSError:  # no descriptor is free
             descriptors = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         for descriptor in descriptors:
             with self._socket(descriptor, spare) as connection:
@@ -159,7 +162,8 @@ class UnauthenticatedConnections:
 
     @contextmanager
     def _socket(self, descriptor: int, spare: int) -> Iterator[socket.socket | None]:
-        """Opens a connection of the port by a second descriptor; None if the descriptor is something else by now."""
+        """Opens a connection of the port with a second descriptor. Yields None if the descriptor is no longer
+        a connection."""
         connection: socket.socket | None = None
         try:
             if descriptor != spare and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
@@ -168,7 +172,7 @@ class UnauthenticatedConnections:
                 if connection.getsockname()[1] != self._port:
                     connection.detach()
                     connection = None
-        except (OSError, IndexError, TypeError):  # closed meanwhile; not connected; a Unix socket
+        except (OSError, IndexError, TypeError):  # closed meanwhile, not connected, or a Unix socket
             pass
         try:
             yield connection
@@ -178,7 +182,7 @@ class UnauthenticatedConnections:
 
 
 def _received(connection: socket.socket) -> int:
-    """Returns the number of bytes that a connection has sent."""
+    """Returns the number of bytes received on a connection."""
     try:
         return int.from_bytes(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[_RECEIVED], sys.byteorder)
     except OSError:  # not connected
@@ -186,34 +190,34 @@ def _received(connection: socket.socket) -> int:
 
 
 def _peer(connection: socket.socket) -> Peer | None:
-    """Returns the client of a connection; None for the socket that listens, and for a connection that is closed."""
+    """Returns the client of a connection, or None for a listening socket or a closed connection."""
     try:
         host, port = connection.getpeername()[:2]
     except (OSError, ValueError):
         return None
-    return host.removeprefix("::ffff:"), port  # gRPC names a client of IPv4 as such, and uses a socket of IPv6
+    return host.removeprefix("::ffff:"), port  # gRPC uses IPv6 sockets also for IPv4 clients
 
 
-#: Seconds for clients to end what they send.
+#: Time that clients have to finish their requests when the server stops.
 _END_SECONDS = 2.0
 
-#: Bytes of rows that a request may have, and characters of the identity of a stream.
+#: Maximum bytes of rows in a request, and maximum characters of a stream's identity.
 _MAX_REQUEST, _MAX_STREAM = 256 << 20, 100
 
-#: File of the home with the token, if no setting has it.
+#: The file of the home with the token, unless a setting has it.
 TOKEN = "ingest.token"
 
 
 class IngestServer(Collector):
-    """Serves a home's tables. Rows of all clients that wait for one table are appended together.
+    """Serves a home's tables. Waiting rows of all clients for one table are appended together.
 
-    Its metrics are the counts since it was made. It commits nothing: ``daemon.arrivals`` does.
+    Its metrics are counts since its creation. It commits nothing; ``daemon.arrivals`` does.
 
     Args:
-        max_request: bytes of rows that a request may have.
+        max_request: maximum bytes of rows in a request.
 
     Raises:
-        InvalidValueError: the address cannot be served as the settings say.
+        InvalidValueError: the address or the certificate in the settings is invalid.
     """
 
     def __init__(self, session: Session, max_request: int = _MAX_REQUEST) -> None:
@@ -234,12 +238,12 @@ class IngestServer(Collector):
 
     @property
     def location(self) -> str:
-        """The address for clients, once it listens."""
+        """The address for clients while the server listens."""
         port = self._address[1] if self._server is None else self._server.port
         return f"{'grpc+tls' if self._certificates else 'grpc'}://{self._address[0]}:{port}"
 
     def start(self) -> None:
-        """Starts listening; requests are served by threads of their own. Raises PortInUseError."""
+        """Starts listening. Requests are served in threads. Raises PortInUseError."""
         try:
             self._server = _Server(
                 self.location, self._session, self._tables, self._token, self._counts, self._certificates, self._max_request
@@ -253,9 +257,10 @@ class IngestServer(Collector):
         _log.info("ingest_server_started", address=self.location)
 
     def stop(self) -> None:
-        """Stops listening; what was acknowledged is safe. Idempotent."""
+        """Stops listening. Acknowledged rows are durable. Idempotent."""
         if self._server is not None:
-            # It waits for clients that are still sending, who may never end; what they sent is acknowledged or sent again.
+            # It waits for clients that are still sending, which may never end. Their rows are acknowledged or
+            # sent again.
             ending = threading.Thread(target=self._server.shutdown, name="ingest-end", daemon=True)
             ending.start()
             ending.join(_END_SECONDS)
@@ -269,7 +274,7 @@ class IngestServer(Collector):
 
 
 def serve(settings: Settings, http_port: int, stop: Stop) -> None:
-    """Serves until the stop signal, and commits what arrives.
+    """Serves until the stop signal, and commits rows that arrive.
 
     Raises:
         InvalidValueError, PortInUseError: see :class:`IngestServer`.
@@ -284,8 +289,8 @@ def serve(settings: Settings, http_port: int, stop: Stop) -> None:
 
         def ready() -> tuple[bool, Mapping[str, Any]]:
             failing = committer.failing
-            said = {"status": "not ready", "failing_tables": failing} if failing else {"status": "ready"}
-            return not failing, {**said, "address": server.location}
+            details = {"status": "not ready", "failing_tables": failing} if failing else {"status": "ready"}
+            return not failing, {**details, "address": server.location}
 
         http = HttpServer(probes(well, ready, server), http_port)
         http.start()
@@ -304,7 +309,7 @@ def serve(settings: Settings, http_port: int, stop: Stop) -> None:
 
 
 class _Counts:
-    """What a server has done. Thread-safe."""
+    """The counters of a server. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -321,7 +326,7 @@ class _Counts:
                 counts[2] += size
 
     def connected(self, change: int) -> None:
-        """Counts a client that begins (1) or ends (-1) to send rows."""
+        """Counts a client that starts (1) or stops (-1) sending rows."""
         with self._lock:
             self.clients += change
 
@@ -341,7 +346,8 @@ class _Counts:
 
 
 def token_of(settings: Settings) -> str:
-    """Returns the token that clients need: the setting's, or that of a file of the home, which is made if it is missing."""
+    """Returns the token that clients need: from the setting, or from a file of the home, which is created if
+    missing."""
     if settings.ingest_token is not None:
         token = resolve_references(settings.ingest_token.get_secret_value())
         check_token(token, "The setting ingest_token")
@@ -358,7 +364,7 @@ def _certificates(settings: Settings, host: str) -> list[tuple[bytes, bytes]]:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publishes no types
-    """Flight's methods, each called in its own thread."""
+    """Flight's methods. Each call runs in a separate thread."""
 
     def __init__(
         self,
@@ -380,13 +386,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         self.unauthenticated = UnauthenticatedConnections(self.port)
 
     def do_action(self, context: Any, action: Any) -> Iterator[flight.Result]:
-        """Answers :data:`COLUMNS`."""
+        """Serves :data:`COLUMNS`."""
         self.unauthenticated.authenticated(context.peer())
         with _errors_to_client():
             if action.type != COLUMNS:
                 raise InvalidValueError(f"There is no action {action.type!r}.")
-            asked = _request(action.body, "schema", "table")
-            columns = self._table(_name(asked["schema"], asked["table"]), refresh=True).columns
+            request = _request(action.body, "schema", "table")
+            columns = self._table(_name(request["schema"], request["table"]), refresh=True).columns
         return iter([flight.Result(columns.serialize())])
 
     def do_get(self, context: Any, ticket: Any) -> flight.RecordBatchStream:
@@ -395,10 +401,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
 
         self.unauthenticated.authenticated(context.peer())
         with _errors_to_client(), as_sql_errors():
-            asked = _request(ticket.ticket, "sql", "schema")
-            if not isinstance(asked["sql"], str) or not isinstance(asked["schema"], str):
+            request = _request(ticket.ticket, "sql", "schema")
+            if not isinstance(request["sql"], str) or not isinstance(request["schema"], str):
                 raise InvalidValueError("The request's sql is not text.", "Use a client of the same version.")
-            frame = self._session.sql(in_schema(asked["sql"], asked["schema"]))
+            frame = self._session.sql(in_schema(request["sql"], request["schema"]))
             columns = to_arrow_schema(frame.schema, timezone="UTC")
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -409,7 +415,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         return flight.GeneratorStream(columns, rows())
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Appends rows, and acknowledges each request once they are safe."""
+        """Appends rows, and acknowledges each request once its rows are durable."""
         self.unauthenticated.authenticated(context.peer())
         with _errors_to_client():
             if len(descriptor.path or ()) != 2:
@@ -417,7 +423,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             name = _name(*descriptor.path)
             try:
                 table = self._table(name)
-                if _stray(reader.schema, table.columns) is not None:
+                if _mismatch(reader.schema, table.columns) is not None:
                     table = self._table(name, refresh=True)
                     _check_columns(reader.schema, table.columns)
             except DependencyError:
@@ -453,14 +459,14 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
         try:
             table.append(waiting)
         except Exception as error:
-            if not isinstance(error, TailFullError):  # it may have been dropped, and created again
+            if not isinstance(error, TailFullError):  # the table may have been dropped and created again
                 self._forget(name, table)
             self._counts.arrived(str(name), rows, size, refused=True)
             raise
         self._counts.arrived(str(name), rows, size)
 
     def _table(self, name: Name, *, refresh: bool = False) -> LocalTable:
-        """Returns a table that all clients share, with the columns that it has now if ``refresh``."""
+        """Returns a table that all clients share, with its current columns if ``refresh``."""
         with self._opening:
             if refresh or name not in self._open:
                 current = self._tables.table(name)
@@ -470,7 +476,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow publish
             return self._open[name]
 
     def _forget(self, name: Name, table: LocalTable) -> None:
-        """Makes the next request open the table again."""
+        """Makes the next request reopen the table."""
         with self._opening:
             if self._open.get(name) is table:
                 del self._open[name]
@@ -480,13 +486,13 @@ class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Refuses calls without the token."""
 
     def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}".encode()
+        self._expected = f"Bearer {token}".encode()
 
     def start_call(self, info: Any, headers: Any) -> None:
         """Raises FlightUnauthenticatedError."""
         del info
         token = next(iter(headers.get("authorization") or ()), "")
-        if not secrets.compare_digest(str(token).encode(), self._wanted):
+        if not secrets.compare_digest(str(token).encode(), self._expected):
             raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
 
 
@@ -503,47 +509,50 @@ def _request(content: Any, *needed: str) -> dict[str, Any]:
 
 
 def _name(schema: Any, table: Any) -> Name:
-    """Returns the name of a table that a client asks for. Raises InvalidValueError."""
+    """Returns the name of a table in a request. Raises InvalidValueError."""
     try:
         return Name.of(*(part.decode() if isinstance(part, bytes) else part for part in (schema, table)))
     except (AttributeError, UnicodeError):
         raise InvalidValueError("The request does not name a table.", "Use a client of the same version.") from None
 
 
-def _stray(sent: pa.Schema, columns: pa.Schema) -> pa.Field | None:
-    """Returns the first column that the table lacks, or has with another type; None: there is none."""
+def _mismatch(sent: pa.Schema, columns: pa.Schema) -> pa.Field | None:
+    """Returns the first column that the table lacks or has with another type, if there is one."""
     types = {OPERATION: pa.string(), **{field.name: field.type for field in columns}}
     return next((field for field in sent if types.get(field.name) != field.type), None)
 
 
 def _check_columns(sent: pa.Schema, columns: pa.Schema) -> None:
-    """Raises InvalidValueError unless columns are the table's, with its types: others could expand without limit."""
-    stray = _stray(sent, columns)
-    if stray is not None:
+    """Raises InvalidValueError unless columns and types are the table's. Others could expand without
+    limit."""
+    mismatch = _mismatch(sent, columns)
+    if mismatch is not None:
         raise InvalidValueError(
-            f"The table has no column {stray.name} of type {stray.type}.",
+            f"The table has no column {mismatch.name} of type {mismatch.type}.",
             "Open the stream again: the table has changed, or the client is of another version.",
         )
 
 
 def _flush(chunk: Any) -> tuple[Flush, bool]:
-    """Returns the rows that a client has sent, and whether more belong to the same request. Raises InvalidValueError."""
+    """Returns the rows of a client's message, and whether more belong to the same request. Raises
+    InvalidValueError."""
     request = _request(chunk.app_metadata, "stream", "sequence", "more")
     stream, sequence = request["stream"], request["sequence"]
     if not isinstance(stream, str) or len(stream) > _MAX_STREAM or type(sequence) is not int or not 0 < sequence < 1 << 63:
         raise InvalidValueError("The request is malformed.", "Use a client of the same version.")
     try:
-        chunk.data.validate(full=True)  # else offsets could lead out of the message, into the server's memory
+        # Otherwise offsets could point out of the message, into the server's memory.
+        chunk.data.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InvalidValueError(f"The rows are damaged: {error}.", "Send them again.") from None
     rows = pa.Table.from_batches([chunk.data])
-    if rows.num_rows > rows.nbytes:  # columns without values, which would be filled with NULL
+    if rows.num_rows > rows.nbytes:  # columns without values would be filled with NULL
         raise InvalidValueError("The rows are damaged: there are more than their bytes can hold.", "Send them again.")
     return Flush(stream, sequence, rows), bool(request["more"])
 
 
 class _errors_to_client:  # noqa: N801  # a context manager, faster than a generator: it runs for each batch
-    """Sends errors to the client; those that are not ours are logged, because they are faults of the server."""
+    """Sends errors to the client. Unexpected errors are logged, because they are bugs in the server."""
 
     def __enter__(self) -> None:
         return None

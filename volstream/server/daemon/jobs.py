@@ -37,31 +37,34 @@ from volstream.jobs.runs.schedule import next_due
 
 _log = get("scheduler")
 
-#: Interval of checks of the schedule if nothing wakes the scheduler; also the delay until other processes' commits are seen.
-_LOOK_SECONDS = 0.5
+#: Interval of checks of the schedule if nothing wakes the scheduler. Also the delay until other processes'
+#: commits are seen.
+_CHECK_SECONDS = 0.5
 
-#: The longest time between two looks at a job, because clocks may be set.
-_FARTHEST_LOOK_SECONDS = 30.0
+#: Maximum time between two checks of a job, because clocks may be set.
+_MAX_CHECK_SECONDS = 30.0
 
-#: A job's table is looked after once the job has rested this long, and again when files that its last commits replaced may go.
+#: A job's table is maintained after the job has been idle this long, and again when files replaced by its
+#: last commits may be deleted.
 _REST_SECONDS = (60.0, 4000.0)
 
-#: The time between two tables that are looked after.
+#: Time between the maintenance of two tables.
 _COMPACT_SECONDS = 4.0
 
 
 @dataclass
 class _Known:
-    """What the scheduler remembers of a job. Times are monotonic.
+    """The scheduler's memory of a job. Times are monotonic.
 
     Attributes:
-        failures: of runs, one after the other.
-        not_before: when a run may begin.
+        failures: number of consecutive failed runs.
+        not_before: earliest start of the next run.
         not_run: the reason last logged.
         idle: its entry when it was found without work.
-        begun: its entry when it was last begun, because it promised work.
-        verified: when a verification was last begun here.
-        compactions: when its table is to be compacted; None: it has run, or is new to this daemon.
+        begun: its entry when it was last started because of it.
+        verified: when a verification was last started here.
+        compactions: times at which its table is to be compacted. None if it has run, or is new to this
+            daemon.
     """
 
     failures: int = 0
@@ -73,32 +76,31 @@ class _Known:
     compactions: list[float] | None = None
 
 
-class Looks:
-    """Which jobs are to be looked at, and since when. It knows no clock and does no I/O: times are seconds of one clock.
+class PendingChecks:
+    """The jobs to be checked, and since when. It has no clock and does no I/O: times are seconds of one
+    clock.
 
-    | a job | is looked at | becomes |
-    |---|---|---|
-    | has changed, itself or its volume | in turn, by how long it waits | running: :meth:`begins`; resting: :meth:`rests` |
-    | rests | once its time has come, or it changes | as above |
-    | runs | at its end, which is a change; one before counts, too | changed |
+    | a job | is checked | becomes | |---|---|---| | has changed, itself or its volume | in turn, by waiting
+    time | running: :meth:`begins`; resting: :meth:`rests` | | rests | at its time, or when it changes | as
+    above | | runs | at its end, which is a change; earlier changes count, too | changed |
     """
 
     def __init__(self) -> None:
-        self._changed: dict[str, float] = {}  # by job: since when
-        self._rests: dict[str, float] = {}  # by job: until when
+        self._changed: dict[str, float] = {}  # since when, by job
+        self._rests: dict[str, float] = {}  # until when, by job
 
     def changed(self, jobs: Iterable[str], now: float) -> None:
-        """Jobs have changed. One that waits already keeps its turn."""
+        """Jobs have changed. A waiting job keeps its turn."""
         for job_id in jobs:
             self._changed.setdefault(job_id, now)
 
     def begins(self, job_id: str) -> None:
-        """A job begins to run."""
+        """A job starts to run."""
         self._changed.pop(job_id, None)
         self._rests[job_id] = math.inf
 
     def seen(self, job_id: str) -> None:
-        """A job was looked at as it is now."""
+        """A job was checked in its current state."""
         self._changed.pop(job_id, None)
 
     def rests(self, job_id: str, until: float) -> None:
@@ -106,12 +108,13 @@ class Looks:
         self._rests[job_id] = until
 
     def waiting(self, now: float, *, rested: bool) -> Mapping[str, float]:
-        """Returns since when jobs wait to be looked at, by job; ``rested``: also those whose rest is over."""
-        over = {job_id: at for job_id, at in self._rests.items() if at <= now} if rested else {}
-        return over | self._changed
+        """Returns since when jobs wait to be checked, by job. If ``rested``, includes jobs whose rest is
+        over."""
+        due = {job_id: at for job_id, at in self._rests.items() if at <= now} if rested else {}
+        return due | self._changed
 
     def forget(self, jobs: Collection[str]) -> None:
-        """Forgets all jobs but these."""
+        """Forgets all jobs except these."""
         for by_job in (self._changed, self._rests):
             for job_id in by_job.keys() - jobs:
                 del by_job[job_id]
@@ -120,8 +123,8 @@ class Looks:
 class Scheduler:
     """Starts jobs when they are due: one run of a job at a time, a few jobs at once.
 
-    A job whose run fails as a whole, for any reason, is retried after a growing delay; nothing is lost meanwhile, and the
-    other jobs run. While the engine is down no run is started: due jobs wait.
+    A job whose run fails as a whole, for any reason, is retried after a growing delay. Nothing is lost
+    meanwhile, and other jobs run. While the engine is down no run is started: due jobs wait.
 
     Args:
         runner_of: returns a job's runner.
@@ -130,8 +133,8 @@ class Scheduler:
         engine_is_up: whether runs can be started now.
 
     Attributes:
-        runs: number of runs, by the job's name and outcome.
-        unrecorded: why a job fails, by its name, for as long as the catalog, which should say so, cannot be written.
+        runs: number of runs, by job name and outcome.
+        unrecorded: why a job fails, by name, while the catalog, which should record it, cannot be written.
     """
 
     def __init__(
@@ -155,17 +158,17 @@ class Scheduler:
         self._running: dict[str, Future[RunReport | None]] = {}
         self._known: dict[str, _Known] = defaultdict(_Known)  # by job
         self._agenda = Agenda(catalog.database, catalog.jobs)
-        self._looks_at = 0.0  # at all jobs (monotonic)
-        self._looks = Looks()
+        self._checks_at = 0.0  # time of the next check of all jobs (monotonic)
+        self._pending = PendingChecks()
         self._committed: deque[str] = deque()  # ids of volumes that were refreshed
-        self._compacts_at = 0.0  # the next table (monotonic)
-        self._compacting: str | None = None  # the job whose table is, or was last, compacted
+        self._compacts_at = 0.0  # time of the next table's compaction (monotonic)
+        self._compacting: str | None = None  # the job whose table is or was last compacted
         self._backoff = Backoff(first_seconds=1.0, cap_seconds=60.0)
         self.runs: dict[tuple[str, str], int] = {}
         self.unrecorded: dict[str, str] = {}
 
     def wake(self, volume_id: str | None = None) -> None:
-        """Makes the scheduler check the schedule now, because something changed.
+        """Makes the scheduler check the schedule now, because of a change.
 
         Args:
             volume_id: a volume that was refreshed.
@@ -180,14 +183,14 @@ class Scheduler:
         return [job_id for job_id, future in list(self._running.items()) if not future.done()]
 
     def run(self) -> None:
-        """Runs in its own thread; returns when it is stopped and the runs in progress have ended."""
+        """Runs in its own thread. Returns when it is stopped and all runs have ended."""
         with ThreadPoolExecutor(self._settings.max_parallel_jobs, thread_name_prefix="job") as pool:
             run_loop(lambda: self._tick(pool), self._stop, FailureTracker("scheduler", _log, Backoff()))
 
     def _tick(self, pool: ThreadPoolExecutor) -> None:
-        """Records finished runs, starts due ones, and waits for the next check."""
+        """Records finished runs, starts due jobs, and waits for the next check."""
         self._wake.clear()
-        jobs = self._look()
+        jobs = self._check()
         if self._engine_is_up():
             for job in jobs:
                 if not self._has_room():
@@ -195,65 +198,65 @@ class Scheduler:
                 if job.id not in self._running:
                     self._begin_if_due(pool, job)
         self._compact_one(pool)
-        self._wake.wait(_LOOK_SECONDS)
+        self._wake.wait(_CHECK_SECONDS)
 
-    def _look(self) -> Iterator[Job]:
-        """Collects the results of runs, and notes what has changed. Returns the jobs that may be due, in turn."""
+    def _check(self) -> Iterator[Job]:
+        """Collects the results of runs, and records changes. Returns the jobs that may be due, in turn."""
         now = time.monotonic()
         volumes = {self._committed.popleft() for _ in range(len(self._committed))}
         ended = {job_id for job_id, future in self._running.items() if future.done()}
-        looks = now >= self._looks_at
-        if looks:
-            self._looks_at = now + _LOOK_SECONDS
+        is_due = now >= self._checks_at
+        if is_due:
+            self._checks_at = now + _CHECK_SECONDS
             before = self._agenda.jobs
-            self._looks.changed(self._agenda.changed(), now)
+            self._pending.changed(self._agenda.changed(), now)
             if self._agenda.jobs is not before:
                 self._forget()
         changed = self._agenda.of_volumes(volumes) | ended
-        if changed and not looks:
+        if changed and not is_due:
             self._agenda.look(changed)
-        self._looks.changed(changed, now)
+        self._pending.changed(changed, now)
         for job_id in ended:
             job = self._agenda.jobs.get(job_id)
             if job is None:  # dropped
                 del self._running[job_id]
             else:
                 self._collect(job)
-        # Between two looks it is not known when jobs with a clock ran last.
-        in_turn = self._agenda.in_turn(self._looks.waiting(now, rested=looks))
-        return (job for job in in_turn if looks or job.trigger.kind is TriggerKind.ON_CHANGE)
+        # Between two checks it is not known when jobs with a clock last ran.
+        in_turn = self._agenda.in_turn(self._pending.waiting(now, rested=is_due))
+        return (job for job in in_turn if is_due or job.trigger.kind is TriggerKind.ON_CHANGE)
 
     def _forget(self) -> None:
-        """Forgets what is known of dropped jobs."""
+        """Forgets dropped jobs."""
         jobs = self._agenda.jobs
         for name in self.unrecorded.keys() - {str(job.name) for job in jobs.values()}:
             del self.unrecorded[name]
         for job_id in self._known.keys() - jobs.keys():
             del self._known[job_id]
-        self._looks.forget(jobs.keys())
+        self._pending.forget(jobs.keys())
 
     def _begin_if_due(self, pool: ThreadPoolExecutor, job: Job) -> None:
         try:
             act = self._due(job)
         except CatalogError:  # not the job's fault
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other jobs must run
+        except Exception as error:  # noqa: BLE001  # any error: the other jobs must run
             self._failed(job, error)
             act = None
         if act is not None:
             self._begin(pool, job, act)
             return
         if not self._agenda.is_outdated(job.id):
-            self._looks.seen(job.id)
-        self._looks.rests(job.id, self._next_look(job))
+            self._pending.seen(job.id)
+        self._pending.rests(job.id, self._next_check(job))
         known = self._known[job.id]
         if isinstance(job, FileJob) and known.compactions is None:
             known.compactions = [time.monotonic() + seconds for seconds in _REST_SECONDS]
 
-    def _next_look(self, job: Job) -> float:
-        """Returns when a job that is not due may be, if nothing changes until then (monotonic)."""
+    def _next_check(self, job: Job) -> float:
+        """Returns when a job that is not due may be due, if nothing changes until then (monotonic)."""
         at, now = time.monotonic(), datetime.now(UTC)
-        times = [at + _FARTHEST_LOOK_SECONDS]
+        times = [at + _MAX_CHECK_SECONDS]
         if isinstance(job, FileJob) and job.verify_every is not None and self._serves(job):
             times.append(at + self._seconds_to_verification(job, job.verify_every))
         if job.state is not JobState.PAUSED:
@@ -269,12 +272,12 @@ class Scheduler:
         return min(times)
 
     def _begin(self, pool: ThreadPoolExecutor, job: Job, act: Callable[[Job], RunReport | None]) -> None:
-        self._looks.begins(job.id)
+        self._pending.begins(job.id)
         self._running[job.id] = pool.submit(act, job)
         self._running[job.id].add_done_callback(lambda _: self._wake.set())
 
     def _due(self, job: Job) -> Callable[[Job], RunReport] | None:
-        """Returns what is to be done for a job now, if anything."""
+        """Returns the work that is due for a job now, if any."""
         if self._verifies(job):
             return self._verify
         return self._run if self._is_due(job) else None
@@ -283,15 +286,18 @@ class Scheduler:
         return self._runner_of(job).run(stop=self._stop)
 
     def _verify(self, job: Job) -> RunReport:
-        """Compares a job's table with its files. What is wrong is a condition of the job; that it cannot be compared, too."""
-        assert isinstance(job, FileJob), "only these are due"
+        """Compares a job's table with its files.
+
+        Problems, and a failed comparison, are conditions of the job.
+        """
+        assert isinstance(job, FileJob), "only file jobs are due"
         self._known[job.id].verified = time.monotonic()
         runner = self._runner_of(job)
         assert isinstance(runner, FileRunner)
         try:
             found = runner.verify(stop=self._stop)
         except (FencedError, StreamBusyError, InterruptedByUserError, InvalidStateError, EngineLostError):
-            raise  # another run, or the engine, is what hindered it
+            raise  # another run, or the engine, prevented it
         except Exception as error:
             reason = f"could not be compared with the files: {in_brief(error)}"
             self._catalog.conditions.note(ConditionKind.PROOF, job.id, reason)
@@ -301,7 +307,7 @@ class Scheduler:
         return RunReport()
 
     def _compact_one(self, pool: ThreadPoolExecutor) -> None:
-        """Looks after the table of a job that rests: of one at a time, and only if no job that is due needs the room."""
+        """Maintains the table of an idle job: one at a time, and only if no due job needs the slot."""
         now = time.monotonic()
         if now < self._compacts_at or self._compacting in self._running or not self._has_room():
             return
@@ -316,17 +322,21 @@ class Scheduler:
 
     def _compact(self, job: Job) -> None:
         runner = self._runner_of(job)
-        assert isinstance(runner, FileRunner), "only these rest"
+        assert isinstance(runner, FileRunner), "only file jobs are compacted"
         runner.compact(self._stop)
 
     def _verifies(self, job: Job) -> bool:
-        """Returns whether a verification of the job is due. One that fails is tried again after as long as one that succeeds."""
+        """Returns whether a verification of the job is due.
+
+        A failed one is retried after the same time as a successful one.
+        """
         if not isinstance(job, FileJob) or job.verify_every is None or not self._serves(job):
             return False
         if self._seconds_to_verification(job, job.verify_every) > 0:
             return False
         stream = self._catalog.streams.by_id(job.stream_id)
-        return stream is not None and stream.offset is not None and not stream.initial  # its first run has ended
+        # The first run has ended.
+        return stream is not None and stream.offset is not None and not stream.initial
 
     def _seconds_to_verification(self, job: FileJob, every: float) -> float:
         since = (datetime.now(UTC) - (job.verified_on or job.created_on)).total_seconds()
@@ -334,11 +344,14 @@ class Scheduler:
         return every - (since if tried is None else min(since, time.monotonic() - tried))
 
     def _has_room(self) -> bool:
-        """Returns whether a run could begin at once. None waits for another: a job of higher priority goes first."""
+        """Returns whether a run could start at once.
+
+        No job waits for a slot, so a job of higher priority goes first.
+        """
         return len(self.running) < self._settings.max_parallel_jobs
 
     def _is_due(self, job: Job) -> bool:
-        # What needs no query comes first.
+        # Checks without a query come first.
         if job.state is JobState.PAUSED or time.monotonic() < self._known[job.id].not_before:
             return False
         now = datetime.now(UTC)
@@ -349,10 +362,10 @@ class Scheduler:
             return False
         entry = self._agenda.entries.get(job.id)
         if entry is not None and entry.has_news and self._known[job.id].begun != entry:
-            self._known[job.id].begun = entry  # if the run finds nothing, its tables are asked the next time
+            self._known[job.id].begun = entry  # if the run finds nothing, its tables are checked next time
             return True
         if self._agenda.is_outdated(job.id):
-            return False  # until the next look
+            return False  # until the next check
         if self._runner_of(job).has_work():
             return True
         clear(self._catalog, job)
@@ -361,8 +374,11 @@ class Scheduler:
         return False
 
     def _may_have_work(self, job: Job, now: datetime) -> bool:
-        """False if a file job has certainly nothing to do: its files arrive by commits to the catalog, which are cheap to notice.
-        Changes of tables do not appear in the catalog."""
+        """Returns False if a file job certainly has no work: its files arrive by commits to the catalog,
+        which are cheap to notice.
+
+        Changes of tables do not appear in the catalog.
+        """
         entry = self._agenda.entries.get(job.id)
         if entry is None or not isinstance(job, FileJob):
             return True
@@ -375,13 +391,14 @@ class Scheduler:
         future = self._running.pop(job.id)
         error = future.exception()
         report = future.result() if error is None else None
-        if report is not None or error is not None:  # else its table was looked after
+        if report is not None or error is not None:  # otherwise its table was maintained
             self._known[job.id].not_before = time.monotonic() + self._settings.on_change_gap_seconds
         if report is not None:
             self._succeeded(job, report)
         elif isinstance(error, StreamBusyError | FencedError) or (isinstance(error, InvalidStateError) and self._is_paused(job)):
-            # Another process runs it, or it was paused meanwhile: this is not a failure.
-            if self._known[job.id].not_run != str(error):  # another daemon's long run would log this every second
+            # Another process runs it, or it was paused meanwhile. That is not a failure.
+            # Another daemon's long run would log this every second.
+            if self._known[job.id].not_run != str(error):
                 _log.info("job_not_run", job=str(job.name), reason=str(error))
             self._known[job.id].not_run = str(error)
             self._known[job.id].not_before = time.monotonic() + 1.0
@@ -418,7 +435,7 @@ class Scheduler:
         )
 
     def _record(self, job: Job, reason: str) -> None:
-        """Records why a job fails, also before a run of it begins, for everybody who looks at the job."""
+        """Records why a job fails, even before its run starts, for everyone who inspects the job."""
         try:
             if self._catalog.conditions.cause(ConditionKind.JOB, job.id) != reason and self._catalog.jobs.by_id(job.id):
                 self._catalog.conditions.note(ConditionKind.JOB, job.id, reason)

@@ -1,5 +1,6 @@
-"""Keeps the volumes of a cluster: follows their definitions, gives each daemon an even share, and lets each volume work when it
-has something to do, in a few threads for all."""
+"""Keeps the volumes of a cluster: follows their definitions, gives each daemon an even share, and lets each
+volume work when due, in a few threads for all.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ from volstream.server.daemon.volumes import VolumeWorker
 
 _log = get("daemon")
 
-#: Interval of looks at the catalog.
-_LOOK_SECONDS = 0.5
+#: Interval of checks of the catalog.
+_CHECK_SECONDS = 0.5
 
-#: Interval of counts of the cluster's daemons.
+#: Interval at which the cluster's daemons are counted.
 _DIVIDE_SECONDS = 3.0
 
-#: Threads for the steps of volumes, and for listings; they are started when they are needed.
+#: Number of threads for the steps of volumes, and for listings. They are started on demand.
 _STEPPING, _LISTING = 12, 8
 
 
@@ -67,18 +68,18 @@ class VolumeKeeping:
         self._volumes = DefinitionCache(self.catalog.volumes)
         self._connections: Mapping[str, Connection] = {}
         self._receivers = Receivers(self._pass_on, Routing(self.catalog))
-        self._seen: Version | None = None  # the catalog's version at the last look
+        self._seen: Version | None = None  # the catalog's version at the last check
         self._divides_at = 0.0
         self._workers: dict[str, VolumeWorker] = {}
 
     @property
     def workers(self) -> Sequence[VolumeWorker]:
-        """Those of all volumes of the cluster."""
+        """The workers of all volumes of the cluster."""
         return list(self._workers.values())
 
     @property
     def kept(self) -> Sequence[VolumeWorker]:
-        """Those of the volumes that this daemon keeps, always in the same order."""
+        """The workers of the volumes that this daemon keeps, in a constant order."""
         return [worker for worker in self.workers if worker.holds]
 
     def keeps(self, volume_id: str) -> bool:
@@ -88,21 +89,21 @@ class VolumeKeeping:
 
     @property
     def failing(self) -> dict[str, str]:
-        """What prevents volumes from being kept, by their names."""
+        """Why volumes cannot be kept, by their names."""
         reasons = {worker: worker.reason or (None if worker.holds else self._trouble.reason) for worker in self.workers}
         return {str(worker.volume.name): reason for worker, reason in reasons.items() if reason is not None}
 
     def run(self) -> None:
-        """Runs the steps of volumes in threads; returns when stopped, and all have ended their turns."""
+        """Runs the steps of volumes in threads. Returns when stopped, after all turns have ended."""
         try:
             self._steps.run()
         finally:
             self._listings.shutdown(wait=False, cancel_futures=True)
 
     def follow(self) -> None:
-        """Follows the catalog, in a thread of its own, until stopped."""
+        """Follows the catalog until stopped. Runs in its own thread."""
         try:
-            run_loop(self._look, self.stop, self._trouble)
+            run_loop(self._check, self.stop, self._trouble)
         finally:
             with suppress(CatalogError):  # the others notice when the lease expires
                 self._members.leave()
@@ -110,52 +111,52 @@ class VolumeKeeping:
                 worker.end()
             self._steps.end()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         version = self.catalog.database.version()
         changed = version != self._seen
         if changed:
-            self._take_note()
-        if changed or time.monotonic() >= self._divides_at:  # a daemon that was killed makes no commit
+            self._read_changes()
+        if changed or time.monotonic() >= self._divides_at:  # a killed daemon makes no commit
             disabled = self.disabled()
             self._share.divide(len(self._workers), self._members.count(disabled), disabled=disabled is not None)
             self._divides_at = time.monotonic() + _DIVIDE_SECONDS
-        self._seen = version  # only now: what failed is tried again
+        self._seen = version  # only now, so that failed work is retried
         kept = self.kept
         for worker in kept[self._share.maximum :]:
             worker.hand_over()
         free = self._share.maximum - len(kept)
         if free > 0 and len(kept) < len(self._workers):
-            held = {held.name for held in self.catalog.leases.held(of_volume(""))}
-            waiting = [worker for worker in self.workers if worker.waits and of_volume(worker.volume.id) not in held]
+            leased = {lease.name for lease in self.catalog.leases.held(of_volume(""))}
+            waiting = [worker for worker in self.workers if worker.waits and of_volume(worker.volume.id) not in leased]
             for worker in waiting[:free]:
                 worker.wake()
         self.is_looking = True
-        self.stop.wait(_LOOK_SECONDS)
+        self.stop.wait(_CHECK_SECONDS)
 
-    def _take_note(self) -> None:
-        """Reads what has changed: begins to keep new volumes, ends dropped ones, and passes on what was asked for."""
+    def _read_changes(self) -> None:
+        """Reads changes: starts to keep new volumes, ends dropped ones, and passes on requests."""
         before = self._volumes.all
         changed = {volume.id for volume in self._volumes.follow()}
         if self._volumes.all is not before:
             self._receivers.routing.follow()
-        connections = {one.id: one for one in self.catalog.connections.list()}
-        altered = {identity for identity, one in self._connections.items() if connections.get(identity) != one}
+        connections = {each.id: each for each in self.catalog.connections.list()}
+        altered = {identity for identity, each in self._connections.items() if connections.get(identity) != each}
         self._connections = connections
         cluster = self.virtual_cluster.upper()
-        wanted = {one.id: one for one in self._volumes.all.values() if one.virtual_cluster.upper() == cluster}
+        wanted = {each.id: each for each in self._volumes.all.values() if each.virtual_cluster.upper() == cluster}
         for volume_id in self._workers.keys() - wanted.keys():
             self._workers.pop(volume_id).end()
             _log.info("volume_dropped", volume_id=volume_id)
         for volume_id in wanted.keys() & self._workers.keys() & changed:
             self._workers[volume_id].follow(wanted[volume_id])
-        for volume_id in self._workers.keys() & {one.id for one in wanted.values() if one.connection_id in altered}:
+        for volume_id in self._workers.keys() & {each.id for each in wanted.values() if each.connection_id in altered}:
             self._workers[volume_id].hand_over()
         for volume_id in wanted.keys() - self._workers.keys():
             self._add(wanted[volume_id])
         self._pass_on(self.catalog.refreshes.asked_volumes())
 
     def _pass_on(self, volume_ids: Iterable[str]) -> None:
-        """Wakes those of our volumes that a user asked to refresh."""
+        """Wakes this daemon's volumes that a user asked to refresh."""
         for worker in filter(None, map(self._workers.get, volume_ids)):
             worker.ask()
 

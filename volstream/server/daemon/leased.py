@@ -1,6 +1,7 @@
-"""Work that one daemon at a time does while it holds a lease. Its failures are recorded in the catalog, where all can see them.
+"""Work that one daemon at a time does while it holds a lease. Its failures are recorded in the catalog for
+everyone to see.
 
-What does not belong here: the work itself (``daemon.volumes``, ``daemon.arrivals``, ``daemon.alerts``).
+The work itself is in ``daemon.volumes``, ``daemon.arrivals`` and ``daemon.alerts``.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from volstream.errors import CatalogError, FencedError
 #: Interval of attempts to acquire the lease from another daemon.
 LEASE_SECONDS = 1.0
 
-#: The longest delay before work that failed is tried again.
+#: Maximum delay before failed work is retried.
 _CAP_SECONDS = 30.0
 
 
 class Leased:
-    """Work under a lease, and what is wrong with it.
+    """Work under a lease, with its problems.
 
     Args:
-        title: what it is, such as ``writer of volume photos``.
+        title: of the work, such as ``writer of volume photos``.
         lease_name: see :mod:`volstream.catalog.leases`.
-        condition: the object whose condition in the catalog says what is wrong with the work, for other processes; None: only the
-            log says so.
+        condition: the object whose condition in the catalog records the problem for other processes. Without
+            it, only the log does.
 
     Attributes:
         stop: set when it is to end.
         holds: True while it holds the lease.
-        trouble: why the work fails at present.
+        trouble: why the work currently fails.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class Leased:
         self._turn = Stop()
 
     def is_wanted(self) -> bool:
-        """Returns whether there is anything to work on: the object may have been dropped."""
+        """Returns whether there is something to work on: the object may have been dropped."""
         return True
 
     @property
     def reason(self) -> str | None:
-        """What is wrong, for the condition; None: nothing."""
+        """The problem, for the condition, or None."""
         return self.trouble.reason
 
     def end(self) -> None:
@@ -81,12 +82,14 @@ class Leased:
         self._turn.set()
 
     def record(self, _reason: str | None = None) -> None:
-        """Records what is wrong in the catalog. The all-clear is recorded only by who holds the lease, or recorded what was
-        wrong."""
+        """Records the problem in the catalog.
+
+        Only the holder of the lease, or the one who recorded the problem, clears it.
+        """
         reason = self.reason
         if self._condition is None or (reason is None and not (self.holds or self._recorded)):
             return
-        with suppress(CatalogError):  # while it is unavailable, the log has it
+        with suppress(CatalogError):  # while it is unavailable, the problem is in the log
             self._catalog.conditions.note(*self._condition, reason)
             self._recorded = reason is not None
 
@@ -105,7 +108,7 @@ class Leased:
             self.holds = True
             try:
                 if self._condition is not None and self.trouble.reason is None:
-                    # Left by an earlier holder; cleared by the first success.
+                    # Left by an earlier holder, and cleared by the first success.
                     self.trouble.reason = self._catalog.conditions.cause(*self._condition)
                 yield True
             finally:
@@ -113,23 +116,24 @@ class Leased:
 
 
 class LeasedWorker(Leased, ABC):
-    """Works in a thread of its own. Any error is reported, and the work is tried again."""
+    """Works in its own thread. Any error is reported, and the work is retried."""
 
     @abstractmethod
     def work(self, turn: Stop) -> None:
-        """Works until ``turn`` is set: the lease was lost, or is to be released. The lease is released when this returns.
+        """Works until ``turn`` is set: the lease was lost, or is to be released. The lease is released when
+        this returns.
 
         Raises:
             FencedError: another process took over.
-            Exception: any error; the work is tried again.
+            Exception: any error. The work is retried.
         """
 
     def run(self) -> None:
-        """Runs in its own thread; returns when ended."""
+        """Runs in its own thread. Returns when ended."""
         run_loop(self._try, self.stop, self.trouble)
 
     def _take_turn(self) -> None:
-        """Works for as long as the lease is held; returns at once if another process holds it."""
+        """Works for as long as the lease is held. Returns at once if another process holds it."""
         turn = self._turn = Stop()
         if self.stop:  # set before this turn existed
             return
@@ -148,5 +152,5 @@ class LeasedWorker(Leased, ABC):
                 self._take_turn()
             except Exception:
                 if self.is_wanted():
-                    raise  # otherwise it was dropped meanwhile: the thread that follows the catalog ends this worker
+                    raise  # otherwise dropped meanwhile; this worker will be ended
         self.stop.wait(LEASE_SECONDS)

@@ -1,4 +1,5 @@
-"""The daemon's Prometheus metrics, collected at each scrape from the catalog, the logs and the workers. No Spark."""
+"""The daemon's Prometheus metrics, collected at each scrape from the catalog, the logs and the workers. No
+Spark."""
 
 from __future__ import annotations
 
@@ -24,24 +25,24 @@ from volstream.server.daemon.families import counter, gauge
 from volstream.server.daemon.jobs import Scheduler
 from volstream.server.daemon.volumes import VolumeWorker
 
-#: A scrape waits so long for a catalog that does not answer; Prometheus waits ten seconds for the scrape.
-_ANSWER_SECONDS = 5.0
+#: Time that a scrape waits for an unresponsive catalog. Prometheus waits ten seconds for the scrape.
+_CATALOG_SECONDS = 5.0
 
 # Whether a daemon is ready: everything that it keeps makes progress. Pure.
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """What a daemon knows about its parts.
+    """The state of a daemon's parts.
 
     Attributes:
-        serving: it has begun to follow the catalog, and does not end.
+        serving: it has begun to follow the catalog, and is not stopping.
         kept: number of volumes that it keeps.
         engine: the state of its engine, which restarts automatically.
-        volumes, sources, tables: the reasons of those that stand still, by name: a volume or its queue is missing, a topic cannot
-            be read, rows that arrived cannot be committed.
-        jobs: the reasons of failing jobs, where the catalog cannot be written and so does not have them.
-        held_removals: for their owners to look at.
+        volumes, sources, tables: reasons of failures, by name: a volume or its queue is missing, a topic
+            cannot be read, or arrived rows cannot be committed.
+        jobs: reasons of failing jobs that could not be written to the catalog.
+        held_removals: for their owners to check.
     """
 
     serving: bool
@@ -55,11 +56,11 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """True if everything that this daemon keeps makes progress."""
+        """Whether everything that this daemon keeps makes progress."""
         return self.serving and not (self.volumes or self.sources or self.tables)
 
-    def said(self) -> dict[str, Any]:
-        """Returns the daemon's part of the answer of ``/readyz``, without empty entries."""
+    def details(self) -> dict[str, Any]:
+        """Returns the daemon's part of the response of ``/readyz``, without empty entries."""
         parts = {
             "failing_volumes": self.volumes,
             "failing_jobs": self.jobs,
@@ -75,10 +76,10 @@ class DaemonMetrics(Collector):
     """The metrics of one daemon.
 
     Args:
-        workers: returns the workers of the volumes it keeps now.
-        scheduler: source of the counts of runs, and of failures that the catalog could not take.
+        workers: returns the workers of the volumes that it currently keeps.
+        scheduler: source of the counts of runs, and of failures that could not be written to the catalog.
         engine: of the daemon's jobs.
-        others: parts of the daemon with metrics of their own.
+        others: parts of the daemon with separate metrics.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class DaemonMetrics(Collector):
         self._scheduler = scheduler
         self._engine = engine
         self._others = others
-        self._asking = ThreadPoolExecutor(1, thread_name_prefix="metrics")
-        self._asked: Future[tuple[list[Metric], bool]] | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="metrics")
+        self._catalog_metrics: Future[tuple[list[Metric], bool]] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of one scrape."""
@@ -106,26 +107,26 @@ class DaemonMetrics(Collector):
         failures = counter("engine_failures", "Losses and failed starts of the engine since the daemon started.")
         failures.add_metric([], self._engine.failures)
         reachable = gauge("catalog_up", "1 if the catalog answers. If not, metrics that need it are missing.")
-        asked = self._asked = self._asked or self._asking.submit(self._of_catalog)
+        future = self._catalog_metrics = self._catalog_metrics or self._executor.submit(self._collect_catalog)
         try:
-            found, answers = asked.result(_ANSWER_SECONDS)
-            self._asked = None  # two scrapes at once may share an answer
-        except TimeoutError:  # the next scrape waits for the same answer
-            found, answers = [], False
-        reachable.add_metric([], int(answers))
+            found, is_up = future.result(_CATALOG_SECONDS)
+            self._catalog_metrics = None  # concurrent scrapes may share a result
+        except TimeoutError:  # the next scrape waits for the same result
+            found, is_up = [], False
+        reachable.add_metric([], int(is_up))
         yield from [up, failures, reachable, *found]
 
-    def _of_catalog(self) -> tuple[list[Metric], bool]:
-        """Returns the metrics that need the catalog, and whether it answered to all of them."""
-        found, answers = list[Metric](), True
-        for part in (self._own, *(other.collect for other in self._others)):
+    def _collect_catalog(self) -> tuple[list[Metric], bool]:
+        """Returns the metrics that need the catalog, and whether it was available for all of them."""
+        found, is_up = list[Metric](), True
+        for part in (self._own_metrics, *(other.collect for other in self._others)):
             try:
                 found += part()
             except CatalogError:
-                answers = False
-        return found, answers
+                is_up = False
+        return found, is_up
 
-    def _own(self) -> Sequence[Metric]:
+    def _own_metrics(self) -> Sequence[Metric]:
         with self._catalog.database.one_snapshot():
             return [*self._volumes(), *self._streams(), *self._jobs()]
 

@@ -1,4 +1,5 @@
-"""The daemon's process: locks the home, starts a worker per volume, scheduler, HTTP and engine, and stops them in order."""
+"""The daemon's process: locks the home, starts a worker per volume, scheduler, HTTP and engine, and stops
+them in order."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from volstream.spark.session import SparkGateway
 
 _log = get("daemon")
 
-#: The daemon waits indefinitely for another one on its home.
+#: The daemon waits indefinitely for another daemon on its home.
 _FOREVER = 10 * 365 * 86400.0
 
 
@@ -55,7 +56,7 @@ class Daemon:
         self._virtual_cluster = virtual_cluster
         self._stop = stop
         self._ready_callback = ready
-        self._volume_of: dict[str, str | None] = {}  # by stream that jobs read; None: it is on a table
+        self._volume_of: dict[str, str | None] = {}  # by id of a job's stream; None for a stream on a table
         self._threads = Supervisor(stop)
         self._serving = False
         self._owned: Engine | None = None
@@ -65,10 +66,10 @@ class Daemon:
         self._port = 0
 
     def run(self) -> None:
-        """Serves until the stop signal; then finishes work in progress. Called by the main thread.
+        """Serves until the stop signal, then finishes work in progress. Called by the main thread.
 
-        The home is locked first. The engine comes last: volumes are kept, and HTTP responds, before it is up, while it
-        restarts, and even if it cannot be started at all.
+        The home is locked first. The engine comes last: volumes are kept, and HTTP responds, before it is up,
+        while it restarts, and even if it cannot be started at all.
 
         Raises:
             VolstreamError: the error that ended a part.
@@ -84,7 +85,7 @@ class Daemon:
         else:
             address = remote_address(settings)
             engine = RemoteEngine(address, self._stop, self._wake, watch_of(settings), asking(settings))
-        load()  # before there are threads that would import parts of it
+        load()  # before threads exist that would import parts of it
         session = Session(settings, lambda: SparkGateway(engine.attach, stall_seconds=settings.engine_stall_seconds))
         try:
             self._serve(session, engine)
@@ -94,7 +95,7 @@ class Daemon:
                 self._owned.stop()
 
     def kill(self) -> None:
-        """Kills the JVM; for the second signal."""
+        """Kills the JVM, on the second signal."""
         if self._owned is not None:
             self._owned.kill()
 
@@ -169,7 +170,7 @@ class Daemon:
         self._raise_failure()
 
     def _page(self, kind: str, name: str) -> str:
-        """Returns the address of an object's page; of what has none, of the overview."""
+        """Returns the address of an object's page, or of the overview for an object without a page."""
         parts = (f"{kind}s", name) if kind in ("job", "volume", "table") else ()
         return f"{address_of(self._settings, self._port)}{url(*parts)}"
 
@@ -190,7 +191,8 @@ class Daemon:
             raise failure.error
 
     def _serves(self, catalog: Catalog, keeping: VolumeKeeping, job: Job) -> bool:
-        """Returns whether this daemon keeps a volume that the job reads; jobs that read only tables run on any daemon."""
+        """Returns whether this daemon keeps a volume that the job reads. Jobs that read only tables run on
+        any daemon."""
         for stream in map(catalog.streams.by_id, {*job.stream_ids} - self._volume_of.keys()):
             if stream is not None:
                 self._volume_of[stream.id] = stream.source_id if stream.source_kind is SourceKind.VOLUME else None
@@ -199,8 +201,8 @@ class Daemon:
         return bool(sources) and (not volumes or any(map(keeping.keeps, volumes)))
 
     def _healthy(self) -> tuple[bool, Mapping[str, Any]]:
-        well = not self._stop and self._threads.failure is None
-        return well, {"status": "ok" if well else "stopping"}
+        is_well = not self._stop and self._threads.failure is None
+        return is_well, {"status": "ok" if is_well else "stopping"}
 
     def _readiness(self, engine: DaemonEngine, scheduler: Scheduler, keeping: VolumeKeeping) -> tuple[bool, Mapping[str, Any]]:
         kept = keeping.kept
@@ -212,6 +214,6 @@ class Daemon:
             sources={} if self._sources is None else self._sources.failing,
             tables={} if self._committer is None else self._committer.failing,
             jobs=dict(scheduler.unrecorded),
-            held_removals={str(one.volume.name): one.held_removals for one in kept if one.held_removals},
+            held_removals={str(worker.volume.name): worker.held_removals for worker in kept if worker.held_removals},
         )
-        return readiness.ready, readiness.said()
+        return readiness.ready, readiness.details()

@@ -1,4 +1,5 @@
-"""What volumes share: those of a cluster are divided evenly among its daemons, and several may have one queue."""
+"""What volumes share: a cluster's volumes are divided evenly among its daemons, and several may have one
+queue."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from volstream.files.volumes.routing import Routing
 # Divides a cluster's volumes evenly among the daemons that share a catalog.
 #
 # Each daemon holds its own lease, by which all can count the daemons. A daemon takes free volumes up to its
-# share, which is the number of volumes divided by that of daemons, rounded up, and hands over any beyond it.
-# So a new daemon receives volumes, and the rest take over the volumes of a daemon that stopped or has no engine;
-# otherwise no volume moves.
+# share (the number of volumes divided by the number of daemons, rounded up), and hands over any beyond it. So
+# a new daemon receives volumes, and the others take over the volumes of a daemon that stopped or has no
+# engine. Otherwise no volume moves.
 #
-# What does not belong here: which daemon keeps a volume, which the volume's lease decides.
+# The volume's lease decides which daemon keeps it.
 
 
 class ClusterMembers:
@@ -42,7 +43,8 @@ class ClusterMembers:
         self._purpose = ""
 
     def count(self, disabled: str | None = None) -> int:
-        """Returns how many daemons can run jobs. Must be called repeatedly: it also renews this daemon's lease.
+        """Returns how many daemons can run jobs. Must be called repeatedly: it also renews this daemon's
+        lease.
 
         Args:
             disabled: why this daemon cannot run jobs, or None if it can.
@@ -54,7 +56,7 @@ class ClusterMembers:
         if now - self._renewed >= self._seconds / 3 or purpose != self._purpose:
             self._leases.acquire(self._name, self._owner, purpose, self._seconds)
             self._renewed, self._purpose = now, purpose
-        return sum(not one.purpose.startswith(DISABLED) for one in self._leases.held(self._prefix))
+        return sum(not lease.purpose.startswith(DISABLED) for lease in self._leases.held(self._prefix))
 
     def leave(self) -> None:
         """Releases this daemon's lease, because it ends. Raises CatalogError."""
@@ -65,7 +67,7 @@ class Share:
     """The share of one daemon. Thread-safe.
 
     Attributes:
-        maximum: maximum number of volumes; 0 until it is known.
+        maximum: maximum number of volumes. 0 until it is known.
         taken: number of volumes that have a place.
     """
 
@@ -75,10 +77,11 @@ class Share:
         self.taken = 0
 
     def divide(self, volumes: int, daemons: int, *, disabled: bool = False) -> None:
-        """Recomputes the share from the cluster's current numbers of volumes and of daemons that can run jobs.
+        """Recomputes the share from the cluster's current numbers of volumes and of daemons that can run
+        jobs.
 
         Args:
-            disabled: this daemon cannot, so it keeps volumes only if no other one can either.
+            disabled: this daemon cannot run jobs, so it keeps volumes only if no other daemon can.
         """
         self.maximum = 0 if disabled and daemons else math.ceil(volumes / max(1, daemons))
 
@@ -95,19 +98,20 @@ class Share:
                 self.taken -= free
 
 
-# Volumes that share a provider's queue: one of them in this process receives for all, so that a thousand
-# prefixes of a bucket cost one queue. All hear by way of the catalog, as they do from other daemons.
+# Volumes that share a provider's queue. One of them in this process receives for all, so that a thousand
+# prefixes of a bucket cost one queue. All are notified through the catalog, as other daemons' volumes are.
 #
-# What does not belong here: which volume a message concerns (``volumes.routing``).
+# ``volumes.routing`` finds the volume that a message concerns.
 
 
 @dataclass
 class Receivers:
-    """Picks one turn to receive from each queue that volumes share. Thread-safe. It calls a turn with whether the turn may
-    have missed changes.
+    """Picks one turn to receive from each queue that volumes share. Thread-safe.
+
+    It calls a turn with whether the turn may have missed changes.
 
     Attributes:
-        pass_on: tells volumes, by id, that checks were asked of them.
+        pass_on: notifies volumes, by id, that checks were requested of them.
         routing: knows all volumes.
     """
 
@@ -116,16 +120,16 @@ class Receivers:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        #: The turns of each queue with their callbacks: the first one receives, the others wait.
+        #: The turns of each queue with their callbacks. The first turn receives, the others wait.
         self._turns: dict[Hashable, dict[object, Callable[[bool], None]]] = {}
         self._failures: dict[Hashable, QueueError] = {}
 
-    def claim(self, queue: Hashable, turn: object, look: Callable[[bool], None]) -> bool:
+    def claim(self, queue: Hashable, turn: object, reclaim: Callable[[bool], None]) -> bool:
         """Returns whether a turn is to receive."""
         with self._lock:
             turns = self._turns.setdefault(queue, {})
             is_second = len(turns) == 1 and turn not in turns
-            turns.setdefault(turn, look)
+            turns.setdefault(turn, reclaim)
             first = next(iter(turns))
             joined = turns[first] if is_second else None
         if joined is not None:
@@ -133,7 +137,7 @@ class Receivers:
         return first == turn
 
     def leave(self, queue: Hashable, turn: object) -> None:
-        """Says that a turn has ended."""
+        """Ends a turn."""
         with self._lock:
             turns = self._turns.get(queue, {})
             received = next(iter(turns), None) == turn
@@ -151,23 +155,23 @@ class Receivers:
             return len(self._turns.get(queue, ())) > 1
 
     def failure(self, queue: Hashable) -> QueueError | None:
-        """Returns why a queue does not answer the volume that receives."""
+        """Returns the error of the volume that receives from a queue, or None."""
         with self._lock:
             return self._failures.get(queue)
 
     def failed(self, queue: Hashable, failure: QueueError) -> None:
-        """Tells the others that a queue does not answer."""
+        """Notifies the others of a queue's failure."""
         with self._lock:
             others = [] if queue in self._failures else [*self._turns.get(queue, {}).values()][1:]
             self._failures[queue] = failure
-        for look in others:
-            look(False)
+        for reclaim in others:
+            reclaim(False)
 
     def recovered(self, queue: Hashable, *, missed: bool) -> bool:
-        """Tells the others that a queue answers, if it did not before; returns whether that is so."""
+        """Notifies the others that a queue has recovered, if it had failed. Returns whether that is so."""
         with self._lock:
             did_fail = self._failures.pop(queue, None) is not None
             others = [*self._turns.get(queue, {}).values()][1:] if did_fail else []
-        for look in others:
-            look(missed)
+        for reclaim in others:
+            reclaim(missed)
         return did_fail

@@ -1,9 +1,9 @@
-"""Does the tasks that the console was asked for: a few at once, and those of an object one after the other.
+"""Runs the tasks requested in the console: a few at once, and those of an object one after another.
 
-Each is a row of the catalog until it has ended. So a daemon that starts takes up what an earlier one left, from its beginning:
-what a run committed is committed, and a comparison writes nothing.
+Each is a row of the catalog until it has ended. So a daemon that starts continues the tasks of an earlier one
+from their beginning: commits of a run stay, and a comparison writes nothing.
 
-What does not belong here: what is done (``console.actions``), and when jobs are due (``daemon.jobs``).
+The tasks themselves are in ``console.actions``, and due jobs in ``daemon.jobs``.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from volstream.server.daemon.leased import LeasedWorker
 
 _log = get("tasks")
 
-#: Tasks at once.
+#: Maximum number of concurrent tasks.
 _MAX_WORKING = 4
 
-#: A task during which this many daemons were killed is not begun again: it may be the cause.
+#: A task during which this many daemons were killed is not started again: it may be the cause.
 _MAX_ATTEMPTS = 3
 
 #: Interval of checks for new and cancelled tasks if nothing wakes the worker.
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 
-#: Seconds for all of them to end when the daemon stops.
+#: Seconds for all tasks to end when the daemon stops.
 _END_SECONDS = 5.0
 
 
 class TaskWorker(LeasedWorker):
-    """Does the tasks of a virtual cluster while it holds their lease.
+    """Runs the tasks of a virtual cluster while it holds their lease.
 
     Args:
-        task_body: returns what does a task. Raises VolstreamError if its object has gone.
-        engine_is_up: whether tasks that need it can begin.
+        task_body: returns the function that performs a task. Raises VolstreamError if its object no longer
+            exists.
+        engine_is_up: whether tasks that need the engine can start.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class TaskWorker(LeasedWorker):
         self._task_body = task_body
         self._engine_is_up = engine_is_up
         self._wake = threading.Event()
-        self._works: dict[int, Work] = {}
+        self._running: dict[int, Work] = {}
         self._threads: list[threading.Thread] = []
 
     def wake(self) -> None:
-        """Makes it look for tasks now, because something changed."""
+        """Makes it check for tasks now, because of a change."""
         self._wake.set()
 
     def end(self) -> None:
@@ -75,47 +76,47 @@ class TaskWorker(LeasedWorker):
         self.wake()
 
     def work(self, turn: Stop) -> None:
-        """See :meth:`LeasedWorker.work`. What has not ended when it returns stays in the catalog, for the next holder."""
+        """See :meth:`LeasedWorker.work`. Unfinished tasks stay in the catalog for the next holder."""
 
-        seen: Version | None = None  # the catalog's version at the last look; None: tasks are open
+        seen: Version | None = None  # the catalog's version at the last check; None while tasks are open
 
-        def look() -> None:
+        def check() -> None:
             nonlocal seen
             self._wake.clear()
             self._collect()
             version = self._catalog.database.version()
             if version != seen:
                 seen = None if self._follow(turn) else version
-            self._wake.wait(_LOOK_SECONDS)
+            self._wake.wait(_CHECK_SECONDS)
 
         try:
             trouble = FailureTracker("tasks", _log, Backoff())
-            run_loop(look, turn, trouble, survives=lambda error: isinstance(error, CatalogError))
+            run_loop(check, turn, trouble, survives=lambda error: isinstance(error, CatalogError))
         finally:
-            for work in self._works.values():
+            for work in self._running.values():
                 work.end("The daemon has stopped.")
             join_all(self._threads, _END_SECONDS)
-            with suppress(CatalogError):  # they are done again
+            with suppress(CatalogError):  # they will be done again
                 self._collect()
-                for identity, work in self._works.items():
+                for identity, work in self._running.items():
                     self._audit.note(identity, attempts=work.task.attempts)
-            self._works.clear()
+            self._running.clear()
 
     def _collect(self) -> None:
-        """Records how tasks ended. Until the catalog has it, they have not."""
-        for identity, work in [*self._works.items()]:
+        """Records how tasks ended. They count as running until the catalog has the record."""
+        for identity, work in [*self._running.items()]:
             if work.ended is not None:
                 self._audit.end(identity, **work.ended)
-                del self._works[identity]
+                del self._running[identity]
 
     def _follow(self, turn: Stop) -> bool:
-        """Begins tasks whose turn it is, and ends those that were cancelled. Returns whether there are any."""
+        """Starts tasks whose turn it is, and ends cancelled ones. Returns whether there are any tasks."""
         busy = set[str]()
         tasks = self._audit.open(self._cluster)
         for task in tasks:
-            if task.id in self._works:
+            if task.id in self._running:
                 if task.cancelled:
-                    self._works[task.id].cancel()
+                    self._running[task.id].cancel()
             elif task.cancelled:
                 self._audit.end(task.id, ActionState.CANCELLED, CANCELLED)
                 continue
@@ -123,25 +124,25 @@ class TaskWorker(LeasedWorker):
                 why = f"The daemon was killed {task.attempts} times while it did this."
                 self._audit.end(task.id, ActionState.FAILED, why, remedy="See its log before you request it again.")
                 continue
-            elif task.object in busy or len(self._works) >= _MAX_WORKING:
-                self._wait(task, "Waiting for earlier actions.")
+            elif task.object in busy or len(self._running) >= _MAX_WORKING:
+                self._queue(task, "Waiting for earlier actions.")
             elif task.object.startswith("job ") and not self._engine_is_up():
-                self._wait(task, "Waiting for the Spark engine.")
+                self._queue(task, "Waiting for the Spark engine.")
             else:
                 self._audit.note(task.id, attempts=task.attempts + 1)
-                work = self._works[task.id] = Work(task, self._audit)
+                work = self._running[task.id] = Work(task, self._audit)
                 name = f"{task.action} {task.object}"
-                thread = threading.Thread(target=self._do, args=(work, turn), name=name, daemon=True)
-                self._threads = [*(running for running in self._threads if running.is_alive()), thread]
+                thread = threading.Thread(target=self._perform, args=(work, turn), name=name, daemon=True)
+                self._threads = [*(alive for alive in self._threads if alive.is_alive()), thread]
                 thread.start()
             busy.add(task.object)
         return bool(tasks)
 
-    def _wait(self, task: AuditEntry, why: str) -> None:
+    def _queue(self, task: AuditEntry, why: str) -> None:
         if (task.state, task.step) != (ActionState.QUEUED, why):
             self._audit.note(task.id, state=ActionState.QUEUED, step=why)
 
-    def _do(self, work: Work, turn: Stop) -> None:
+    def _perform(self, work: Work, turn: Stop) -> None:
         task, state, error, remedy, outcome = work.task, ActionState.FINISHED, None, None, None
         try:
             work.observe(None, None)
@@ -156,7 +157,7 @@ class TaskWorker(LeasedWorker):
                 _log.warning("action_failed", action=task.action, object=task.object, error=result, exc_info=trace)
         else:
             _log.info("action", action=task.action, object=task.object, result=result)
-        if turn:  # it may have been cut short
+        if turn:  # the task may have been cut short
             return
         if work.cancelled:
             state = ActionState.CANCELLED

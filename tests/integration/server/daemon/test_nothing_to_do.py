@@ -86,8 +86,8 @@ class History:
 
     def says_nothing(self) -> bool:
         """The scheduler's answer, each time it looks after a change."""
-        self.scheduler._looks_at = 0.0
-        listed = [*self.scheduler._look()]
+        self.scheduler._checks_at = 0.0
+        listed = [*self.scheduler._check()]
         job = next((job for job in listed if str(job.name).endswith("j")), None)
         return job is None or not self.scheduler._is_due(job)
 

@@ -106,7 +106,7 @@ def test_the_process_tells_what_it_knows_itself_while_the_catalog_is_away(shell:
 
 
 def test_a_catalog_that_does_not_answer_is_said_in_time(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(metrics, "_CATALOG_SECONDS", 0.2)
     back = threading.Event()
     with Session(config.load(shell.home)) as session, exporting(session) as port:
         snapshot = session.home.catalog.database.one_snapshot

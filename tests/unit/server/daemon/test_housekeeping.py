@@ -76,7 +76,7 @@ def test_a_link_made_during_a_sweep_leads_to_nothing_that_is_removed(
             staging.symlink_to(tmp_path / "documents")
             return True
 
-    monkeypatch.setattr(housekeeping, "_LEFT", Meanwhile())
+    monkeypatch.setattr(housekeeping, "_LEFTOVER_AGE", Meanwhile())
     document.parent.mkdir(parents=True)
     document.touch()
     (staging / "letters").mkdir(parents=True)

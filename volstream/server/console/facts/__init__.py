@@ -1,4 +1,5 @@
-"""The facts of the console's pages: values that a template shows and a program gets as JSON. Their types describe the JSON."""
+"""The facts of the console's pages: values for a template and for programs, as JSON. Their types describe the
+JSON."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from volstream.home import Home
 from volstream.server.console.http import Query
 from volstream.server.console.queries import Queries
 
-#: The newest tasks on an object, of its page.
+#: Number of an object's newest tasks on its page.
 FEW_TASKS = 5
 
-#: What the daemon says about itself.
+#: Returns the daemon's state.
 Probed = Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """What a page is made from.
+    """The input of a page.
 
     Attributes:
         names: the parts of the path that name objects.
@@ -42,7 +43,7 @@ class PageRequest:
 
     @property
     def audit(self) -> Audit:
-        """What was done from the console."""
+        """The actions from the console."""
         return self.home.catalog.audit
 
     @property

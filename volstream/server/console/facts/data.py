@@ -1,4 +1,4 @@
-"""What pages show of volumes, tables and the lineage of data."""
+"""The facts of the pages on volumes, tables and the lineage of data."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from volstream.server.console.queries import QueryResult
 
 # A volume: its directory folder by folder, its refreshes, and the history of one of its files.
 
-#: Refreshes, listings and rejected messages that are shown with a volume.
+#: Number of refreshes, listings and rejected messages shown with a volume.
 _RECENT = 20
 
 
 @dataclass(frozen=True)
 class DirectoryPart:
-    """Entries of a folder, or of files whose paths contain a text, after one of them."""
+    """Entries of a folder, or files whose paths contain a text, after one of them."""
 
     prefix: str
     search: str | None
@@ -51,9 +51,9 @@ class VolumeFacts:
     """A volume.
 
     Attributes:
-        volume: its definition, and what ``volstream describe`` shows.
-        lag_seconds: since its last full listing; None: there was none.
-        refreshes_before: where the next page of refreshes begins.
+        volume: its definition, as in ``volstream describe``.
+        lag_seconds: since its last full listing, or None before the first.
+        refreshes_before: the start of the next page of refreshes.
     """
 
     volume: Mapping[str, Any]
@@ -71,7 +71,7 @@ class VolumeFacts:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """A file, and what happened to it, oldest first."""
+    """A file and its history, oldest first."""
 
     volume: str
     file: str
@@ -80,35 +80,35 @@ class FileFacts:
     preview: FilePreview
 
 
-def volume(asked: PageRequest) -> VolumeFacts:
+def volume(request: PageRequest) -> VolumeFacts:
     """A volume: its state, a part of its directory, its newest refreshes."""
-    home, catalog, definition = asked.home, asked.home.catalog, asked.volume
-    refreshes = catalog.refreshes.newest(definition.id, before=asked.query.number("before"), limit=_RECENT)
+    home, catalog, definition = request.home, request.home.catalog, request.volume
+    refreshes = catalog.refreshes.newest(definition.id, before=request.query.number("before"), limit=_RECENT)
     listed = definition.last_listing
     status = volume_status(home, definition, catalog.conditions.causes(ConditionKind.VOLUME))
     return VolumeFacts(
         volume=details.described(home, definition),
         status=VolumeRow(**status),
-        problem=next(iter(problems({"volumes": [status]}, asked.probed())), None),
+        problem=next(iter(problems({"volumes": [status]}, request.probed())), None),
         lag_seconds=None if listed is None else (datetime.now(UTC) - listed).total_seconds(),
         jobs=[str(job.name) for job in jobs_on(catalog, definition)],
-        directory=_directory(home, definition, asked.query),
+        directory=_directory(home, definition, request.query),
         refreshes=refreshes,
         refreshes_before=refreshes[-1].number if len(refreshes) == _RECENT else None,
         listings=catalog.refreshes.reconciles(definition.id, limit=5),
         rejected=catalog.refreshes.rejected(definition.id, limit=_RECENT),
-        tasks=asked.audit.tasks(f"volume {definition.name}", limit=FEW_TASKS),
+        tasks=request.audit.tasks(f"volume {definition.name}", limit=FEW_TASKS),
     )
 
 
-def file(asked: PageRequest) -> FileFacts:
+def file(request: PageRequest) -> FileFacts:
     """The history of a file: versions, batches, attempts, failures, rows. Raises NotFoundError."""
-    path, name = asked.query.text("path") or "", str(asked.volume.name)
-    return FileFacts(name, path, path.rpartition("/")[0], tell(asked.home, name, path), preview(asked.home, name, path))
+    path, name = request.query.text("path") or "", str(request.volume.name)
+    return FileFacts(name, path, path.rpartition("/")[0], tell(request.home, name, path), preview(request.home, name, path))
 
 
 def snapshot_of(home: Home, definition: Volume) -> Snapshot | None:
-    """Returns a volume's directory; None if it was never listed."""
+    """Returns a volume's directory, or None if it was never listed."""
     return VolumeSource(home.catalog, home.warehouse, definition.id).find()
 
 
@@ -126,7 +126,7 @@ def _directory(home: Home, definition: Volume, query: Query) -> DirectoryPart:
 
 # Tables, and queries on them.
 
-#: Tables that the page of queries names.
+#: Maximum number of tables named on the page of queries.
 _MAX_NAMED = 50
 
 
@@ -139,10 +139,10 @@ class TablesFacts:
 
 @dataclass(frozen=True)
 class SqlFacts:
-    """A query, and those that one may want to run: names of tables, the newest queries, and examples.
+    """A query, with names of tables, the newest queries, and examples.
 
     Attributes:
-        result: None: it was not run, or failed.
+        result: None if it was not run, or failed.
         error: why it failed.
     """
 
@@ -155,45 +155,45 @@ class SqlFacts:
     error: Any = None
 
 
-def tables(asked: PageRequest) -> TablesFacts:
+def tables(request: PageRequest) -> TablesFacts:
     """The tables of the home, and what fills them."""
-    return TablesFacts(list_tables(asked.home))
+    return TablesFacts(list_tables(request.home))
 
 
-def table(asked: PageRequest) -> DescribedTable:
+def table(request: PageRequest) -> DescribedTable:
     """A table: columns, rows, newest commits, streams on it."""
-    return described_table(asked.home, asked.names["table"])
+    return described_table(request.home, request.names["table"])
 
 
-def sql(asked: PageRequest) -> SqlFacts:
+def sql(request: PageRequest) -> SqlFacts:
     """The box for a query. POST runs it."""
-    names = [str(name) for name in table_names(asked.home, _MAX_NAMED)]
+    names = [str(name) for name in table_names(request.home, _MAX_NAMED)]
     examples = [
         "SELECT job, state, files, failed, rows, seconds FROM volstream.batches LIMIT 20",
         "SELECT * FROM volstream.failures LIMIT 20",
         "SHOW STREAMS",
         *(f"DESCRIBE HISTORY {name}" for name in names[:1]),
     ]
-    engine = asked.probed().get("engine", {})
-    return SqlFacts(asked.query.text("q") or "", names, list(asked.queries.recent), examples, engine)
+    engine = request.probed().get("engine", {})
+    return SqlFacts(request.query.text("q") or "", names, list(request.queries.recent), examples, engine)
 
 
-# The lineage of a home as a picture: where each object is drawn, in columns from left to right, and what is
-# wrong with it.
+# The lineage of a home as a picture: the position of each object, in columns from left to right, and its
+# problems.
 
-#: Pixels: of a box; from one to the next in a column, and from column to column.
+#: In pixels: the size of a box, and the distance between boxes in a column and between columns.
 WIDTH, HEIGHT, _DOWN, _ACROSS = 196, 46, 64, 256
 
-#: Objects that are drawn: a larger picture is unreadable.
+#: Maximum number of drawn objects: a larger picture is unreadable.
 _MAX_DRAWN = 400
 
-#: How often columns are put in order by their neighbours. It changes little after this.
+#: Number of times that columns are sorted by their neighbours. More change little.
 _SWEEPS = 6
 
 
 @dataclass(frozen=True)
 class ShownNode:
-    """An object, and what is wrong with it: of a dynamic table, with the job that keeps it."""
+    """An object and its problem. For a dynamic table, includes the problem of the job that keeps it."""
 
     id: str
     kind: str
@@ -211,7 +211,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """The corners of boxes, the curves of arrows as SVG writes them, and the size of it all; in pixels."""
+    """The corners of boxes, the curves of arrows as in SVG, and the total size, in pixels."""
 
     boxes: Mapping[str, Box]
     arrows: Sequence[str]
@@ -221,7 +221,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """The lineage. ``picture``: None: it is too large; ``width``, ``height``: of a box; ``text``: for terminals."""
+    """The lineage.
+
+    ``picture`` is None if it is too large; ``width``, ``height``: of a box; ``text``: for terminals.
+    """
 
     nodes: Sequence[ShownNode]
     edges: Sequence[Mapping[str, str]]
@@ -231,14 +234,14 @@ class GraphFacts:
     height: int = HEIGHT
 
 
-def graph(asked: PageRequest) -> GraphFacts:
-    """All objects of the home and the arrows between them, with what is wrong; ``picture`` has pixels."""
-    graph = lineage(asked.home)
-    wrong = most_severe(problems(status(asked.home), asked.probed()))
+def graph(request: PageRequest) -> GraphFacts:
+    """All objects of the home and the arrows between them, with their problems; ``picture`` has pixels."""
+    graph = lineage(request.home)
+    severe = most_severe(problems(status(request.home), request.probed()))
     kinds = {"dynamic table": "job"}
     return GraphFacts(
         nodes=[
-            ShownNode(node.id, node.kind, node.name, wrong.get((kinds.get(node.kind, node.kind), node.name)))
+            ShownNode(node.id, node.kind, node.name, severe.get((kinds.get(node.kind, node.kind), node.name)))
             for node in graph.nodes
         ],
         edges=graph.values()["edges"],
@@ -249,65 +252,67 @@ def graph(asked: PageRequest) -> GraphFacts:
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Where a long arrow passes a column."""
+    """The point where a long arrow passes a column."""
 
     edge: Edge
     column: int
 
 
-#: The column and the row of each object, and of each bend.
+#: The column and the row of each object, and of each waypoint.
 Places = Mapping[Node | Waypoint, tuple[int, int]]
 
 
 def places(graph: Graph) -> Places:
-    """Returns where objects are drawn: right of all that leads to them, near to their neighbours; and where long arrows pass."""
+    """Returns the positions of objects, right of all their sources and near their neighbours, and of
+    waypoints."""
     depths = _depths(graph)
-    ways = [_route(edge, depths) for edge in graph.edges]
+    routes = [_route(edge, depths) for edge in graph.edges]
     columns: list[list[Node | Waypoint]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for node, depth in depths.items():
         columns[depth].append(node)
-    for way in ways:
-        for bend in way[1:-1]:
+    for route in routes:
+        for bend in route[1:-1]:
             assert isinstance(bend, Waypoint), "objects are at the ends"
             columns[bend.column].append(bend)
-    steps = [step for way in ways for step in pairwise(way)]
+    steps = [step for route in routes for step in pairwise(route)]
     for sweep in range(_SWEEPS):
         rightwards = sweep % 2 == 0
-        near: dict[Node | Waypoint, list[Node | Waypoint]] = {}
+        neighbours: dict[Node | Waypoint, list[Node | Waypoint]] = {}
         for left, right in steps:
-            near.setdefault(right if rightwards else left, []).append(left if rightwards else right)
+            neighbours.setdefault(right if rightwards else left, []).append(left if rightwards else right)
         for column in columns if rightwards else reversed(columns):
             rows = {point: row for other in columns for row, point in enumerate(other)}
-            column.sort(key=lambda point: fmean(map(rows.__getitem__, near.get(point, [point]))))  # called at once
+            # The lambda is called at once.
+            column.sort(key=lambda point: fmean(map(rows.__getitem__, neighbours.get(point, [point]))))
     return {point: (depth, row) for depth, column in enumerate(columns) for row, point in enumerate(column)}
 
 
 def _route(edge: Edge, depths: Mapping[Node, int]) -> list[Node | Waypoint]:
-    """Returns what an arrow passes, from its beginning to its end. One that points back passes nothing."""
-    between = range(depths[edge.source] + 1, depths[edge.target])
-    return [edge.source, *(Waypoint(edge, column) for column in between), edge.target]
+    """Returns the points that an arrow passes, from start to end. An arrow that points back passes none."""
+    columns = range(depths[edge.source] + 1, depths[edge.target])
+    return [edge.source, *(Waypoint(edge, column) for column in columns), edge.target]
 
 
 def _depths(graph: Graph) -> Mapping[Node, int]:
-    """Returns the column of each object; arrows that close a circle are left out of account."""
+    """Returns the column of each object. Arrows that close a cycle are ignored."""
     depths: dict[Node, int] = {}
-    before: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
+    sources: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
     for edge in graph.edges:
-        before[edge.target].append(edge.source)
+        sources[edge.target].append(edge.source)
 
     for start in graph.nodes:
-        # Without recursion: chains may be long.
-        path, below = [start], {start}
+        # Without recursion, because chains may be long.
+        path, on_path = [start], {start}
         while path:
             node = path[-1]
-            open_ones = [source for source in before[node] if source not in depths and source not in below]
-            if open_ones:
-                path.append(open_ones[0])
-                below.add(open_ones[0])
+            unvisited = [source for source in sources[node] if source not in depths and source not in on_path]
+            if unvisited:
+                path.append(unvisited[0])
+                on_path.add(unvisited[0])
                 continue
-            depths.setdefault(node, max((depths[source] + 1 for source in before[node] if source in depths), default=0))
-            below.discard(path.pop())
-    # What nothing leads to stands beside what it leads to, such as a function beside its job.
+            depths.setdefault(node, max((depths[source] + 1 for source in sources[node] if source in depths), default=0))
+            on_path.discard(path.pop())
+    # An object without sources stands beside its first target, such as a function beside its job.
     for node in graph.roots():
         depths[node] = max(0, min((depths[target] for target in graph.after(node)), default=1) - 1)
     return depths
@@ -338,7 +343,8 @@ def _picture(graph: Graph) -> Picture:
 
 
 def _curve(corners: Sequence[tuple[int, int]]) -> str:
-    """Returns a curve from the right of the first box through the middle of the others to the left of the last one."""
+    """Returns a curve from the right side of the first box through the centres of the others to the left side
+    of the last."""
     middles = [(x, y + HEIGHT // 2) for x, y in corners]
     points = [(middles[0][0] + WIDTH, middles[0][1])]
     for x, y in middles[1:-1]:

@@ -1,4 +1,5 @@
-"""A job: its runs and batches, its failures by cause, what its function printed, and rows of its table."""
+"""A job's page: its runs and batches, its failures by cause, the output of its function, and rows of its
+table."""
 
 from __future__ import annotations
 
@@ -38,15 +39,15 @@ from volstream.tables.delta import places
 from volstream.tables.delta.opened import newest_version
 from volstream.tables.delta.places import reached
 
-# Batches of a job: page by page, and one with its files, its attempts and its failures.
+# Batches of a job: page by page, and a single batch with its files, attempts and failures.
 
-#: Failed files that are shown with a batch.
+#: Maximum number of failed files shown with a batch.
 _FAILURES = 50
 
 
 @dataclass(frozen=True)
 class BatchesFacts:
-    """Batches of a job, and where the next page begins."""
+    """Batches of a job, and the start of the next page."""
 
     job: str
     batches: Sequence[Batch]
@@ -76,7 +77,10 @@ class BatchFile:
 
 @dataclass(frozen=True)
 class BatchFiles:
-    """The files of a batch, page by page. ``files_note``: why there are none, or which the job takes."""
+    """The files of a batch, page by page.
+
+    ``files_note`` tells why there are no files, or which files the job takes.
+    """
 
     files: Sequence[BatchFile]
     next: str | None
@@ -86,7 +90,7 @@ class BatchFiles:
 
 @dataclass(frozen=True)
 class BatchFacts(BatchFiles):
-    """A batch, as ``volstream describe`` shows it, with its attempts, failed files, and files."""
+    """A batch, as in ``volstream describe``, with its attempts, failed files, and files."""
 
     job: str
     batch: Mapping[str, Any]
@@ -94,18 +98,18 @@ class BatchFacts(BatchFiles):
     failures: Sequence[Mapping[str, Any]]
 
 
-def batches(asked: PageRequest) -> BatchesFacts:
+def batches(request: PageRequest) -> BatchesFacts:
     """The batches of a job, newest first. Raises NotFoundError."""
-    job, before, limit = asked.job, asked.query.text("before"), asked.query.limit
-    last = None if before is None else _batch(asked.home, job, before)
-    found = asked.home.catalog.reports.batches_of(job.id, before=last, limit=limit)
+    job, before, limit = request.job, request.query.text("before"), request.query.limit
+    last = None if before is None else _batch(request.home, job, before)
+    found = request.home.catalog.reports.batches_of(job.id, before=last, limit=limit)
     return BatchesFacts(str(job.name), found, found[-1].id if len(found) == limit else None)
 
 
-def batch(asked: PageRequest) -> BatchFacts:
+def batch(request: PageRequest) -> BatchFacts:
     """A batch: its attempts, its files, its failed files. Raises NotFoundError."""
-    home, job = asked.home, asked.job
-    record = _batch(home, job, asked.names["batch"])
+    home, job = request.home, request.job
+    record = _batch(home, job, request.names["batch"])
     after, until = record.paths
     failures = home.catalog.failures.active(job.id, wanted=ANY, after=after, until=until, batch_id=record.id, limit=_FAILURES)
     plan = home.catalog.reports.plan(record.plan_id)
@@ -114,7 +118,7 @@ def batch(asked: PageRequest) -> BatchFacts:
         batch=details.described_batch(home, record, failures),
         attempts=[_attempt(attempt) for attempt in home.catalog.reports.attempts_at(record.id)],
         failures=explained(home, failures),
-        **vars(_batch_files(home, record, plan, asked.query)),
+        **vars(_batch_files(home, record, plan, request.query)),
     )
 
 
@@ -131,33 +135,33 @@ def _attempt(attempt: Attempt) -> AttemptFacts:
 
 
 def _batch_files(home: Home, record: Batch, plan: Plan | None, query: Query) -> BatchFiles:
-    """Returns a page of the batch's files from the directory's history, or the reason why there are none to show."""
-    nothing = BatchFiles([], None, None, None)
+    """Returns a page of the batch's files from the directory's history, or the reason why none are shown."""
+    empty = BatchFiles([], None, None, None)
     stream = home.catalog.streams.by_id(record.stream_id)
     if stream is None or stream.source_kind is not SourceKind.VOLUME or plan is None:
-        return replace(nothing, files_note="This batch processed rows, not files.")
+        return replace(empty, files_note="This batch processed rows, not files.")
     volume = home.catalog.volumes.by_id(stream.source_id)
     snapshot = None if volume is None else snapshot_of(home, volume)
     if volume is None or snapshot is None or snapshot.table_id != plan.table_id:
-        return replace(nothing, files_note="The volume was dropped or replaced.")
-    nothing = replace(nothing, volume=str(volume.name))
+        return replace(empty, files_note="The volume was dropped or replaced.")
+    empty = replace(empty, volume=str(volume.name))
     if plan.kind is PlanKind.RETRY:
-        return replace(nothing, files_note="The batch retried failed files; those that failed again are below.")
+        return replace(empty, files_note="The batch retried failed files; those that failed again are below.")
     if plan.kind is PlanKind.REPAIR:
-        return replace(nothing, files_note="The batch repaired files for which the table was wrong (volstream verify).")
+        return replace(empty, files_note="The batch repaired files for which the table was wrong (volstream verify).")
     if plan.kind is PlanKind.STRAYS:
-        return replace(nothing, files_note="The batch removed rows of files that are no longer in the volume.")
+        return replace(empty, files_note="The batch removed rows of files that are no longer in the volume.")
     if record.until_time is not None:
         since = f"modified at {record.until_time:%Y-%m-%d %H:%M:%S} UTC or later"
         before = "" if record.after_time is None else f", until {record.after_time:%Y-%m-%d %H:%M:%S} UTC"
-        return replace(nothing, files_note=f"The batch took the newest files first: those {since}{before}.")
+        return replace(empty, files_note=f"The batch took the newest files first: those {since}{before}.")
     note = None if plan.where is None else f"The job processes only files with: {plan.where}"
     after = query.text("after") or record.after_path
     try:
         if plan.initial or plan.from_version is None or plan.kind is PlanKind.REPLAY:
             part = browse.between(snapshot, after, record.until_path, query.limit, plan.to_version)
             rows = [BatchFile(entry.path, "new", entry.size) for entry in part.entries]
-            return replace(nothing, files=rows, next=part.next, files_note=note)
+            return replace(empty, files=rows, next=part.next, files_note=note)
         changed = snapshot.changed(plan.from_version, plan.to_version)
         inside = pc.less_equal(changed[PATH], record.until_path or "")
         if after is not None:
@@ -166,32 +170,32 @@ def _batch_files(home: Home, record: Batch, plan: Plan | None, query: Query) -> 
         lasts = last_of_each(changed).slice(0, query.limit).to_pylist()
         firsts = first_of_each(changed).slice(0, query.limit).to_pylist()
     except VolstreamError as error:
-        return replace(nothing, files_note=error.message)
+        return replace(empty, files_note=error.message)
     rows = [BatchFile(last[PATH], _action(first, last), last["size"]) for first, last in zip(firsts, lasts, strict=True)]
     full = len(rows) == query.limit
-    return replace(nothing, files=rows, next=rows[-1].path if full else None, files_note=note)
+    return replace(empty, files=rows, next=rows[-1].path if full else None, files_note=note)
 
 
 def _action(first: dict[str, Any], last: dict[str, Any]) -> str:
-    """Returns what the net change of a file is."""
+    """Returns the net change of a file."""
     if last["change"] == DELETE:
         return "removed"
     return "new" if first["change"] == INSERT else "changed"
 
 
-#: Batches of the chart, batches of the page, and groups of failures.
+#: Number of batches in the chart, of batches on the page, and of groups of failures.
 _CHARTED, _BATCHES, _GROUPS = 200, 10, 20
 
-#: Days for which it is shown what a function counted.
+#: Number of days for which a function's counters are shown.
 _DAYS = 30
 
-#: Failures that are grouped for a page: the newest ones of a job. They are read that many at a time.
+#: Number of failures that are grouped for a page: a job's newest. Also the number read at a time.
 _GROUPED = 5_000
 
-#: Jobs whose failures are shown together.
+#: Maximum number of jobs whose failures are shown together.
 _FAILING_JOBS = 20
 
-#: Lines of the log that are shown with a job, and on their own page.
+#: Number of log lines shown with a job, and on the log's page.
 _FEW_LINES, _MAX_LINES = 15, 500
 
 
@@ -207,7 +211,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ShownGroup(Group):
-    """The same. ``example``: the newest, as ``volstream list failures`` shows it."""
+    """A group with its ``example``: the newest failure, as in ``volstream list failures``."""
 
     states: Mapping[str, int]
     newest: datetime
@@ -216,14 +220,14 @@ class ShownGroup(Group):
 
 @dataclass(frozen=True)
 class RowsPreview(Sample):
-    """A few rows of a job's table. ``batch``: that all of them are of; None: of any."""
+    """A few rows of a job's table. If they are all of one batch, ``batch`` is its id."""
 
     batch: str | None = None
 
 
 @dataclass(frozen=True)
 class CountedDays:
-    """What a function counted under a name, on each of the last days in UTC."""
+    """A counter of a function, on each of the last days in UTC."""
 
     name: str
     numbers: Sequence[float]
@@ -234,12 +238,12 @@ class JobFacts:
     """A job.
 
     Attributes:
-        job: its definition, and what ``volstream describe`` shows.
-        next_run: when; ``runs`` says by what.
+        job: its definition, as in ``volstream describe``.
+        next_run: its time. ``runs`` tells what starts it.
         history: batches as points of a chart.
-        counted_days: what its function counted on each of the last days, today's last.
-        more_groups: how many groups of failures are not shown.
-        preview: None: there is no table yet.
+        counted_days: the function's counters on each of the last days. Today is last.
+        more_groups: number of groups of failures that are not shown.
+        preview: None before the table exists.
     """
 
     job: Mapping[str, Any]
@@ -261,7 +265,8 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class FailuresFacts:
-    """Failed files of a job, of one group or of all: how many there are, some of them, and where the next page begins."""
+    """Failed files of a job, of one group or of all: their number, some of them, and the start of the next
+    page."""
 
     job: str
     volume: str | None
@@ -274,7 +279,7 @@ class FailuresFacts:
 
 @dataclass(frozen=True)
 class JobGroups:
-    """The failures of a job by cause. ``volume``: that it reads."""
+    """The failures of a job by cause. ``volume`` is its source."""
 
     job: str
     volume: str | None
@@ -283,8 +288,10 @@ class JobGroups:
 
 @dataclass(frozen=True)
 class AllFailuresFacts:
-    """What fails in all jobs, by cause: the job with the newest failure first; of causes, paths and jobs that contain what was
-    searched. ``count``: of all files that failed."""
+    """The failures of all jobs by cause. The job with the newest failure comes first.
+
+    Only causes, paths and jobs that contain ``search``. ``count``: of all failed files.
+    """
 
     jobs: Sequence[JobGroups]
     count: int
@@ -293,7 +300,7 @@ class AllFailuresFacts:
 
 @dataclass(frozen=True)
 class LogFacts:
-    """What a job's function printed: for all files, for one, or in one batch."""
+    """The output of a job's function: for all files, for one, or in one batch."""
 
     job: str
     file: str | None
@@ -301,9 +308,9 @@ class LogFacts:
     lines: Sequence[logs.LogLine]
 
 
-def job(asked: PageRequest) -> JobFacts:
+def job(request: PageRequest) -> JobFacts:
     """A job: its run in progress, its newest batches, its failures by cause, and rows of its table."""
-    home, definition = asked.home, asked.job
+    home, definition = request.home, request.job
     measured = home.catalog.reports.measured(definition.id, limit=_CHARTED)
     due, says = details.next_run(home, definition)
     groups = groups_of(home, definition)
@@ -312,7 +319,7 @@ def job(asked: PageRequest) -> JobFacts:
     return JobFacts(
         job=details.described(home, definition),
         status=JobRow(**status),
-        problem=next(iter(problems({"jobs": [status]}, asked.probed())), None),
+        problem=next(iter(problems({"jobs": [status]}, request.probed())), None),
         volume=details.volume_of(home, definition),
         run=details.open_run(home, definition, measured[:20]),
         next_run=due,
@@ -320,17 +327,17 @@ def job(asked: PageRequest) -> JobFacts:
         history=details.history(home.catalog, measured),
         counted_days=_counted_days(home, definition),
         batches=worked_on,
-        groups=_shown(home, groups[:_GROUPS]),
+        groups=_with_examples(home, groups[:_GROUPS]),
         more_groups=max(0, len(groups) - _GROUPS),
         log=_lines(home, definition, _FEW_LINES),
         preview=_preview(home, definition, worked_on),
-        tasks=asked.audit.tasks(f"job {definition.name}", limit=FEW_TASKS),
+        tasks=request.audit.tasks(f"job {definition.name}", limit=FEW_TASKS),
     )
 
 
-def failures(asked: PageRequest) -> FailuresFacts:
+def failures(request: PageRequest) -> FailuresFacts:
     """The failed files of a job, newest first: all, or those of one cause."""
-    home, definition, query = asked.home, asked.job, asked.query
+    home, definition, query = request.home, request.job, request.query
     wanted, after, limit = query.text("group"), query.number("after"), query.limit
     groups = groups_of(home, definition)
     chosen = [group for group in groups if wanted is None or group.id == wanted]
@@ -347,15 +354,15 @@ def failures(asked: PageRequest) -> FailuresFacts:
     )
 
 
-def all_failures(asked: PageRequest) -> AllFailuresFacts:
-    """What failed in all jobs, by job and cause."""
-    home, search = asked.home, asked.query.text("search") or ""
+def all_failures(request: PageRequest) -> AllFailuresFacts:
+    """The failures of all jobs, by job and cause."""
+    home, search = request.home, request.query.text("search") or ""
     jobs = {job.id: job for job in home.catalog.jobs.list()}
     wanted = search.casefold()
     newest = [
-        one
-        for one in home.catalog.failures.briefly(None, limit=_GROUPED)
-        if one.job_id in jobs and any(wanted in of.casefold() for of in (one.message, one.path, str(jobs[one.job_id].name)))
+        row
+        for row in home.catalog.failures.briefly(None, limit=_GROUPED)
+        if row.job_id in jobs and any(wanted in t.casefold() for t in (row.message, row.path, str(jobs[row.job_id].name)))
     ]
     groups = grouped(newest)
     return AllFailuresFacts(
@@ -363,7 +370,7 @@ def all_failures(asked: PageRequest) -> AllFailuresFacts:
             JobGroups(
                 str(jobs[job_id].name),
                 details.volume_of(home, jobs[job_id]),
-                _shown(home, [group for group in groups if group.job_id == job_id][:_GROUPS]),
+                _with_examples(home, [group for group in groups if group.job_id == job_id][:_GROUPS]),
             )
             for job_id in [*dict.fromkeys(failure.job_id for failure in newest)][:_FAILING_JOBS]
         ],
@@ -372,11 +379,11 @@ def all_failures(asked: PageRequest) -> AllFailuresFacts:
     )
 
 
-def log(asked: PageRequest) -> LogFacts:
-    """The last lines that a job's function printed, of all, of one file or of one batch."""
-    path, batch = asked.query.text("path"), asked.query.text("batch")
-    lines = _lines(asked.home, asked.job, _MAX_LINES, path=path, batch=batch)
-    return LogFacts(str(asked.job.name), path, batch, lines)
+def log(request: PageRequest) -> LogFacts:
+    """The last lines of output of a job's function, of all files, of one file or of one batch."""
+    path, batch = request.query.text("path"), request.query.text("batch")
+    lines = _lines(request.home, request.job, _MAX_LINES, path=path, batch=batch)
+    return LogFacts(str(request.job.name), path, batch, lines)
 
 
 def groups_of(home: Home, definition: Job) -> list[FailureGroup]:
@@ -385,7 +392,7 @@ def groups_of(home: Home, definition: Job) -> list[FailureGroup]:
 
 
 def paths_of_group(home: Home, definition: Job, identity: str) -> Sequence[str]:
-    """Returns all files of a group, the old ones included. Raises NotFoundError."""
+    """Returns all files of a group, including old failures. Raises NotFoundError."""
     paths: list[str] = []
     before = None
     while page := home.catalog.failures.briefly(definition.id, limit=_GROUPED, before=before):
@@ -398,14 +405,14 @@ def paths_of_group(home: Home, definition: Job, identity: str) -> Sequence[str]:
 
 def _counted_days(home: Home, definition: Job) -> list[CountedDays]:
     today = datetime.now(UTC).date()
-    counted: dict[str, list[float]] = {}
+    counters: dict[str, list[float]] = {}
     for name, day, number in home.catalog.reports.counted_since(definition.id, today - timedelta(days=_DAYS - 1)):
         if day <= today:  # another host's clock may be ahead
-            counted.setdefault(name, [0.0] * _DAYS)[_DAYS - 1 - (today - day).days] = number
-    return [CountedDays(name, numbers) for name, numbers in counted.items()]
+            counters.setdefault(name, [0.0] * _DAYS)[_DAYS - 1 - (today - day).days] = number
+    return [CountedDays(name, numbers) for name, numbers in counters.items()]
 
 
-def _shown(home: Home, groups: Sequence[FailureGroup]) -> list[ShownGroup]:
+def _with_examples(home: Home, groups: Sequence[FailureGroup]) -> list[ShownGroup]:
     """Returns groups, each with its newest failure as the example."""
     newest = home.catalog.failures.by_id([group.ids[0] for group in groups])
     examples = {failure["path"]: failure for failure in explained(home, newest)}
@@ -433,7 +440,8 @@ def _lines(
 
 
 def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPreview | None:
-    """Returns a few rows of the newest batch that wrote some, or of the table; None: there is no table yet."""
+    """Returns a few rows of the newest batch that wrote some, or of the table. None if the table does not
+    exist yet."""
     location = places.table_location(home.warehouse, definition.into)
     try:
         version = newest_version(location)
@@ -443,21 +451,21 @@ def _preview(home: Home, definition: Job, worked_on: Sequence[Batch]) -> RowsPre
         return None
     batch = next((candidate.id for candidate in worked_on if candidate.state is BatchState.COMMITTED and candidate.rows), None)
     equals = None if batch is None or not isinstance(definition, FileJob) else ("_batch_id", batch)
-    shown = sample_of(home, location, version, equals)
-    if not shown.rows and equals is not None:  # replaced since by another batch
-        shown, batch = sample_of(home, location, version), None
-    return RowsPreview(**vars(shown), batch=batch)
+    sample = sample_of(home, location, version, equals)
+    if not sample.rows and equals is not None:  # since replaced by another batch
+        sample, batch = sample_of(home, location, version), None
+    return RowsPreview(**vars(sample), batch=batch)
 
 
 # The versions of a job's code, side by side.
 
-#: Lines of a difference that are shown.
+#: Maximum number of lines shown of a difference.
 _MAX_CODE_LINES = 2_000
 
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """A module of two versions, as the lines of a unified diff."""
+    """A module that differs between two versions, as the lines of a unified diff."""
 
     path: str
     lines: Sequence[str]
@@ -465,14 +473,14 @@ class ChangedFile:
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """The versions of a job's code, and what differs between two of them.
+    """The versions of a job's code, and the difference between two of them.
 
     Attributes:
-        versions: the newest first, each with the number of files that have its rows.
-        edited: the code as it is now, which has not run yet; None: the newest version is.
-        old, new: the two that are compared; None: there are none.
-        changes: arguments, columns and environments that differ, before and after.
-        files: modules that differ; None: the source of one of the two is not kept.
+        versions: newest first, each with its number of files with rows.
+        edited: the current code, if it has not run yet.
+        old, new: the compared versions, if there are two.
+        changes: different arguments, columns and environments, before and after.
+        files: different modules, or None if the source of one version is not kept.
     """
 
     job: str
@@ -484,21 +492,21 @@ class CodeFacts:
     files: Sequence[ChangedFile] | None
 
 
-def code(asked: PageRequest) -> CodeFacts:
-    """The versions of a job's code, with the number of files that each made rows of, and what differs between two of them."""
-    job, query = asked.job, asked.query
-    kept = {one.number: one for one in asked.home.catalog.codes.versions(job.id)}
-    newest = max(kept, default=0)
+def code(request: PageRequest) -> CodeFacts:
+    """The versions of a job's code, with their numbers of files, and the difference between two of them."""
+    job, query = request.job, request.query
+    stored = {version.number: version for version in request.home.catalog.codes.versions(job.id)}
+    newest = max(stored, default=0)
     numbers = query.number("old") or newest - 1, query.number("new") or newest
     if unknown := [number for number in numbers if number > newest]:
         raise NotFoundError(f"The code of {job.name} has no version {unknown[0]}.", f"The newest is {newest}.")
-    old, new = (kept.get(number) for number in numbers)
-    edited = _edited(asked, kept.values())
+    old, new = (stored.get(number) for number in numbers)
+    edited = _edited(request, stored.values())
     if edited is not None and query.number("new") is None:
-        old, new = kept.get(query.number("old") or newest), edited
+        old, new = stored.get(query.number("old") or newest), edited
     return CodeFacts(
         str(job.name),
-        described_code(asked.home, job)["code_versions"] or [],
+        described_code(request.home, job)["code_versions"] or [],
         edited,
         old,
         new,
@@ -507,15 +515,15 @@ def code(asked: PageRequest) -> CodeFacts:
     )
 
 
-def _edited(asked: PageRequest, kept: Collection[CodeVersion]) -> CodeVersion | None:
-    job = asked.job
-    if not kept or not isinstance(job, FileJob):
+def _edited(request: PageRequest, stored: Collection[CodeVersion]) -> CodeVersion | None:
+    job = request.job
+    if not stored or not isinstance(job, FileJob):
         return None
     try:
-        now = version_of(asked.home.settings, job)
-    except VolstreamError:  # the job's page says why
+        current = version_of(request.home.settings, job)
+    except VolstreamError:  # the job's page tells why
         return None
-    return None if now.digest in {one.digest for one in kept} else now
+    return None if current.digest in {version.digest for version in stored} else current
 
 
 def _changes(old: CodeVersion, new: CodeVersion) -> list[tuple[str, str, str]]:
@@ -526,7 +534,7 @@ def _changes(old: CodeVersion, new: CodeVersion) -> list[tuple[str, str, str]]:
         ("Environment", old.environment or "", new.environment or ""),
         *((f"Argument {name}", old.arguments.get(name, ""), new.arguments.get(name, "")) for name in names),
     ]
-    return [one for one in pairs if one[1] != one[2]]
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def _changed_files(old: CodeVersion, new: CodeVersion) -> list[ChangedFile] | None:
@@ -541,12 +549,11 @@ def _changed_files(old: CodeVersion, new: CodeVersion) -> list[ChangedFile] | No
     return changed
 
 
-# When jobs worked in the last ten minutes, hour, day or week: the batches of a job that follow one another
-# are one bar.
+# The work of jobs in the last ten minutes, hour, day or week. Consecutive batches of a job are one bar.
 
 _SPANS = {"minutes": timedelta(minutes=10), "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 
-#: Jobs that have a line, and parts of the span in which batches are counted together.
+#: Maximum number of jobs with a line, and number of parts of the span in which batches are counted together.
 _MAX_JOBS, _SLOTS = 20, 240
 
 
@@ -555,8 +562,8 @@ class Bar:
     """Work without a pause.
 
     Attributes:
-        kind: ``ok``, ``bad`` (some files failed), ``running``, or ``waiting``, of which only the beginning is known.
-        start, end: as parts of the span, from 0 to 1.
+        kind: ``ok``, ``bad`` (some files failed), ``running``, or ``waiting``, whose end is unknown.
+        start, end: as fractions of the span.
     """
 
     kind: str
@@ -569,7 +576,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class JobLine:
-    """The work of a job, in the order of time."""
+    """The work of a job, in chronological order."""
 
     job: str
     bars: Sequence[Bar]
@@ -577,12 +584,13 @@ class JobLine:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The work of the jobs with the most to say.
+    """The work of the most important jobs.
 
     Attributes:
-        idle: number of jobs without any work in this time.
+        idle: number of jobs without work in this time.
         done, failed: files of all jobs' batches that were committed in each part of the span.
-        waiting: the most files that waited for a commit in each part, each from the oldest change of its plan.
+        waiting: maximum number of files that waited for a commit in each part, each from the oldest change of
+            its plan.
         part_seconds: length of a part.
     """
 
@@ -598,11 +606,12 @@ class Timeline:
 
 
 def timeline(catalog: Catalog, jobs: Sequence[tuple[Job, ListedJob]], span: str | None, now: datetime) -> Timeline:
-    """Returns what jobs did until now.
+    """Returns the work of jobs until now.
 
     Args:
         jobs: the most important first.
-        span: ``minutes``, ``hour``, ``day`` or ``week``; None: a day, or less while all jobs are younger.
+        span: ``minutes``, ``hour``, ``day`` or ``week``. By default a day, or less while all jobs are
+            younger.
 
     Raises:
         InvalidValueError: another span.

@@ -23,17 +23,21 @@ from volstream.server.console.facts.rows import ListedJob, ListedStream, ListedT
 from volstream.spark.engine.client import engine_status
 from volstream.tables.delta.places import is_remote
 
-#: Objects of a kind that are shown; and tables, of which each is opened.
+#: Maximum number of objects of a kind, and of tables, because each of them is opened.
 _MAX_SHOWN, _MAX_TABLES = 200, 20
 
-#: Jobs whose most frequent failure is named, and the failures of each that are looked at, the newest.
+#: Number of jobs whose most frequent failure is named, and number of each job's newest failures that are
+#: examined.
 _MAX_CAUSES, _MAX_FAILURES = 5, 200
 
 
 @dataclass(frozen=True)
 class OverviewFacts:
-    """A home: whether all is well, what is wrong, how many objects there are of each kind, and the first of them, or of those
-    whose names contain what was searched. ``causes``: the most frequent failure of a few jobs whose files failed."""
+    """A home: its state, its problems, the number of objects of each kind, and the first of them, or those
+    whose names contain ``search``.
+
+    ``causes``: the most frequent failure of some jobs with failed files.
+    """
 
     home: str
     well: bool
@@ -51,45 +55,45 @@ class OverviewFacts:
     search: str
 
 
-def overview(asked: PageRequest) -> OverviewFacts:
-    """The state of all volumes, streams, jobs, tables and sources, trouble first; what is wrong; and when jobs worked."""
-    with asked.home.catalog.database.one_snapshot():
-        return _overview(asked)
+def overview(request: PageRequest) -> OverviewFacts:
+    """All volumes, streams, jobs, tables and sources, trouble first; the problems; and the work of jobs."""
+    with request.home.catalog.database.one_snapshot():
+        return _overview(request)
 
 
-def _overview(asked: PageRequest) -> OverviewFacts:
-    home, probed = asked.home, asked.probed()
+def _overview(request: PageRequest) -> OverviewFacts:
+    home, probed = request.home, request.probed()
     state = status(home)
-    wrong = problems(state, probed)
+    found_problems = problems(state, probed)
     now = datetime.now(UTC)
     jobs = {str(job.name): job for job in home.catalog.jobs.list()}
-    first = most_severe(wrong)
-    failing = [problem.name for problem in wrong if problem.cause is ProblemCause.FILES]
-    search = asked.query.text("search") or ""
+    first = most_severe(found_problems)
+    failing = [problem.name for problem in found_problems if problem.cause is ProblemCause.FILES]
+    search = request.query.text("search") or ""
 
-    def shown(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
+    def listing(kinds: str, kind: str, key: str | None = None) -> list[dict[str, Any]]:
         rows = [{**row, "problem": first.get((kind, row[key or kind]))} for row in state[kinds] if search in row[key or kind]]
-        return sorted(rows, key=_trouble)[:_MAX_SHOWN]
+        return sorted(rows, key=_severity)[:_MAX_SHOWN]
 
     stopped = {name for (kind, name), problem in first.items() if kind == "volume" and problem.severe}
-    listed = [
-        (jobs[row["job"]], _job(home, jobs[row["job"]], row, stopped)) for row in shown("jobs", "job") if row["job"] in jobs
+    job_rows = [
+        (jobs[row["job"]], _job(home, jobs[row["job"]], row, stopped)) for row in listing("jobs", "job") if row["job"] in jobs
     ]
-    made = {identity: str(job.name) for job in jobs.values() if job.owns_stream for identity in job.stream_ids}
-    readers = {str(stream.name): made.get(stream.id) for stream in home.catalog.streams.list()}
+    own_streams = {identity: str(job.name) for job in jobs.values() if job.owns_stream for identity in job.stream_ids}
+    readers = {str(stream.name): own_streams.get(stream.id) for stream in home.catalog.streams.list()}
     return OverviewFacts(
         home=state["home"],
-        well=not wrong,
-        problems=wrong,
+        well=not found_problems,
+        problems=found_problems,
         causes={name: top for name in failing[:_MAX_CAUSES] for top in _causes(home, jobs[name])[:1]},
         engine=probed.get("engine") or _engine(home),
         counts={kind: len(state[kind]) for kind in ("volumes", "streams", "jobs", "tables", "sources")},
-        timeline=timeline(home.catalog, sorted(listed, key=lambda pair: not pair[1].running), asked.query.text("span"), now),
-        volumes=[_volume(row, now) for row in shown("volumes", "volume")],
-        streams=[ListedStream(**row, made_by=readers.get(row["stream"])) for row in shown("streams", "stream")],
-        jobs=[one for _, one in listed],
-        tables=[ListedTail(**row) for row in shown("tables", "table")],
-        sources=shown("sources", "source", "name"),
+        timeline=timeline(home.catalog, sorted(job_rows, key=lambda pair: not pair[1].running), request.query.text("span"), now),
+        volumes=[_volume(row, now) for row in listing("volumes", "volume")],
+        streams=[ListedStream(**row, made_by=readers.get(row["stream"])) for row in listing("streams", "stream")],
+        jobs=[row for _, row in job_rows],
+        tables=[ListedTail(**row) for row in listing("tables", "table")],
+        sources=listing("sources", "source", "name"),
         all_tables=list_tables(home, _MAX_TABLES, extents=not is_remote(home.warehouse), like=search),
         search=search,
     )
@@ -101,8 +105,8 @@ def _causes(home: Home, job: Job) -> list[Group]:
     return [Group(group.id, group.kind, group.why, len(group.ids)) for group in groups]
 
 
-def _trouble(row: Mapping[str, Any]) -> int:
-    """Sorts rows with a severe problem first, then those with another."""
+def _severity(row: Mapping[str, Any]) -> int:
+    """A sort key: rows with a severe problem first, then rows with another."""
     problem = row["problem"]
     return 2 if problem is None else 0 if problem.severe else 1
 
@@ -115,21 +119,21 @@ def _engine(home: Home) -> dict[str, Any]:
 
 
 def _volume(row: Mapping[str, Any], now: datetime) -> ListedVolume:
-    """Adds the age of the last full listing, and how many events it missed."""
+    """Adds the age of the last full listing, and the number of events it missed."""
     listed = row["last_listing"]
     counts = [row["added_by_listing"], row["changed_by_listing"], row["removed_by_listing"]]
-    # The events of files that were late may still have been under way.
+    # The events of late files may still have been on their way.
     missed = None if None in counts else max(0, sum(counts) - (row["late_events"] or 0))
     lag = None if listed is None else (now - listed).total_seconds()
     return ListedVolume(**row, missed_events=missed, lag_seconds=lag)
 
 
 def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> ListedJob:
-    """Adds how fast a job is, when it runs next, and whether its volume is among those that stopped."""
+    """Adds a job's speed, its next run, and whether its volume has stopped."""
     measured = home.catalog.reports.measured(job.id)
     rate = sizing.typical_rate(measured)
-    due, says = details.next_run(home, job)
-    work = details.open_run(home, job, measured)
+    due, starts = details.next_run(home, job)
+    open_run = details.open_run(home, job, measured)
     return ListedJob(
         **row,
         source_stopped=details.volume_of(home, job) in stopped,
@@ -137,30 +141,30 @@ def _job(home: Home, job: Job, row: Mapping[str, Any], stopped: Set[str]) -> Lis
         last_ended=job.last_ended,
         files_per_second=None if rate is None else rate.files,
         next_run=due,
-        runs=says,
-        run_done=None if work is None else work.done,
-        seconds_left=None if work is None else work.seconds_left,
+        runs=starts,
+        run_done=None if open_run is None else open_run.done,
+        seconds_left=None if open_run is None else open_run.seconds_left,
         older_code=_older_code(home, job),
     )
 
 
 def _older_code(home: Home, job: Job) -> int:
-    """Returns how many files have rows made by older code; 0: also unknown."""
+    """Returns the number of files with rows of older code. 0 if unknown."""
     if not isinstance(job, FileJob) or is_remote(home.warehouse):
         return 0
     try:
         found = code.older(home, job)
     except VolstreamError:
-        return 0  # the job's page says why
+        return 0  # the job's page tells why
     return 0 if found is None else found.stale
 
 
-# What was done from the console: the audit and tasks.
+# Actions from the console: the audit and tasks.
 
 
 @dataclass(frozen=True)
 class AuditFacts:
-    """Entries of the audit, and the page after them."""
+    """Entries of the audit, and the start of the next page."""
 
     entries: Sequence[AuditEntry]
     next: int | None
@@ -175,31 +179,31 @@ class TasksFacts:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """A task. ``outcome``: what a run did, or a verification found; None: nothing yet."""
+    """A task. ``outcome``: the result of a run or a verification, if it has ended."""
 
     task: AuditEntry
     outcome: Mapping[str, Any] | None
 
 
-def audit(asked: PageRequest) -> AuditFacts:
-    """What was done from the console, newest first."""
-    limit = asked.query.limit
-    entries = asked.audit.newest(before=asked.query.number("before"), limit=limit)
+def audit(request: PageRequest) -> AuditFacts:
+    """The actions from the console, newest first."""
+    limit = request.query.limit
+    entries = request.audit.newest(before=request.query.number("before"), limit=limit)
     return AuditFacts(entries, entries[-1].id if len(entries) == limit else None)
 
 
-def tasks(asked: PageRequest) -> TasksFacts:
+def tasks(request: PageRequest) -> TasksFacts:
     """The newest background tasks with their progress, newest first."""
-    return TasksFacts(asked.audit.tasks())
+    return TasksFacts(request.audit.tasks())
 
 
-def task(asked: PageRequest) -> TaskFacts:
-    """A background task: how far it is, how it ended, and what a run did, or what ``verify`` found."""
-    found = asked.audit.task(asked.names["task"])
-    return TaskFacts(found, asked.audit.outcome(found.id))
+def task(request: PageRequest) -> TaskFacts:
+    """A background task: its progress, its end, and the result of a run or of ``verify``."""
+    found = request.audit.task(request.names["task"])
+    return TaskFacts(found, request.audit.outcome(found.id))
 
 
-# How the home is set up, and whether that works.
+# The home's settings, and their check.
 
 
 @dataclass(frozen=True)
@@ -211,19 +215,19 @@ class SettingsFacts:
 
 @dataclass(frozen=True)
 class DoctorFacts:
-    """The volumes that can be checked, and the one that was. ``checks``: None: nothing was checked."""
+    """The volumes that can be checked, and the checked one. ``checks`` is None before a check."""
 
     volumes: Sequence[str]
     volume: str | None
     checks: Sequence[Check] | None = None
 
 
-def settings(asked: PageRequest) -> SettingsFacts:
+def settings(request: PageRequest) -> SettingsFacts:
     """The settings of the home, without secrets."""
-    return SettingsFacts(shown_settings(asked.home.settings, asked.home.catalog.database.describe()))
+    return SettingsFacts(shown_settings(request.home.settings, request.home.catalog.database.describe()))
 
 
-def doctor(asked: PageRequest) -> DoctorFacts:
+def doctor(request: PageRequest) -> DoctorFacts:
     """The volumes that can be checked. POST checks the home, and one of them."""
-    volumes = [str(volume.name) for volume in asked.home.catalog.volumes.list()]
-    return DoctorFacts(volumes, asked.query.text("volume"))
+    volumes = [str(volume.name) for volume in request.home.catalog.volumes.list()]
+    return DoctorFacts(volumes, request.query.text("volume"))

@@ -1,4 +1,5 @@
-"""The state of volumes, streams, jobs and tables, as ``ops.inspection.status`` finds it, with names that templates can use."""
+"""The state of volumes, streams, jobs and tables, from ``ops.inspection.status``, with names for
+templates."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from volstream.ops.inspection.status import Problem
 
 @dataclass(frozen=True)
 class VolumeRow:
-    """How complete a volume's directory is.
+    """The completeness of a volume's directory.
 
     Attributes:
-        files: None: it was not listed yet.
-        quiet: for how many seconds no file has come, if that is too long.
+        files: None before the first listing.
+        quiet: seconds without a new file, if that is too long.
     """
 
     volume: str
@@ -41,7 +42,10 @@ class VolumeRow:
 
 @dataclass(frozen=True)
 class ListedVolume(VolumeRow):
-    """The same on the overview. ``lag_seconds``: since the last full listing, of which ``missed_events`` is a result."""
+    """A volume on the overview.
+
+    ``lag_seconds``: since the last full listing, which found ``missed_events``.
+    """
 
     problem: Problem | None
     missed_events: int | None
@@ -53,8 +57,8 @@ class ListedStream:
     """How far a stream is behind its source.
 
     Attributes:
-        note: why it cannot be read; ``stale``: it never will again.
-        made_by: the job that it was made for.
+        note: why it cannot be read. ``stale``: it never will be again.
+        made_by: the job for which it was created.
     """
 
     stream: str
@@ -73,17 +77,17 @@ class ListedStream:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRow:
-    """What waits for a job, what failed, and how its last run went.
+    """A job's waiting and failed work, and the result of its last run.
 
     Attributes:
-        unit: what the numbers of failures count.
-        files, done, share: of the volume; None: it is not about files, or unknown.
-        endless: when the current batch started, if the job has no time limit.
+        unit: the unit of the numbers of failures.
+        files, done, share: of the volume, or None if unknown, or if the job is not about files.
+        endless: start of the current batch, if the job has no time limit.
         reason: why it paused itself.
         trouble: why its last run failed.
         code: why its function cannot be found.
-        wrong: what the last verification found.
-        left: why a file that it has loaded is still in its volume.
+        wrong: the findings of the last verification.
+        left: why a loaded file is still in its volume.
     """
 
     job: str
@@ -116,7 +120,8 @@ class JobRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedJob(JobRow):
-    """The same on the overview, with how fast it is, when it runs next, and how many files have rows made by older code."""
+    """A job on the overview, with its speed, its next run, and the number of files with rows of older
+    code."""
 
     problem: Problem | None
     into: str
@@ -131,7 +136,7 @@ class ListedJob(JobRow):
 
 @dataclass(frozen=True)
 class ListedTail:
-    """How many rows have arrived for a table and are not committed. ``note``: why not."""
+    """The number of rows that have arrived for a table and are not committed. ``note``: why not."""
 
     table: str
     not_committed: int | None
