@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DefinitionChange:
-    """A change of what an object is defined as.
+    """A change of an object's definition.
 
     Attributes:
-        id: names the definition after it, for :meth:`Collection.revert`.
+        id: identifies the definition after the change, for :meth:`Collection.revert`.
         saved_by: the user and the machine.
         what: ``created``, ``changed``, ``replaced`` or ``dropped``.
         changes: values before and after, by option.
@@ -52,7 +52,7 @@ class DefinitionChange:
 
     @property
     def text(self) -> str:
-        """What changed, such as ``retries 3 -> 0``; a new object's options have no value before."""
+        """The change, such as ``retries 3 -> 0``. A new object's options have no earlier value."""
         shown = [
             f"{option} {'' if self.what == 'created' else f'{_shown(before)} -> '}{_shown(after)}"
             for option, (before, after) in self.changes.items()
@@ -64,14 +64,14 @@ def _shown(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else to_json(value)
 
 
-# The base of the collections: looking up objects by name, and objects as handles that do things.
+# The base of the collections: finds objects by name, and returns them as handles with methods.
 
 T = TypeVar("T", bound=Connection | Volume | Stream | Job | Function | Source)
 
 
 class Handle(Generic[T]):
-    """An object of a home: it has the attributes of its definition as it is now, and the methods of its collection that take a
-    name, as in ``session.jobs["sizes"].run()``.
+    """An object of a home. It has the attributes of its current definition, and those methods of its
+    collection that take a name, as in ``session.jobs["sizes"].run()``.
     """
 
     def __init__(self, collection: Collection[T], name: Name) -> None:
@@ -80,12 +80,13 @@ class Handle(Generic[T]):
 
     @property
     def definition(self) -> T:
-        """Its present definition. Raises NotFoundError."""
+        """Its current definition. Raises NotFoundError."""
         return self._collection.find(self.name)
 
     @property
     def df(self) -> DataFrame:
-        """Its rows: the files of a volume, the changes of a stream, the table of a job. Reading moves no offset."""
+        """Its rows: the files of a volume, the changes of a stream, the table of a job. Reading moves no
+        offset."""
         return self._collection.frame(self.name)
 
     def __getattr__(self, attribute: str) -> Any:
@@ -127,26 +128,31 @@ class Collection(Generic[T]):
         return self.find(name)
 
     def list(self) -> Sequence[T]:
-        """Returns all of them, ordered by name."""
+        """Returns all definitions, ordered by name."""
         self._home.check_open()
         return self._definitions.list()
 
     def history(self, name: str) -> Sequence[DefinitionChange]:
-        """Returns the changes of the definition of objects called ``name``, the newest first. Those before the setting
-        ``history_seconds`` are forgotten, but the definition that was valid then is not."""
+        """Returns the changes of the definition of objects called ``name``, newest first.
+
+        Changes older than the setting ``history_seconds`` are deleted, except for the definition that was
+        valid then.
+        """
         self._home.check_open()
         versions = self._definitions.versions(Name.parse(name))
         return [self._change(after, before) for after, before in zip_longest(versions, versions[1:])]
 
     def revert(self, name: str, to: int | None = None) -> T:
-        """Puts back an earlier definition of an object, as if its options were altered; returns the object.
+        """Restores an earlier definition of an object, as if its options were altered. Returns the object.
 
         Args:
-            to: the ``id`` of a change of :meth:`history`: the definition after it. None: the one before the newest.
+            to: the ``id`` of a change in :meth:`history`: restores the definition after it. By default, the
+                definition before the newest change.
 
         Raises:
             NotFoundError: no such object, or no such definition.
-            InvalidStateError: an option that cannot be altered differs. Otherwise as :meth:`alter`.
+            InvalidStateError: an option that cannot be altered differs.
+            Otherwise as :meth:`alter`.
         """
         current = self.find(name)
         present = self._definitions.definition(current)
@@ -172,7 +178,7 @@ class Collection(Generic[T]):
         """Returns whether :meth:`revert` can undo a change."""
         return change.changes.keys() <= self._revertible
 
-    #: The class whose options :meth:`revert` can change, and what else it can.
+    #: The class with the options that :meth:`revert` can change, and its other changeable attributes.
     _spec: type[Any] = StreamOptions
     _revertible: frozenset[str] = frozenset()
 
@@ -182,7 +188,7 @@ class Collection(Generic[T]):
     def _change(self, after: DefinitionVersion, before: DefinitionVersion | None) -> DefinitionChange:
         if after.definition is None:
             return DefinitionChange(after.id, after.saved_on, after.saved_by, "dropped", {})
-        from volstream.ops.inspection.details import as_written  # late: its imports are many
+        from volstream.ops.inspection.details import as_written  # late: it has many imports
 
         known = None if before is None else before.definition
         is_same = before is not None and before.object_id == after.object_id
@@ -206,14 +212,14 @@ class Collection(Generic[T]):
         return self.query(f"SELECT * FROM {self._relation(self.find(name))}")
 
     def _relation(self, definition: T) -> str:
-        """Returns what SQL calls an object's rows."""
+        """Returns the name of an object's rows in SQL."""
         return definition.name.qualified
 
     @classmethod
     def of_one(cls) -> frozenset[str]:
         """Returns the names of the methods about one object."""
-        own = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
-        return frozenset(name for name, method in own.items() if _takes_a_name(method)) - {"find", "get", "create", "frame"}
+        methods = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+        return frozenset(name for name, method in methods.items() if _takes_a_name(method)) - {"find", "get", "create", "frame"}
 
     def __getitem__(self, name: str) -> Handle[T]:
         return Handle(self, self.find(name).name)
@@ -222,7 +228,7 @@ class Collection(Generic[T]):
         return isinstance(name, str) and self._definitions.find(Name.parse(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter([str(one.name) for one in self.list()])
+        return iter([str(definition.name) for definition in self.list()])
 
     def __len__(self) -> int:
         return len(self.list())
@@ -253,16 +259,17 @@ class Connections(Collection[Connection]):
     def create(
         self,
         name: str,
-        type: str,  # SQL's word for it
+        type: str,  # SQL's word
         *,
         if_not_exists: bool = False,
         **options: Unpack[ConnectionKeywords],
     ) -> Connection:
-        """Stores a connection and returns it; contacts nothing. Options are those of
-        :class:`~volstream.base.definitions.ConnectionOptions`.
+        """Stores a connection and returns it. Contacts nothing.
+
+        Options are those of :class:`~volstream.base.definitions.ConnectionOptions`.
 
         Raises:
-            InvalidValueError: an unknown credential source; an invalid region, endpoint or role.
+            InvalidValueError: the credential source is unknown, or the region, endpoint or role is invalid.
             AlreadyExistsError: the name is taken.
         """
         values = ConnectionOptions(**read(ConnectionOptions, {"type": type, **options}))
@@ -270,7 +277,8 @@ class Connections(Collection[Connection]):
 
     @takes(to_alter(ConnectionOptions), changes=True)
     def alter(self, name: str, **changes: Unpack[ConnectionKeywords]) -> Connection:
-        """Changes a connection: options of :meth:`create` except the type. Returns it as it is then.
+        """Changes options of a connection: those of :meth:`create` except the type. Returns the changed
+        connection.
 
         Raises:
             NotFoundError: no such connection.
@@ -287,7 +295,7 @@ class Connections(Collection[Connection]):
         return policies(self.get(name), self._home.catalog)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a connection; returns False if it does not exist and ``if_exists`` is set.
+        """Drops a connection. Returns False if it does not exist and ``if_exists`` is set.
 
         Raises:
             NotFoundError: no such connection, without ``if_exists``.
@@ -301,7 +309,7 @@ class Connections(Collection[Connection]):
 
 @checked
 class Functions(Collection[Function]):
-    """Python functions of values, which SQL statements call by name."""
+    """Python functions on values, which SQL statements call by name."""
 
     _spec = FunctionDefinition
     _revertible = frozenset({*keys(FunctionDefinition), "search_path", "pickled"})
@@ -321,19 +329,21 @@ class Functions(Collection[Function]):
         if_not_exists: bool = False,
         directory: Path | None = None,
     ) -> Function:
-        """Makes a function, ``file.py:func``, ``pkg.mod:func`` or itself, callable in statements.
+        """Makes a function callable in statements, given as ``file.py:func``, ``pkg.mod:func`` or the
+        function itself.
 
-        The code of a file or module is read for each statement that calls it. A function of a notebook or program is kept as it
-        is now.
+        The code of a file or module is read for each statement that calls it. A function of a notebook or
+        program is stored in its current state.
 
         Args:
             returns: the SQL type of its value.
-            of_items: it takes an item of a keyed table as a dict, and returns one, or None; in SQL both are JSON (STRING).
-            directory: where the file or module is looked for; None: the working directory.
+            of_items: it takes an item of a keyed table as a dict, and returns one, or None. In SQL both are
+                JSON (STRING).
+            directory: where to find the file or module. The working directory by default.
 
         Raises:
             FunctionLoadError: it cannot be imported.
-            InvalidValueError: ``returns`` is not a type; the function cannot be pickled.
+            InvalidValueError: ``returns`` is not a type, or the function cannot be pickled.
             AlreadyExistsError: the name is taken.
         """
         from volstream.functions.sql import new_function
@@ -349,7 +359,7 @@ class Functions(Collection[Function]):
         return created
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a function; its file stays. Returns False if it does not exist and ``if_exists`` is set."""
+        """Drops a function. Its file stays. Returns False if it does not exist and ``if_exists`` is set."""
         return self._definitions.drop(Name.parse(name), if_exists=if_exists)
 
 
@@ -361,7 +371,7 @@ class EnvironmentUse(MadeEnvironment):
     """An environment in the home, and its use.
 
     Attributes:
-        jobs: names of the jobs that use it now; a job whose file has changed uses another one.
+        jobs: names of the jobs that use it now. A job whose file has changed uses another one.
     """
 
     jobs: Sequence[str]
@@ -369,7 +379,7 @@ class EnvironmentUse(MadeEnvironment):
 
 @checked
 class Environments:
-    """Environments that were made for the functions of jobs."""
+    """Environments that were built for the functions of jobs."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -381,19 +391,20 @@ class Environments:
         for job in self._home.catalog.jobs.list():
             if isinstance(job, FileJob) and job.environment is not None:
                 users.setdefault(self._store.id_of(job.environment), []).append(str(job.name))
-        return [EnvironmentUse(**vars(made), jobs=users.get(made.id, ())) for made in self._store.all()]
+        return [EnvironmentUse(**vars(item), jobs=users.get(item.id, ())) for item in self._store.all()]
 
     def remove(self, id: str, *, force: bool = False) -> None:
-        """Removes an environment. A job that needs it makes it again, with the newest packages that its file allows.
+        """Removes an environment. A job that needs it builds it again, with the newest packages that its file
+        allows.
 
         Args:
-            force: also one that jobs use; calls in progress may fail.
+            force: also remove one that jobs use. Calls in progress may fail.
 
         Raises:
             NotFoundError: no environment has this id.
             ObjectInUseError: a job uses it.
         """
-        found = next((made for made in self.list() if made.id == id), None)
+        found = next((use for use in self.list() if use.id == id), None)
         if found is None:
             raise NotFoundError(f"There is no environment {id}.", "See: volstream env list.")
         if found.jobs and not force:
@@ -404,8 +415,8 @@ class Environments:
         self._store.remove(id)
 
     def remove_unused(self) -> Sequence[str]:
-        """Removes the environments that no job uses; returns their ids."""
-        unused = [made.id for made in self.list() if not made.jobs]
+        """Removes the environments that no job uses. Returns their ids."""
+        unused = [use.id for use in self.list() if not use.jobs]
         for id in unused:
             self._store.remove(id)
         return unused
@@ -425,9 +436,7 @@ class Streams(Collection[Stream]):
 
     def get(self, name: str) -> OpenStream:
         """Returns the stream called ``name``, which can be consumed. Raises NotFoundError."""
-        from volstream.api.objects.open_stream import (
-            OpenStream,  # imports pyarrow and deltalake, which a list of names does not need
-        )
+        from volstream.api.objects.open_stream import OpenStream  # late: imports pyarrow and deltalake
 
         return OpenStream.of(self._home, super().get(name))
 
@@ -442,14 +451,16 @@ class Streams(Collection[Stream]):
         if_not_exists: bool = False,
         **options: Unpack[StreamKeywords],
     ) -> Stream:
-        """Creates a stream on a volume or a table; options are those of :class:`~volstream.base.definitions.StreamSpec`.
+        """Creates a stream on a volume or a table. Options are those of
+        :class:`~volstream.base.definitions.StreamSpec`.
 
-        Reads the log of the table; changes nothing but the catalog.
+        Reads the log of the table, and changes only the catalog.
 
         Raises:
             NotFoundError: the volume or the table does not exist.
             InvalidStateError: the changes of the table are not tracked.
-            InvalidValueError: neither a volume nor a table is given, or both; a start that the source does not have.
+            InvalidValueError: neither a volume nor a table is given, or both, or the source does not have the
+                given start.
             AlreadyExistsError: a stream or a table has this name.
             ObjectInUseError: the stream to replace serves a job.
         """
@@ -470,7 +481,7 @@ class Streams(Collection[Stream]):
         return self._definitions.change(self._definitions.get(Name.parse(name)), comment=comment)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a stream; returns False if it does not exist and ``if_exists`` is set. Its source stays.
+        """Drops a stream. Returns False if it does not exist and ``if_exists`` is set. Its source stays.
 
         Raises:
             NotFoundError: no such stream, without ``if_exists``.
@@ -492,11 +503,12 @@ class Streams(Collection[Stream]):
         return self._home.reader.has_data(self.get(name))
 
     def reset(self, name: str, *, to_version: int | None = None, to_timestamp: datetime | None = None) -> Stream:
-        """Moves the offset to a version or a time, back or forth: later changes are delivered, some of them again.
+        """Moves the offset back or forward to a version or a time. Later changes are delivered, some of them
+        again.
 
         Raises:
             NotFoundError: no such stream.
-            InvalidValueError: neither is given, or both; the history of the source does not have it.
+            InvalidValueError: neither is given, or both, or the history of the source does not have it.
             StreamBusyError: a consumption is open.
         """
         from volstream.changes.streams.definitions import move_stream
@@ -520,8 +532,10 @@ class Streams(Collection[Stream]):
         return advance_stream(self._home.catalog, self._home.warehouse, Name.parse(name), to_version)
 
     def free(self, name: str) -> None:
-        """Finds out whether a consumption that a statement left open was committed, and closes it. Needs Spark only if there is
-        one. Raises StreamBusyError if it is still running."""
+        """Finds out whether a consumption that a statement left open was committed, and closes it.
+
+        Needs Spark only if there is one. Raises StreamBusyError if it is still running.
+        """
         stream = self._home.catalog.streams.find(Name.parse(name))
         plan = None if stream is None else self._home.catalog.consumptions.open_plan(stream.id)
         if stream is None or plan is None or plan.kind is not PlanKind.STATEMENT:
@@ -530,10 +544,12 @@ class Streams(Collection[Stream]):
             consumption.free(stream)
 
     def resolve(self, name: str, *, committed: bool) -> None:
-        """Records what became of an attempt whose outcome volstream cannot determine, because its table was dropped or replaced.
+        """Records the outcome of an attempt that volstream cannot determine, because its table was dropped or
+        replaced.
 
         Args:
-            committed: True: its changes are in the table, and the offset moves; False: the next run delivers them again.
+            committed: if True, its changes are in the table, and the offset moves. If False, the next run
+                delivers them again.
 
         Raises:
             NotFoundError: no such stream.
@@ -592,8 +608,9 @@ class Tables:
         self._home = home
 
     def get(self, name: str) -> DescribedTable:
-        """Returns all about a table. Raises NotFoundError; DependencyError if its log cannot be read."""
-        from volstream.ops.inspection.tables import described_table  # it imports Arrow
+        """Returns all details of a table. Raises NotFoundError, and DependencyError if its log cannot be
+        read."""
+        from volstream.ops.inspection.tables import described_table  # late: imports Arrow
 
         return described_table(self._home, name)
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @checked
 class DynamicTables(Collection[DynamicJob]):
-    """Tables that hold a query's result. Each is kept by a job of the same name, which can be paused, run and listed."""
+    """Tables that hold a query's result.
+
+    Each is kept by a job of the same name, which can be paused, run and listed.
+    """
 
     kind = "dynamic table"
 
@@ -44,12 +47,14 @@ class DynamicTables(Collection[DynamicJob]):
 
         Args:
             query: reads tables whose changes are tracked, and directories of volumes.
-            options: when the daemon refreshes it (``on_change``, ``every``, ``cron``; without them only :meth:`refresh`
-                does), and a ``comment``.
+            options: when the daemon refreshes it (``on_change``, ``every``, ``cron``; without them only
+                :meth:`refresh` does), and a ``comment``.
 
         Raises:
-            SqlError: not a query, or Spark rejects it; it reads a stream, or no table or volume of the home.
-            NotFoundError, InvalidStateError: a table does not exist; its changes are not tracked.
+            SqlError: it is not a query, Spark rejects it, it reads a stream, or it reads no table or volume
+                of the home.
+            NotFoundError: a table does not exist.
+            InvalidStateError: the changes of a table are not tracked.
             AlreadyExistsError: the name is taken.
         """
         from volstream.api.statements import dynamic
@@ -78,7 +83,7 @@ class DynamicTables(Collection[DynamicJob]):
         ):
             raise AlreadyExistsError(f"There is already a table, stream or job {table}.", "Choose another name.")
         job_id = str(uuid.uuid4())
-        # From before the job exists until its table is filled no daemon may run it.
+        # No daemon may run the job from before it exists until its table is filled.
         with held(catalog, job_id, table, self._home.settings.lease_seconds) as owner:
             job = create_job(self._home, spec, job_id=job_id)
             try:
@@ -95,12 +100,12 @@ class DynamicTables(Collection[DynamicJob]):
         self._home.check_open()
         job = self._home.catalog.jobs.find(Name.parse(name))
         if not isinstance(job, DynamicJob):
-            near = similar(Name.parse(name), (table.name for table in self.list()))
-            raise NotFoundError(f"There is no dynamic table {name}.", f"{near}See: SHOW DYNAMIC TABLES.")
+            suggestions = similar(Name.parse(name), (table.name for table in self.list()))
+            raise NotFoundError(f"There is no dynamic table {name}.", f"{suggestions}See: SHOW DYNAMIC TABLES.")
         return job
 
     def list(self) -> Sequence[DynamicJob]:
-        """Returns the jobs that keep them, ordered by name."""
+        """Returns the jobs that keep dynamic tables, ordered by name."""
         self._home.check_open()
         return self._definitions.list(cls=DynamicJob.__name__)
 
@@ -108,11 +113,15 @@ class DynamicTables(Collection[DynamicJob]):
         return isinstance(name, str) and isinstance(self._definitions.find(Name.parse(name)), DynamicJob)
 
     def refresh(self, name: str) -> int:
-        """Brings the table up to date; returns the rows written, as far as known. Raises as :meth:`Jobs.run`."""
+        """Brings the table up to date.
+
+        Returns the number of rows written, if known. Raises as :meth:`Jobs.run`.
+        """
         return self._jobs.run(str(self.get(name).name)).progress.rows
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a dynamic table with its rows and its job; returns False if it does not exist and ``if_exists`` is set.
+        """Drops a dynamic table with its rows and its job. Returns False if it does not exist and
+        ``if_exists`` is set.
 
         Raises:
             NotFoundError: no such dynamic table, without ``if_exists``.

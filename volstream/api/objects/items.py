@@ -1,4 +1,7 @@
-"""Tables of items and of uploaded files: items are JSON objects, and a new item replaces the one with the same key."""
+"""Tables of items and of uploaded files.
+
+Items are JSON objects, and a new item replaces the one with the same key.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ from volstream.tables.tails.writer import TailWriter, commit_tail
 if TYPE_CHECKING:
     pass
 
-#: Items of one flush at most.
-_TOGETHER = 10_000
+#: Maximum number of items in one flush.
+_MAX_ITEMS = 10_000
 
 
 @checked
 class ItemTable:
     """A keyed table of items. Thread-safe.
 
-    Its columns: the primary key, a STRING, and ``item``, the whole item as JSON. Keys are texts or integers; an integer and
-    its text are the same key.
+    Its columns are the primary key, a STRING, and ``item``, the whole item as JSON. Keys are texts or
+    integers. An integer and its text are the same key.
 
     Attributes:
         name: the table's name, for SQL.
@@ -60,7 +63,7 @@ class ItemTable:
 
     @property
     def source(self) -> Source:
-        """Its present definition. Raises NotFoundError."""
+        """Its current definition. Raises NotFoundError."""
         return self._home.catalog.sources.get(self._source_name)
 
     @property
@@ -69,31 +72,32 @@ class ItemTable:
         return versions.numbers(self.source)
 
     def insert(self, item: Mapping[str, Any]) -> None:
-        """Adds an item, or replaces the one with its key; it is safe, and :meth:`get` returns it, when this returns.
+        """Adds an item, or replaces the one with its key. When this returns, the item is durable, and
+        :meth:`get` returns it.
 
         Raises:
-            InvalidValueError: it lacks the key, or contains what JSON does not have.
+            InvalidValueError: it lacks the key, or contains a value that JSON lacks.
             InvalidStateError: the table is immutable.
             VolstreamError: it cannot be written.
         """
         self.insert_all([item])
 
     def insert_all(self, items: Iterable[Mapping[str, Any]]) -> int:
-        """Adds items in order, many at a time; returns their number. See :meth:`insert`.
+        """Adds items in order, many at a time. Returns their number. See :meth:`insert`.
 
-        They are added by groups of 10,000, each as a whole: if an item is wrong, none of its group is.
+        They are added in groups of 10,000. If an item is invalid, its whole group is left out.
         """
         return self._send((UPSERT, *stored(item, self._key)) for item in items)
 
     def delete(self, key: str | int) -> None:
-        """Deletes the item with a key; does nothing if there is none. Raises as :meth:`insert`."""
+        """Deletes the item with a key, if it exists. Raises as :meth:`insert`."""
         self._send([(DELETE, key_text(key, self._key), None)])
 
     def get(self, key: str | int, version: int | None = None) -> dict[str, Any] | None:
         """Returns the item with a key, or None. Sees everything that was inserted before.
 
         Args:
-            version: of an immutable table; default: its newest.
+            version: of an immutable table. The newest by default.
 
         Raises:
             InvalidValueError: the table does not have the version.
@@ -109,11 +113,11 @@ class ItemTable:
         return item
 
     def make_immutable(self, version: int = 1) -> None:
-        """Commits what was inserted, as a version that stays; nothing can be inserted any more.
+        """Commits the inserted items as a version that stays. Nothing can be inserted any more.
 
         Raises:
             InvalidStateError: the table is immutable already.
-            ObjectInUseError: somebody else is doing it.
+            ObjectInUseError: another process is doing so.
         """
 
         with versions.alone(self._home, self._source_name):
@@ -122,24 +126,27 @@ class ItemTable:
                 raise InvalidStateError(f"The table {self.name} is immutable already.")
             number = versions.number_for(source, version)
             self._home.catalog.sources.change(source, immutable=True)
-            TailWriter(self._location).seal()  # rows that were acknowledged are in the version
+            TailWriter(self._location).seal()  # acknowledged rows are in the version
             commit_tail(self._location, lambda: self._home.gateway)
             self._home.delta.set_properties(self._location, tables.KEPT)
             versions.note(self._home, source, number)
 
     def project(self, name: str, transformation: str | Callable[[dict[str, Any]], Any], primary_key: str | None = None) -> None:
-        """Creates a table ``name`` of this table's items, transformed, which follows all changes; the daemon keeps it.
+        """Creates a table ``name`` of this table's items, transformed, which follows all changes. The daemon
+        keeps it.
 
         It is a dynamic table: SQL, streams and further projections can read it, and nothing can be inserted.
 
         Args:
-            transformation: a function of an item, which returns an item, or None to leave it out; it is imported from its
-                file wherever it runs, so it must be at the top of a module. Or the text of a query on this table.
-            primary_key: of the resulting items; default: this table's. Of a query it has no meaning.
+            transformation: a function of an item, which returns an item, or None to leave it out. It is
+                imported from its file wherever it runs, so it must be at the top level of a module. Or the
+                text of a query on this table.
+            primary_key: of the resulting items. This table's by default. Ignored for a query.
 
         Raises:
             InvalidValueError: the function cannot be pickled.
-            SqlError, AlreadyExistsError: the query is wrong; the name is taken.
+            SqlError: the query is invalid.
+            AlreadyExistsError: the name is taken.
         """
         if isinstance(transformation, str):
             self._dynamic_tables.create(name, transformation, on_change=True)
@@ -170,7 +177,7 @@ class ItemTable:
                 f"The table {self.name} is immutable.",
                 "Create its next version: session.source.create_table(..., immutable=True, version=...).",
             )
-        return sum(self._append(some) for some in groups(rows, _TOGETHER))
+        return sum(self._append(group) for group in groups(rows, _MAX_ITEMS))
 
     def _append(self, rows: Sequence[tuple[str, str, str | None]]) -> int:
         columns = zip(*rows, strict=True)
@@ -183,7 +190,7 @@ class ItemTable:
 
 @checked
 class UploadedTable:
-    """An immutable table of uploaded files: each file is a version. Thread-safe.
+    """An immutable table of uploaded files, of which each is a version. Thread-safe.
 
     Attributes:
         name: the table's name, for SQL, which sees the newest version.
@@ -205,7 +212,7 @@ class UploadedTable:
 
         Args:
             key: a value of the key column's type.
-            version: default: the newest.
+            version: the newest by default.
 
         Raises:
             InvalidValueError: the table does not have the version.

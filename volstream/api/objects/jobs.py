@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from volstream.jobs.runs.run import FileRunner, Preview
     from volstream.jobs.runs.services import JobServices
 
-#: A misspelt path is compared with so many failures.
+#: Number of failures with which a misspelt path is compared.
 _MAX_SIMILAR = 1000
 
 
@@ -58,7 +58,7 @@ class Jobs(Collection[Job]):
     def __init__(self, home: Home, streams: Streams) -> None:
         super().__init__(home, home.catalog.jobs)
         self._streams = streams
-        #: Finds the columns of functions that declare none, on files of a volume.
+        #: Infers the columns of functions that declare none, from files of a volume.
         self.inferring = self._inferring
 
     def _relation(self, definition: Job) -> str:
@@ -81,7 +81,7 @@ class Jobs(Collection[Job]):
 
     @property
     def services(self) -> JobServices:
-        """Services shared by the runs of file jobs."""
+        """The services that the runs of file jobs share."""
         from volstream.jobs.runs.services import JobServices
 
         return JobServices(self._home)
@@ -102,26 +102,31 @@ class Jobs(Collection[Job]):
         tell: Callable[[str], None] = lambda _: None,
         **options: Unpack[JobKeywords],
     ) -> Job:
-        """Creates a job; options are those of :class:`~volstream.base.definitions.FileJobSpec`.
+        """Creates a job. Options are those of :class:`~volstream.base.definitions.FileJobSpec`.
 
-        The columns are those of ``returns``, else those that the function declares, else those that it returns for a few files.
+        The columns are those of ``returns``, or the function's declared ones, or those that it returns for a
+        few files.
 
         Args:
-            function, into: the function to run on each file, as ``file.py:func``, ``pkg.mod:func`` or itself, and the table for
-                its results. A function of a module is read from its file at each run. One of a notebook, of the program, or
-                inside of another function is kept as it is now.
-            statement: instead of these, DML that reads streams: a run of the job is one consumption by it.
-            directory: where the function's file or module is looked for; None: the working directory.
-            tell: called with a sentence about columns that were inferred.
+            function, into: the function to run on each file, as ``file.py:func``, ``pkg.mod:func`` or the
+                function itself, and the table for its results. A function in a module is read from its file
+                at each run. A function of a notebook, of the program, or inside another function is stored in
+                its current state.
+            statement: instead of these, DML that reads streams. Each run of the job is one consumption by it.
+            directory: where to find the function's file or module. The working directory by default.
+            tell: called with a sentence about inferred columns.
 
         Raises:
-            InvalidValueError: an option is invalid; columns are neither declared nor inferred; the function cannot be pickled.
-            FunctionLoadError: the function cannot be imported. DependencyError: its environment cannot be made.
+            InvalidValueError: an option is invalid, columns are neither declared nor inferred, or the
+                function cannot be pickled.
+            FunctionLoadError: the function cannot be imported.
+            DependencyError: its environment cannot be built.
             NotFoundError: the stream, the volume or the environment does not exist.
-            InvalidStateError: another job keeps the table, the table is in use and lacks columns, or has rows that the job would
-                append again.
-            AlreadyExistsError: the name is taken. ObjectInUseError: the stream serves another job.
-            SqlError: the statement is wrong.
+            InvalidStateError: another job keeps the table, the table is in use and lacks columns, or it has
+                rows that the job would append again.
+            AlreadyExistsError: the name is taken.
+            ObjectInUseError: the stream serves another job.
+            SqlError: the statement is invalid.
         """
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.rules.columns import check_not_appended
@@ -130,7 +135,8 @@ class Jobs(Collection[Job]):
 
         values = read(FileJobSpec, options)
         if statement is not None:
-            from volstream.api.statements.dynamic import spec_of_statement  # its parser is needed only here
+            # The only place that needs its parser.
+            from volstream.api.statements.dynamic import spec_of_statement
 
             if function or into or volume:
                 raise InvalidValueError(f"The job {name} runs a statement, so it cannot have a function, table or volume.")
@@ -182,25 +188,30 @@ class Jobs(Collection[Job]):
         """Creates a job that loads a volume's files as rows of a table.
 
         Args:
-            format: ``csv``, ``json``, ``parquet``, ``avro`` or ``orc``, or a plug-in's; None: of each file by its extension.
+            format: ``csv``, ``json``, ``parquet``, ``avro`` or ``orc``, or a plug-in's. By default, each
+                file's extension decides.
             reader_options: of the plug-in that reads the format.
             header: the first row of a csv file names its columns.
-            delimiter: one character between the values of a csv file; None: a comma, or a tab in ``.tsv`` files.
+            delimiter: one character between the values of a csv file. By default a comma, or a tab in
+                ``.tsv`` files.
             encoding: of csv and json files.
-            skip_rows: lines before the header of a csv file; None: none, and a file that seems to have some is rejected.
-            skip_footer: rows at the end of a csv file that are none.
-            comment_prefix: how lines of csv files begin that are comments.
+            skip_rows: number of lines before the header of a csv file. By default none, and a file that seems
+                to have some is rejected.
+            skip_footer: number of rows at the end of a csv file that are not data.
+            comment_prefix: prefix of comment lines in csv files.
             null_values: unquoted values of csv files that are NULL, besides empty ones.
-            quote: around values of csv files; ``none``: quotes are ordinary characters.
+            quote: around values of csv files. With ``none``, quotes are ordinary characters.
             escape: escape character of csv files.
-            decimal: before the fraction of numbers in csv files.
-            date_format, timestamp_format: of csv files, as for ``strptime``; None: ISO 8601. Times without a zone are in UTC.
-            records: keys, with dots between them, under which the records of json files are.
-            entries: globs for the entries of zip and tar files to load; empty: all.
-            schema: the table's columns as DDL; None: those of a sample of the files.
-            infer_types: find the types of values in csv and json files; otherwise they are text.
-            new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or ``fail`` the file.
-            options: those of :class:`~volstream.base.definitions.FileJobOptions` besides.
+            decimal: decimal separator of csv files.
+            date_format, timestamp_format: of csv files, as for ``strptime``. ISO 8601 by default. Times
+                without a zone are in UTC.
+            records: path of the records in json files, as keys separated by dots.
+            entries: globs for the entries of zip and tar files to load. All by default.
+            schema: the table's columns as DDL. By default, the columns of a sample of the files.
+            infer_types: find the types of values in csv and json files. Otherwise they are text.
+            new_columns: treatment of columns that the table lacks: ``add`` them, ``rescue`` their values, or
+                ``fail`` the file.
+            options: further options, of :class:`~volstream.base.definitions.FileJobOptions`.
 
         Raises:
             NotFoundError: the volume does not exist.
@@ -245,13 +256,16 @@ class Jobs(Collection[Job]):
         tell: Callable[[str], None] = lambda _: None,
         **changes: Unpack[JobChanges],
     ) -> Job:
-        """Changes options of a job and returns it; its cursor and its failures stay. ``directory`` and ``tell`` are as in
-        :meth:`create`. Rows of files that were processed before stay as they are: see :meth:`replay`.
+        """Changes options of a job and returns it. Its cursor and failures stay.
+
+        ``directory`` and ``tell`` are as in :meth:`create`. Rows of files processed before do not change; see
+        :meth:`replay`.
 
         Raises:
             NotFoundError: no such job.
-            StreamBusyError: a run is in progress, or was interrupted, whose plan depends on the option.
-            InvalidValueError: an option is invalid, or does not apply to the job. Otherwise as :meth:`create`.
+            StreamBusyError: a run whose plan depends on the option is in progress, or was interrupted.
+            InvalidValueError: an option is invalid, or does not apply to the job.
+            Otherwise as :meth:`create`.
         """
         from volstream.functions.pickled import function_attributes
         from volstream.jobs.rules.definitions import alter_job
@@ -276,20 +290,20 @@ class Jobs(Collection[Job]):
         return alter_job(self._home, current.name, directory=None if folder is None else Path(folder), **values)
 
     def drop(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
-        """Drops a job, its failures and its own stream; its table stays, and so do its outputs. Returns False if it does not
-        exist and ``if_exists`` is set.
+        """Drops a job, its failures and its own stream. Its table and its outputs stay.
 
-        A batch that a run left open is settled first.
+        Returns False if the job does not exist and ``if_exists`` is set. A batch that a run left open is
+        settled first.
 
         Args:
-            force: drop it even if that fails, or a run is in progress, whose calls are then interrupted. The rows of its batch
-                may be in the table, or not, or may still arrive.
+            force: drop it even if that fails, or a run is in progress, whose calls are then interrupted. The
+                rows of its batch may be in the table, or not, or may still arrive.
             remove_outputs: remove the files that rows of its table name in the volume of its outputs.
 
         Raises:
             InvalidStateError: it maintains a dynamic table.
             StreamBusyError: a run is processing a batch.
-            VolstreamError: the open batch of a run that died cannot be settled.
+            VolstreamError: the open batch of a dead run cannot be settled.
         """
         if isinstance(self._home.catalog.jobs.find(Name.parse(name)), DynamicJob):
             raise InvalidStateError(
@@ -299,7 +313,7 @@ class Jobs(Collection[Job]):
         return self.drop_of_any_kind(name, if_exists=if_exists, force=force, remove_outputs=remove_outputs)
 
     def drop_of_any_kind(self, name: str, *, if_exists: bool = False, force: bool = False, remove_outputs: bool = False) -> bool:
-        """See :meth:`drop`; also drops the job of a dynamic table, whose table the caller drops."""
+        """See :meth:`drop`. Also drops the job of a dynamic table, whose table the caller drops."""
         from volstream.jobs.batches.ledger import STORES
         from volstream.jobs.batches.outputs import remove_outputs_of
         from volstream.jobs.rules.definitions import drop_job
@@ -320,7 +334,7 @@ class Jobs(Collection[Job]):
         """Returns the output of the job's function: the last lines of its newest batches, batch by batch.
 
         Args:
-            path, batch: only calls with this file; only this batch.
+            path, batch: restrict the output to calls with this file, and to this batch.
 
         Raises:
             InvalidStateError: the job runs a statement.
@@ -334,8 +348,10 @@ class Jobs(Collection[Job]):
             return logs.read(location, lines, batch=batch, path=path)
 
     def pause(self, name: str) -> Job:
-        """Pauses the job until it is resumed; it keeps its position. A run in progress ends after its batch; if that takes
-        longer than the setting ``batch_seconds``, its calls are interrupted, and its files are processed again later.
+        """Pauses the job until it is resumed. It keeps its position.
+
+        A run in progress ends after its batch. If that takes longer than the setting ``batch_seconds``, its
+        calls are interrupted, and its files are processed again later.
 
         Raises NotFoundError.
         """
@@ -344,7 +360,7 @@ class Jobs(Collection[Job]):
         return set_paused(self._home.catalog, Name.parse(name), paused=True)
 
     def resume(self, name: str) -> Job:
-        """Resumes a paused job; does nothing to another one. Raises NotFoundError."""
+        """Resumes a paused job. Does nothing if it is not paused. Raises NotFoundError."""
         from volstream.jobs.rules.definitions import set_paused
 
         return set_paused(self._home.catalog, Name.parse(name), paused=False)
@@ -359,18 +375,21 @@ class Jobs(Collection[Job]):
         observe: Observer | None = None,
         owner: str | None = None,
     ) -> RunReport:
-        """Runs a job once, in this process, and returns what it did; first lists its volumes that were never listed.
+        """Runs a job once, in this process, and returns a report. First lists its volumes that were never
+        listed.
 
-        Files that fail raise nothing: the report counts them, and :meth:`failures` has them.
+        Failed files raise nothing: the report counts them, and :meth:`failures` returns them.
 
         Args:
-            waits: called with the reason if the job is already running, in any process; this run then waits for the end of that
-                one. None: do not wait.
-            owner: the holder of the job's lease for this run; None: the run takes it.
+            waits: called with the reason if the job is already running, in any process. This run then waits
+                for that one to end. Without it, the run does not wait.
+            owner: the holder of the job's lease for this run. By default, the run takes the lease.
 
         Raises:
-            StreamBusyError: it is already running. InvalidStateError: it is paused. InterruptedByUserError: stopped while it
-            waited. See :meth:`~volstream.jobs.runs.lease.Runner.run` for the rest.
+            StreamBusyError: it is already running.
+            InvalidStateError: it is paused.
+            InterruptedByUserError: stopped while waiting.
+            See :meth:`~volstream.jobs.runs.lease.Runner.run` for the rest.
         """
         from volstream.jobs.runs.lease import in_turn
 
@@ -381,11 +400,11 @@ class Jobs(Collection[Job]):
             if volume is not None:
                 self._list_first(volume, stop)
 
-        def run() -> RunReport:  # by another engine, if a daemon took over the first one
+        def run() -> RunReport:  # on another engine, if a daemon took over the first one
             return self.runner(job).run(until_empty=until_empty, stop=stop, observe=observe, owner=owner)
 
         report = self._home.unless_yielded(lambda: in_turn(run, stop, waits))
-        # A daemon would do so from time to time, but there may be none.
+        # A daemon does so from time to time, but there may be none.
         self._forget_history()
         if self._home.settings.metastore:
             from volstream.api.statements.metastore import register_after_work
@@ -417,24 +436,25 @@ class Jobs(Collection[Job]):
         directory: Path | None = None,
         observe: ComparisonObserver = lambda _: None,
     ) -> Comparison:
-        """Runs other code on files that were delivered to a job, and returns what would change. Writes to neither table nor
-        catalog.
+        """Runs other code on files that were delivered to a job, and returns the differences. Writes to
+        neither table nor catalog.
 
         Args:
             function: the other code, as in :meth:`create`, or the same to see the effect of an edit.
-            returns: its columns as DDL; None: those that it declares, else the job's.
-            arguments: its arguments; None: the job's.
-            sample: maximum number of files, up to 10,000: always the same ones, spread over the directory.
-            where: SQL condition on the directory's columns; None: all files.
+            returns: its columns as DDL. By default, its declared columns, or else the job's.
+            arguments: its arguments. By default, the job's.
+            sample: maximum number of files, up to 10,000: always the same files, spread over the directory.
+            where: SQL condition on the directory's columns.
             paths: only these files, all of them.
-            both: also run the job's own code, to measure it and to see whether it still returns the rows of the table.
+            both: also run the job's own code, to measure it, and to check that it still returns the rows of
+                the table.
             directory: as in :meth:`create`.
             observe: called with the progress.
 
         Raises:
             InvalidStateError: the job runs a statement, loads files, or has not delivered any file.
             InvalidValueError: ``where``, ``sample`` or the columns are invalid.
-            NotFoundError: no delivered file is chosen.
+            NotFoundError: the selection includes no delivered file.
             FunctionLoadError: the function cannot be imported or set up.
         """
         from volstream.functions.pickled import function_attributes
@@ -472,18 +492,21 @@ class Jobs(Collection[Job]):
         observe: Observer | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> RunReport:
-        """Reprocesses files of a job that were delivered before, and replaces their results; the cursor stays.
+        """Reprocesses files that were delivered to a job before, and replaces their results. The cursor
+        stays.
 
         Args:
-            where: SQL condition on the directory's columns; None: all.
-            paths: only these files, at most 2,000; empty: all.
-            stale: only files whose rows were made by other code than the job has now; see :meth:`code`.
+            where: SQL condition on the directory's columns.
+            paths: only these files, at most 2,000. All by default.
+            stale: only files whose rows were made by other code than the job's current one; see :meth:`code`.
             waits: as in :meth:`run`.
-            is_cancelled: asked once the replay was stopped: True drops the rest, which the next run resumes otherwise.
+            is_cancelled: called once the replay was stopped. If True, the rest is dropped. Otherwise the next
+                run resumes it.
 
         Raises:
-            InvalidValueError: ``where`` is not such a condition. NotFoundError: none of the ``paths`` was delivered. See
-            :meth:`run` for the rest.
+            InvalidValueError: ``where`` is not a valid condition.
+            NotFoundError: none of the ``paths`` was delivered.
+            See :meth:`run` for the rest.
         """
         from volstream.jobs.rules.code import stale_paths
         from volstream.jobs.rules.conditions import of_files
@@ -498,12 +521,13 @@ class Jobs(Collection[Job]):
         )
         if paths and not (report.progress.batches or stop):
             files = "The file was not" if len(paths) == 1 else "None of these files was"
-            hint = self._meant(self.get(name), paths[0]) or "Paths are relative to the volume."
+            hint = self._hint_for(self.get(name), paths[0]) or "Paths are relative to the volume."
             raise NotFoundError(f"{files} delivered to the job {name}, or has changed since.", hint.rstrip())
         return report
 
     def clear_steps(self, name: str) -> FileJob:
-        """Forgets the kept values of the job's steps, so that the next call for each file computes all of them.
+        """Deletes the kept values of the job's steps, so that the next call for each file computes all of
+        them.
 
         Raises:
             NotFoundError: there is no such job.
@@ -519,14 +543,15 @@ class Jobs(Collection[Job]):
         return job
 
     def code(self, name: str) -> CodeCounts | None:
-        """Returns which versions of a job's code made the rows of how many files; None: it has no table, or appends to one.
+        """Returns how many files have rows of each version of the job's code. None if it has no table, or
+        appends to one.
 
         Reads two columns of the table, without Spark.
 
         Raises:
             NotFoundError: there is no such job.
             InvalidStateError: the job runs a statement.
-            FunctionLoadError: its function is no longer there.
+            FunctionLoadError: its function no longer exists.
             DependencyError: the table cannot be read.
         """
         from volstream.jobs.rules.code import counts
@@ -534,11 +559,11 @@ class Jobs(Collection[Job]):
         return counts(self._home, self._of_files(name))
 
     def describe_code(self, name: str) -> str | None:
-        """Returns how many files have rows made by older code, and what to do; None: none has. Raises as :meth:`code`."""
+        """Returns how many files have rows of older code, and what to do, or None. Raises as :meth:`code`."""
         from volstream.jobs.rules.code import describe_code
 
-        found = self.code(name)
-        return None if found is None else describe_code(self._of_files(name), found)
+        counts = self.code(name)
+        return None if counts is None else describe_code(self._of_files(name), counts)
 
     def verify(
         self, name: str, *, fix: bool = False, outputs: bool = False, stop: Stop | None = None, observe: Observer | None = None
@@ -547,18 +572,19 @@ class Jobs(Collection[Job]):
 
         Args:
             fix: process the wrong files again, and remove rows that belong to no file.
-            outputs: also compare the files that the function made with the volume that has them.
+            outputs: also compare the files that the function made with their volume.
 
         Raises:
             InvalidValueError: ``outputs``, but the job makes no files.
             StreamBusyError: the job is running.
-            StreamStaleError: the directory no longer keeps the history of the delivered files; see :meth:`heal`.
+            StreamStaleError: the directory no longer has the history of the delivered files; see
+                :meth:`heal`.
         """
         return self.file_runner(self._of_files(name)).verify(fix=fix, outputs=outputs, stop=stop, observe=observe)
 
     def heal(self, name: str, *, stop: Stop | None = None, observe: Observer | None = None) -> Verification:
-        """Fixes as :meth:`verify` does. If the directory no longer keeps what the stream needs, compares its present files, from
-        which the stream continues.
+        """Fixes as :meth:`verify` does. If the directory no longer has the versions that the stream needs,
+        compares its present files, from which the stream continues.
 
         Raises:
             StreamBusyError: the job is running.
@@ -578,7 +604,8 @@ class Jobs(Collection[Job]):
         return self._home.catalog.failures.count(self.get(name).id if name else None, wanted)
 
     def retry(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
-        """Makes failed files due at the next run, those of ``paths`` or those ``wanted``; returns their paths.
+        """Makes failed files due at the next run, by ``paths`` or by the filter ``wanted``. Returns their
+        paths.
 
         Raises:
             NotFoundError: a path has no failure.
@@ -586,8 +613,9 @@ class Jobs(Collection[Job]):
         return self._set_state(name, FailureState.RETRYING, paths, wanted)
 
     def skip(self, name: str, paths: Sequence[str] | None = None, wanted: FailureFilter = ANY) -> Sequence[str]:
-        """Skips failed files, those of ``paths`` or those ``wanted``; returns their paths. A newer version of a file is still
-        processed.
+        """Skips failed files, by ``paths`` or by the filter ``wanted``. Returns their paths.
+
+        A newer version of a file is still processed.
 
         Raises:
             NotFoundError: a path has no failure.
@@ -602,7 +630,8 @@ class Jobs(Collection[Job]):
             check_names(self._home.settings, names, "The job")
 
     def _free(self, name: str) -> None:
-        """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents settling it."""
+        """Settles an open batch. Raises StreamBusyError if a run is processing it, or the error that prevents
+        settling it."""
         from volstream.jobs.rules.targets import has_outputs
 
         job = self._home.catalog.jobs.find(Name.parse(name))
@@ -625,7 +654,7 @@ class Jobs(Collection[Job]):
     def _inferring(
         self, job: FileJob | FileJobSpec, tell: Callable[[str], None], source: FunctionSource, arguments: Mapping[str, str]
     ) -> InferredColumns:
-        """Returns the columns that a function returns for a few files of a job's volume, and tells of them."""
+        """Returns the columns that a function returns for a few files of a job's volume, and reports them."""
         from volstream.functions.schema import of_job
         from volstream.jobs.rules.columns import ColumnInference
 
@@ -667,8 +696,8 @@ class Jobs(Collection[Job]):
             )
         return job
 
-    def _meant(self, job: Job, path: str, known: Sequence[str] = ()) -> str:
-        """Returns a hint on the file of a job that an unknown path may mean, as :func:`meant`."""
+    def _hint_for(self, job: Job, path: str, known: Sequence[str] = ()) -> str:
+        """Returns a hint about the job's file that an unknown path may mean, as :func:`meant`."""
         if isinstance(job, FileJob) and job.group_by is not None:
             return f"{like(path, known)}The job processes sets of files: give keys of sets, not paths. "
         volume = self._home.catalog.volume_of(job) if isinstance(job, FileJob) else None
@@ -679,13 +708,13 @@ class Jobs(Collection[Job]):
         catalog = self._home.catalog
         with catalog.database.transaction() as transaction:
             if state is FailureState.RETRYING:
-                catalog.jobs.alter(transaction, job)  # what a run in progress finds with the code that it has is due, too
+                catalog.jobs.alter(transaction, job)  # failures of a run in progress are due, too
             changed = catalog.failures.set_state(transaction, job.id, state, paths=paths, wanted=wanted)
         unknown = sorted({*(paths or ())} - {*changed})
         if unknown:
             failed = [failure.path for failure in self._home.catalog.failures.active(job.id, limit=_MAX_SIMILAR)]
             raise NotFoundError(
                 f"The job {name} has no failure for {unknown[0]!r}.",
-                f"{self._meant(job, unknown[0], failed)}See: volstream list failures --job {name}.",
+                f"{self._hint_for(job, unknown[0], failed)}See: volstream list failures --job {name}.",
             )
         return changed

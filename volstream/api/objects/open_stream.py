@@ -1,4 +1,5 @@
-"""The result of ``session.streams.get(name).consume()``: a stream's rows as a DataFrame, and exactly-once writes of them."""
+"""The result of ``session.streams.get(name).consume()``: a stream's rows as a DataFrame, and exactly-once
+writes of them."""
 
 from __future__ import annotations
 
@@ -33,34 +34,38 @@ if TYPE_CHECKING:
 class StreamBatch:
     """One consumption of a stream, inside its ``with`` block.
 
-    Its methods write exactly once, and the offset moves at the end of the block. Effects elsewhere happen at least
-    once: after a failure the next block has the same rows under the same ``id``, which distinguishes them from new ones.
+    Its methods write exactly once, and the offset moves at the end of the block. Effects elsewhere happen at
+    least once: after a failure, the next block has the same rows under the same ``id``, which distinguishes
+    them from new ones.
 
     Attributes:
         id: stable across failures.
-        df: the rows; actions on it do not move the offset.
+        df: the rows. Actions on it do not move the offset.
     """
 
-    def __init__(self, home: Home, consumption: Consumption, stream: Stream, taken: ConsumedBatch | None) -> None:
+    def __init__(self, home: Home, consumption: Consumption, stream: Stream, consumed: ConsumedBatch | None) -> None:
         self._home = home
         self._consumption = consumption
         self._stream = stream
-        self._taken = taken
-        self.id = None if taken is None else taken.batch.id
+        self._consumed = consumed
+        self.id = None if consumed is None else consumed.batch.id
         self.df: DataFrame = self._rows(home.spark)
 
     @property
     def empty(self) -> bool:
-        """True if there is no new version; does not use Spark. A range of versions without rows is not empty."""
-        return self._taken is None or self._taken.covered.empty
+        """Whether there is no new version.
+
+        Does not use Spark. A range of versions without rows is not empty.
+        """
+        return self._consumed is None or self._consumed.covered.empty
 
     def write(self, target: str, mode: str = "append", *, df: DataFrame | None = None) -> int | None:
-        """Adds rows to a table, or replaces its rows (``overwrite``); returns their number, if known.
+        """Adds rows to a table, or replaces its rows (``overwrite``). Returns the number of rows, if known.
 
-        Columns that the target does not have, such as the change columns, are left out.
+        Columns that the target lacks, such as the change columns, are left out.
 
         Args:
-            df: rows to write, derived from :attr:`df`; default: that itself.
+            df: rows to write, derived from :attr:`df`, which is the default.
 
         Raises:
             NotFoundError: there is no such Delta table in the warehouse.
@@ -79,11 +84,13 @@ class StreamBatch:
         return self._write(target, stands_for, location, statement, self.df if df is None else df)
 
     def merge_into(self, target: str, on: str | Sequence[str], *, df: DataFrame | None = None) -> int | None:
-        """Brings a table up to date: changed rows are replaced by key, new ones added, deleted ones deleted.
+        """Brings a table up to date: by key, changed rows are replaced, new rows added, and deleted rows
+        deleted.
 
         Args:
             on: the key's columns, in any case. Of several rows with one key, the newest wins.
-            df: rows to merge, derived from :attr:`df`; without ``__change_type`` all are treated as new or changed.
+            df: rows to merge, derived from :attr:`df`. Without ``__change_type`` all are treated as new or
+                changed.
 
         Raises:
             NotFoundError: there is no such Delta table in the warehouse.
@@ -97,9 +104,10 @@ class StreamBatch:
         missing = [key for key in keys if not (_common([key], frame.columns) and _common([key], columns))]
         if missing:
             raise InvalidValueError(f"There is no column {missing[0]!r} to merge on.")
-        if self._taken is None:
+        if self._consumed is None:
             return 0
-        # A view of a DataFrame of changes would lose their range: the stream's own rows are read by SQL, others are staged.
+        # A view of a DataFrame of changes would lose their range. So SQL reads the stream's own rows, and
+        # other rows are staged.
         with places.staged(self._home.warehouse, "merge") as staged:
 
             def statement(spark: SparkSession) -> None:
@@ -116,23 +124,23 @@ class StreamBatch:
     def _write(
         self, target: str, stands_for: str, location: str, statement: Callable[[SparkSession], None], frame: DataFrame
     ) -> int | None:
-        """Writes a table, after the rows that have arrived for it if a statement like ``stands_for`` would."""
-        if self._taken is None:
-            return 0  # on a volume that was never listed
+        """Writes a table, after its arrived rows if a statement like ``like`` would."""
+        if self._consumed is None:
+            return 0  # a volume that was never listed
         like = SparkStatement(stands_for.format(Name.parse(target).qualified))
         with as_sql_errors(), bind.settled(self._home, like):
             return self._consumption.write(location, statement, like=frame.sparkSession)
 
     def _rows(self, spark: SparkSession) -> DataFrame:
-        if self._taken is None:
+        if self._consumed is None:
             return self._home.reader.unlisted(spark)
         with as_sql_errors():
             views = Views(spark)
             return views.release_with(spark.sql(self._query(views)))
 
     def _query(self, views: Views) -> str:
-        assert self._taken is not None, "checked by the caller"
-        return self._home.reader.query(views, self._taken.covered)
+        assert self._consumed is not None, "checked by the caller"
+        return self._home.reader.query(views, self._consumed.covered)
 
     def _target(self, name: str) -> tuple[str, Sequence[str]]:
         location = metastore.locate(self._home, Name.parse(name))
@@ -148,7 +156,7 @@ class StreamBatch:
 
 @checked
 class OpenStream(Stream):
-    """A stream's definition, as ``session.streams.get`` returns it: it can be consumed."""
+    """A stream's definition from ``session.streams.get``, which can be consumed."""
 
     _home: Home
 
@@ -161,17 +169,18 @@ class OpenStream(Stream):
 
     @contextmanager
     def consume(self, *, timeout: float = 0.0) -> Iterator[StreamBatch]:
-        """Takes the stream's unconsumed changes; the offset moves at the end of the block, unless it raises.
+        """Takes the stream's unconsumed changes. The offset moves at the end of the block, unless it raises.
 
         Args:
             timeout: seconds to wait for another consumption to end.
 
         Raises:
-            StreamBusyError: another consumption is open. StreamStaleError, StreamSchemaChangedError: it cannot be read.
+            StreamBusyError: another consumption is open.
+            StreamStaleError, StreamSchemaChangedError: the stream cannot be read.
         """
         with self._home.consumption(again=True, timeout=timeout) as consumption:
-            taken = consumption.take(self)
-            yield StreamBatch(self._home, consumption, self, taken.get(self.id))
+            batches = consumption.take(self)
+            yield StreamBatch(self._home, consumption, self, batches.get(self.id))
 
 
 def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:
@@ -179,7 +188,7 @@ def _common(columns: Sequence[str], present: Sequence[str]) -> list[str]:
     return [name for name in columns if name.lower() in lowered]
 
 
-#: Change types of rows whose key may have left the table: an UPDATE may have changed the key itself.
+#: Change types of rows whose key may no longer be in the table: an UPDATE may have changed the key itself.
 _GONE = "__change_type IN ('DELETE', 'UPDATE_BEFORE')"
 
 

@@ -1,4 +1,5 @@
-"""From files to a table in one call: makes volume and job, or finds those of an earlier call, refreshes, and runs.
+"""From files to a table in one call: makes volume and job, or finds those of an earlier call, refreshes, and
+runs.
 
 What does not belong here: anything that volumes and jobs do themselves.
 """
@@ -62,14 +63,14 @@ def run(
     Args:
         files: a directory or the URI of a bucket's folder; a file, a glob, or a list of files of one folder.
         into: the table's name, and the job's.
-        options: those of the job. One that is left out has its default, also if an earlier call gave it; only the schedule, the
-            priority, the receivers of alerts and the comment stay.
+        options: those of the job. One that is left out has its default, also if an earlier call gave it; only
+            the schedule, the priority, the receivers of alerts and the comment stay.
         pattern: a glob, as volumes have them: without ``/``, for the names of files.
         replace: take over a job or a table that no call made.
 
     Raises:
-        InvalidStateError: a job of that name does something else, or no call made it; an option cannot be changed.
-        As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
+        InvalidStateError: a job of that name does something else, or no call made it; an option cannot be
+            changed. As :meth:`Jobs.create`, :meth:`Jobs.alter`, :meth:`Volumes.refresh` and :meth:`Jobs.run`.
     """
     folder, chosen = _place(files)
     conditions = [options.get("where"), chosen, None if pattern is None else matching(pattern)]
@@ -156,7 +157,8 @@ def _volume(objects: Objects, files: str) -> Volume:
 
 
 def _inside(objects: Objects, location: str) -> list[str]:
-    """Returns a glob for the home if it is in the folder: what volstream writes there are no files of the user's."""
+    """Returns a glob for the home if it is in the folder: what volstream writes there are no files of the
+    user's."""
     if scheme_of(location) != "file":
         return []
     home, root = os.path.realpath(objects.home.settings.home), os.path.realpath(local_path(location))
@@ -164,10 +166,10 @@ def _inside(objects: Objects, location: str) -> list[str]:
 
 
 def _check_pattern(objects: Objects, volume: Volume, pattern: str, *, new: bool) -> None:
-    """Raises InvalidValueError if a volume has files and a pattern matches no file: all rows would go, for a slip.
+    """Raises InvalidValueError if a volume has files and a pattern matches none of them: a slip would remove all rows.
 
     Args:
-        new: there is no job yet.
+        new: the job does not exist yet.
     """
     selection, count = Selection(patterns=(pattern,)), 0
     directory = VolumeSource(objects.home.catalog, objects.home.warehouse, volume.id).find()
@@ -205,14 +207,16 @@ def _check_table(objects: Objects, into: Name) -> None:
         )
 
 
-#: Options that a call does not reset by leaving them out, and neither the schedule: they say nothing about the rows.
+#: Options that a call does not reset by leaving them out, and neither the schedule: they say nothing about
+#: the rows.
 _KEPT = frozenset({"priority", "alert", "comment"})
 
 
 def _renewed(
     objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell, *, replace: bool
 ) -> FileJob:
-    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they are of it.
+    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they
+    are of it.
 
     Raises:
         InvalidStateError: an option cannot be changed, or no call made the job and ``replace`` is not set.
@@ -250,7 +254,8 @@ def _renewed(
         changes["made_by_run"] = True
     takes_others = "where" in changes
     if takes_others:
-        changes["may_have_strays"] = True  # the next run with the condition removes the rows of files that it leaves out
+        # The next run with the condition removes the rows of files that it leaves out.
+        changes["may_have_strays"] = True
     has_rows = objects.home.catalog.reports.totals(job.id)["batches"] > 0
     changed = _changed(objects, job, changes, tell) if changes else job
     if changes.keys() - {*code, "where", "may_have_strays"} or changes.get("function", job.function) != job.function:
@@ -288,7 +293,8 @@ def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: T
 
 
 def _add_files(objects: Objects, before: FileJob, tell: Tell) -> None:
-    """Processes the files that a job now takes, and did not before: a condition alone concerns later changes only."""
+    """Processes the files that a job now takes, and did not before: a condition alone concerns later changes
+    only."""
     stream = objects.home.catalog.streams.by_id(before.stream_id)
     if stream is not None and (stream.initial or not stream.offset):
         return  # it delivers all files yet, or the volume had none so far
@@ -303,7 +309,8 @@ def _add_files(objects: Objects, before: FileJob, tell: Tell) -> None:
 
 
 def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
-    """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job was made."""
+    """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job
+    was made."""
     from volstream.functions.pickled import resolved, source_of
 
     place, source = resolved(code, Path.cwd())

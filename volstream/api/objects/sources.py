@@ -17,7 +17,7 @@ from volstream.base.threads import Stop
 from volstream.errors import InvalidStateError, InvalidValueError
 from volstream.home import Home
 
-if TYPE_CHECKING:  # imported where they are used: commands that only read definitions need none of them
+if TYPE_CHECKING:  # imported on use: commands that only read definitions do not need them
     import pyarrow as pa
 
     from volstream.api.objects.items import ItemTable, UploadedTable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imported where they are used: commands that only read defin
     from volstream.ingest.sources.events import EventStream
     from volstream.ingest.sources.tables import Appender
 
-#: What a retention may be.
+#: The valid values of a retention.
 Retention = Annotated[str | timedelta | None, "'30 days', a timedelta, or None to keep events for ever"]
 
 RETENTION_POLICY = keys(SourceDefinition)["retention_policy"]
@@ -34,7 +34,7 @@ RETENTION_POLICY = keys(SourceDefinition)["retention_policy"]
 
 @checked
 class Sources(Collection[Source]):
-    """The tables that are filled through a session. What is added is committed every ``commit_seconds``."""
+    """The tables that are filled through a session. Additions are committed every ``commit_seconds``."""
 
     def __init__(self, home: Home, functions: Functions, dynamic_tables: DynamicTables) -> None:
         super().__init__(home, home.catalog.sources)
@@ -50,10 +50,11 @@ class Sources(Collection[Source]):
     def create_stream(
         self, name: str, retention_policy: Retention = None, *, comment: str | None = None, if_not_exists: bool = False
     ) -> EventStream:
-        """Creates a table of events; :meth:`EventStream.upload` adds to it.
+        """Creates a table of events. :meth:`EventStream.upload` adds to it.
 
         Args:
-            retention_policy: age at which events are deleted, like ``30 days``; None: they are kept for ever.
+            retention_policy: age at which events are deleted, such as ``30 days``. Without it, they are kept
+                forever.
 
         Raises:
             AlreadyExistsError: the name is taken.
@@ -89,13 +90,15 @@ class Sources(Collection[Source]):
 
         Args:
             primary_key: the name of the items' key.
-            data: its items; required if it is immutable.
-            immutable: its items never change; another ``version`` replaces them all, and older ones can still be read.
-            version: number of the version to create; default: the next one, unless the newest has the same data.
+            data: its items. Required if it is immutable.
+            immutable: its items never change. Another ``version`` replaces them all, and older ones can still
+                be read.
+            version: number of the version to create. By default the next one, unless the newest has the same
+                data.
 
         Raises:
-            AlreadyExistsError: the name is taken; or the version exists with other data.
-            InvalidValueError: an item lacks its key, or two have the same one; then nothing is created.
+            AlreadyExistsError: the name is taken, or the version exists with other data.
+            InvalidValueError: an item lacks its key, or two have the same key. Nothing is created.
         """
         import pyarrow as pa
 
@@ -131,7 +134,8 @@ class Sources(Collection[Source]):
         return table
 
     def get_table(self, name: str) -> ItemTable | UploadedTable:
-        """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises NotFoundError."""
+        """Returns a table that :meth:`create_table` or :meth:`Connectors.upload_file` created. Raises
+        NotFoundError."""
 
         source = self.get(name)
         from volstream.api.objects.items import UploadedTable
@@ -157,7 +161,7 @@ class Sources(Collection[Source]):
         return self._definitions.change(self.get(name), **values)
 
     def drop(self, name: str, *, if_exists: bool = False) -> bool:
-        """Drops a source with its table; returns False if it does not exist and ``if_exists`` is set.
+        """Drops a source with its table. Returns False if it does not exist and ``if_exists`` is set.
 
         Raises:
             NotFoundError: there is no such source.
@@ -172,7 +176,7 @@ class Sources(Collection[Source]):
         return True
 
     def close(self) -> None:
-        """Commits what can be committed without starting an engine."""
+        """Commits as far as possible without starting an engine."""
         if "_tables" in self.__dict__:
             self._tables.close()
 
@@ -195,12 +199,12 @@ class Sources(Collection[Source]):
         return Appender(self._home, source.name, self._tables.table(source.name))
 
 
-# ``session.connector``: tables of data that come from elsewhere.
+# ``session.connector``: tables of external data.
 
 
 @checked
 class Connectors:
-    """Brings data from elsewhere into tables."""
+    """Imports external data into tables."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -220,16 +224,21 @@ class Connectors:
         """Copies the rows of a file into an immutable table, as a version of it.
 
         Args:
-            uri: a path, a bucket's URI, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the host.
-            primary_key: column with a value of its own in each row.
-            version: number of the version to create; default: the next one, unless the newest has the same rows.
-            format: csv, json (an array, or a value per line), parquet, avro or orc; default: by the name.
-            options: how it is read, as by jobs that load files, such as ``delimiter``, ``encoding``, ``schema``.
-            connection: the storage connection by which an object store is reached; default: the credentials of the environment.
+            uri: a path, a bucket's URI, ``hdfs://``, or ``https://`` if the setting ``upload_hosts`` has the
+                host.
+            primary_key: column with a unique value in each row.
+            version: number of the version to create. By default the next one, unless the newest has the same
+                rows.
+            format: csv, json (an array, or a value per line), parquet, avro or orc. By default, the name
+                decides.
+            options: how to read it, as for load jobs, such as ``delimiter``, ``encoding``, ``schema``.
+            connection: the storage connection for an object store. By default, the credentials of the
+                environment.
 
         Raises:
-            InvalidValueError: the file does not exist or is broken, or keys are missing or occur twice; nothing is stored.
-            AlreadyExistsError: the name is taken; or the version exists with other rows.
+            InvalidValueError: the file does not exist or is broken, or keys are missing or repeated. Nothing
+                is stored.
+            AlreadyExistsError: the name is taken, or the version exists with other rows.
         """
         from volstream.ingest.sources import files, tables
 
@@ -253,7 +262,7 @@ class Connectors:
         self,
         brokers: Sequence[str],
         name: str,
-        format: str = "json",  # the document's word for it
+        format: str = "json",  # the documented name
         *,
         topic: str | None = None,
         properties: Mapping[str, str] | None = None,
@@ -261,16 +270,17 @@ class Connectors:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> Source:
-        """Creates a table that a daemon fills from a Kafka topic: with every message once, from the earliest on.
+        """Creates a table that a daemon fills from a Kafka topic, with every message once, from the earliest
+        on.
 
         Args:
             brokers: ``host:port`` of some brokers of the cluster.
-            format: ``json``: values are text in the column ``event``, others are kept as bytes in ``payload``. ``bytes``,
-                ``avro``: all values are bytes in ``payload``.
-            topic: default: ``name``.
-            properties: properties of librdkafka, for security above all. Secrets by reference only: ``${env:NAME}`` for a
-                variable of the environment, ``${file:PATH}`` for a file with the value.
-            retention_policy: age at which rows are deleted, such as ``30 days``; None: never.
+            format: with ``json``, text values are in the column ``event``, and other values are kept as bytes
+                in ``payload``. With ``bytes`` or ``avro``, all values are bytes in ``payload``.
+            topic: ``name`` by default.
+            properties: properties of librdkafka, mainly for security. Secrets by reference only:
+                ``${env:NAME}`` for a variable of the environment, ``${file:PATH}`` for a file with the value.
+            retention_policy: age at which rows are deleted, such as ``30 days``. Without it, never.
 
         Raises:
             InvalidValueError: an unknown format or property, no brokers, or a secret that would be stored.
@@ -288,10 +298,10 @@ class Connectors:
         return create_topic_table(self._home, parsed, source, RETENTION_POLICY.read(retention_policy), comment)
 
     def poll(self, name: str, stop: Stop | None = None) -> int:
-        """Reads the messages that a topic has now into its table, for homes without a daemon; returns their number.
+        """Reads a topic's current messages into its table, for homes without a daemon. Returns their number.
 
         Args:
-            stop: set to end early; what was read stays.
+            stop: set to end early. Messages read so far stay.
 
         Raises:
             NotFoundError: there is no such source or topic.
@@ -307,5 +317,5 @@ class Connectors:
 
 
 def as_written(name: str) -> str:
-    """Returns a table's name without its schema; unlike a table's, a topic's is case-sensitive."""
+    """Returns a table's name without its schema. Unlike a table's name, a topic's is case-sensitive."""
     return name.rpartition(".")[2].strip().strip("`")

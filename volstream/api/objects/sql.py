@@ -76,7 +76,8 @@ def created_dynamic_table(job: DynamicJob) -> str:
 
 
 def created_table(home: Home, name: Name) -> str:
-    """Returns the statement that creates a table, and others for its constraints. Asks Spark for its clustering.
+    """Returns the statement that creates a table, and others for its constraints. Asks Spark for its
+    clustering.
 
     Raises:
         NotFoundError: there is no such table.
@@ -497,7 +498,8 @@ def run_statement(objects: Objects, statement: str, *, read_only: bool = False) 
 def rows(objects: Objects, statement: str) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
     """Runs one statement and returns its columns and its rows, which are fetched from Spark batch by batch.
 
-    Names of columns are distinct, values as :func:`~volstream.functions.types.values.document_values` has them.
+    Names of columns are distinct, values as :func:`~volstream.functions.types.values.document_values` has
+    them.
 
     Raises:
         SqlError: as :func:`run_statement`; also while rows are fetched.

@@ -49,18 +49,20 @@ class Volumes(Collection[Volume]):
         check: bool = True,
         **options: Unpack[VolumeKeywords],
     ) -> Volume:
-        """Creates a volume; options are those of :class:`~volstream.base.definitions.VolumeSpec`. Its files are not listed yet.
+        """Creates a volume. Options are those of :class:`~volstream.base.definitions.VolumeSpec`. Its files
+        are not listed yet.
 
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
-            or_replace: replace an existing volume of that name; the streams on the old one become stale.
+            or_replace: replace an existing volume of that name. The streams on the old one become stale.
 
         Raises:
             InvalidValueError: an invalid location, connection, glob, limit or queue.
             AlreadyExistsError: the name is taken.
             ObjectInUseError: a job writes its outputs to the volume that would be replaced.
             NotFoundError: the directory or the connection does not exist.
-            StorageError, QueueError: ``check``: the bucket or the queue cannot be reached; StorageDeniedError: access was denied.
+            StorageError, QueueError: with ``check``, the bucket or the queue cannot be reached.
+            StorageDeniedError: with ``check``, access was denied.
         """
         spec = VolumeSpec(name=Name.parse(name), location=location, **read(VolumeSpec, options))
         return volume_rules.create_volume(
@@ -68,14 +70,15 @@ class Volumes(Collection[Volume]):
         )
 
     def files(self, name: str) -> DataFrame:
-        """Returns the files of a volume, as its directory table has them. Raises NotFoundError, SqlError."""
+        """Returns the files of a volume, from its directory table. Raises NotFoundError, SqlError."""
         return self.frame(name)
 
     def _relation(self, definition: Volume) -> str:
         return f"DIRECTORY(VOLUME {definition.name.qualified})"
 
     def matching(self, name: str) -> tuple[int, int, bool]:
-        """Returns how many files belong to a volume, of how many that were looked at, and whether these are all there are.
+        """Returns the number of files that belong to a volume, the number of examined files, and whether all
+        were examined.
 
         Lists some of the files and stores nothing. Raises NotFoundError, StorageError.
         """
@@ -85,13 +88,15 @@ class Volumes(Collection[Volume]):
     def alter(self, name: str, *, check: bool = True, **changes: Unpack[VolumeKeywords]) -> Volume:
         """Changes a volume: options of :meth:`create`.
 
-        The next full listing applies new patterns: files that they exclude are removed, files that they include are new.
+        The next full listing applies new patterns: files that they exclude are removed, files that they
+        include are new.
 
         Args:
             check: first check that the directory or bucket, and the queue, can be reached.
 
         Raises:
-            NotFoundError: no such volume. Otherwise as :meth:`create`.
+            NotFoundError: no such volume.
+            Otherwise as :meth:`create`.
         """
         catalog, settings = self._home.catalog, self._home.settings
         values = read(VolumeSpec, changes)
@@ -105,16 +110,17 @@ class Volumes(Collection[Volume]):
         return volume_rules.alter_volume(catalog, self._home.settings, current.name, check=False, **values)
 
     def drop(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
-        """Drops a volume; its files stay, its streams become stale. Returns False if it does not exist and ``if_exists`` is
-        set.
+        """Drops a volume. Its files stay, its streams become stale.
+
+        Returns False if it does not exist and ``if_exists`` is set.
 
         Args:
-            cascade: also drop the streams on it, the jobs and dynamic tables that consume them, and jobs that write their outputs
-                there; result tables stay.
+            cascade: also drop the streams on it, the jobs and dynamic tables that consume them, and jobs that
+                write their outputs there. Result tables stay.
 
         Raises:
             NotFoundError: no such volume, without ``if_exists``.
-            ObjectInUseError: a job processes its files, or writes its outputs there; not with ``cascade``.
+            ObjectInUseError: a job processes its files, or writes its outputs there. Not with ``cascade``.
         """
         volume = self._home.catalog.volumes.find(Name.parse(name)) if cascade else None
         if volume is not None:
@@ -125,7 +131,7 @@ class Volumes(Collection[Volume]):
         return volume_rules.drop_volume(self._home.catalog, Name.parse(name), if_exists=if_exists)
 
     def verify(self, name: str, *, stop: Stop | None = None) -> ComparedDirectory:
-        """Lists the volume and compares the directory table with what is there; changes nothing.
+        """Lists the volume and compares the directory table with the listing. Changes nothing.
 
         Raises:
             StorageError: the listing did not complete.
@@ -144,20 +150,22 @@ class Volumes(Collection[Volume]):
         inventory: str | None = None,
         stop: Stop | None = None,
     ) -> RefreshResult:
-        """Lists the volume, or a sub-directory of it, and brings the directory table up to date.
+        """Lists the volume, or a subdirectory of it, and brings the directory table up to date.
 
         If a daemon keeps the volume, requests the refresh from it and waits.
 
         Args:
             accept_removals: apply removals beyond the volume's limit.
-            inventory: URI of an inventory report of the bucket, or of the folder with the reports, to read the newest, instead
-                of listing the bucket. The directory table is then up to date as of the report.
+            inventory: URI of an inventory report of the bucket, or of the folder with the reports, to read
+                the newest instead of listing the bucket. The directory table is then up to date as of the
+                report.
 
         Raises:
-            StorageError: the listing did not complete, or the report is damaged; nothing was changed.
-            NotFoundError: the sub-directory has no files, and none were known; there is no report.
+            StorageError: the listing did not complete, or the report is damaged. Nothing was changed.
+            NotFoundError: the subdirectory has no files, and none were known, or there is no report.
             InvalidValueError: the report is about something else, or lacks a field.
-            InvalidStateError: the directory table is newer than the report, or a daemon keeps the volume and a report is given.
+            InvalidStateError: the directory table is newer than the report, or a daemon keeps the volume and
+                a report is given.
         """
         from volstream.changes.directory.keeper import refresh
 
@@ -202,12 +210,15 @@ class Batches:
         return self._home.catalog.failures.active(batch.job_id, after=after, until=until, batch_id=batch.id)
 
     def read(self, identity: str) -> DataFrame:
-        """Returns the files of a batch, the same at each call: the directory's columns, ``commit_version``, the file's
-        ``action``, and for a moved one its ``old_path``. For a batch of a statement: the stream's rows.
+        """Returns the files of a batch, the same at each call.
+
+        Columns are the directory's, ``commit_version``, the file's ``action``, and ``old_path`` of a moved
+        file. For a batch of a statement, returns the stream's rows.
 
         Raises:
             NotFoundError: no such batch.
-            InvalidStateError: a batch of retries has ended; its stream was dropped; the history that it needs is no longer kept.
+            InvalidStateError: a batch of retries has ended, its stream was dropped, or its history was
+                deleted.
         """
         batch = self.get(identity)
         plan = self._home.catalog.reports.plan(batch.plan_id)
@@ -221,5 +232,5 @@ class Batches:
         job = self._home.catalog.jobs.by_id(batch.job_id) if batch.job_id else None
         assert isinstance(job, FileJob), "except for those of statements, batches belong to a job, and are removed with it"
         services = self._jobs.services
-        with services.session(self._home.spark) as session:  # whose frames can be joined with others
+        with services.session(self._home.spark) as session:  # so that its frames can be joined with others
             return services.planner.files_of(session, job, plan, batch, stream)
