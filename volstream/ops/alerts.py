@@ -25,22 +25,22 @@ from volstream.ops.inspection.details import group_id
 from volstream.ops.inspection.status import Problem, ProblemCause, health, problems
 from volstream.tables.delta.places import reached
 
-# What is wrong at present, and the alerts about it. Values only; the payload is documented in
+# Current problems, and the alerts about them. Values only. The payload is documented in
 # docs/operations/alerts.md.
 
-#: Version of the payload; keys are only added within one.
+#: Version of the payload. Within a version, keys are only added.
 PAYLOAD_VERSION = 1
 
 
-#: Texts of alerts in the text of a digest.
+#: Maximum number of alerts' texts in the text of a digest.
 _MAX_TEXTS = 20
 
-#: What chats act on: links and mentions, as they would be written into names of files and errors.
+#: Links and mentions, to which chats react, as they may occur in names of files and errors.
 _HARMLESS = {ord("<"): "\u2039", ord(">"): "\u203a", ord("@"): "@\u200b"}
 
 
 class AlertEvent(StrEnum):
-    """What alerts are about; receivers of each are named by the setting ``on_<event>``."""
+    """The events of alerts. The setting ``on_<event>`` names the receivers of each."""
 
     FAILURE = "failure"
     PAUSE = "pause"
@@ -52,11 +52,11 @@ class AlertEvent(StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """The object that an alert is about.
+    """The object of an alert.
 
     Attributes:
-        kind, name: as in commands; the name is empty for the engine and the home.
-        to: the job's own receivers; None: those of the settings.
+        kind, name: as in commands. The name is empty for the engine and the home.
+        to: the job's own receivers, if it has any, instead of the settings'.
     """
 
     kind: str
@@ -66,15 +66,15 @@ class Subject:
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that is so at present.
+    """A current problem.
 
     Attributes:
-        key: its identity; while it is so, the key stays.
+        key: its identity, which stays while the problem lasts.
         why: a sentence.
         do: a command or a sentence.
-        passing: it may be transient, so it is an alert only once it has lasted a while.
-        lasting: it is sent again if it lasts.
-        files: the failed files that it is about, the newest last; it is sent again if there are more.
+        passing: it may be transient, so it becomes an alert only after a while.
+        lasting: its alert is repeated while it lasts.
+        files: the failed files that it is about, newest last. Its alert is repeated if there are more.
     """
 
     key: str
@@ -90,10 +90,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Alert:
-    """What a receiver gets.
+    """The content for a receiver.
 
     Attributes:
-        details: what is known besides, by event.
+        details: further information, by event.
         resolved: the problem of an earlier alert is over.
     """
 
@@ -112,18 +112,18 @@ class Alert:
 
     @property
     def key(self) -> str:
-        """What alerts about the same event and object have in common."""
+        """The common key of alerts about the same event and object."""
         return f"{self.event}:{self.subject.kind}:{self.subject.name}"
 
     def payload(self, home: str, host: str, when: datetime, url: str | None) -> dict[str, Any]:
-        """Returns what is delivered, as plain values.
+        """Returns the payload of a delivery, as plain values.
 
         Args:
             url: the page of the object, or None.
         """
         do = f"Run: {self.do}" if self.do.startswith("volstream ") else self.do
-        said = f"{self.subject.kind} {self.subject.name}".strip()
-        lines = [f"{said[:1].upper()}{said[1:]}: {self.why}", do, url or ""]
+        subject_text = f"{self.subject.kind} {self.subject.name}".strip()
+        lines = [f"{subject_text[:1].upper()}{subject_text[1:]}: {self.why}", do, url or ""]
         return {
             "version": PAYLOAD_VERSION,
             "id": str(uuid.uuid4()),
@@ -145,17 +145,17 @@ class Alert:
 
 
 def digest_of(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns several alerts as one, which has them in its details; the same ones have the same id."""
-    newest, severe = payloads[-1], any(one["severity"] == "error" for one in payloads)
-    said = [str(one["text"]) for one in payloads[:_MAX_TEXTS]]
-    left = len(payloads) - len(said)
+    """Combines several alerts into one, with the alerts in its details. The same alerts give the same id."""
+    newest, severe = payloads[-1], any(alert["severity"] == "error" for alert in payloads)
+    texts = [str(alert["text"]) for alert in payloads[:_MAX_TEXTS]]
+    left = len(payloads) - len(texts)
     why = f"{len(payloads)} alerts"
     return {
         **newest,
-        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, " ".join(one["id"] for one in payloads))),
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, " ".join(alert["id"] for alert in payloads))),
         "key": str(AlertEvent.DIGEST),
         "event": str(AlertEvent.DIGEST),
-        "state": "active" if any(one["state"] == "active" for one in payloads) else "resolved",
+        "state": "active" if any(alert["state"] == "active" for alert in payloads) else "resolved",
         "severity": "error" if severe else "warning",
         "kind": "home",
         "name": "",
@@ -163,18 +163,18 @@ def digest_of(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "do": "volstream status",
         "details": {"alerts": list(payloads)},
         "url": None,
-        "text": "\n\n".join([why, *said, *([f"And {left} more."] if left else [])]),
+        "text": "\n\n".join([why, *texts, *([f"And {left} more."] if left else [])]),
     }
 
 
 def without_markup(text: str) -> str:
-    """Returns text on one line that no chat takes for a mention or a link: it may have names of files in it."""
+    """Returns text on one line that no chat takes for a mention or a link: it may contain names of files."""
     return one_line(text).translate(_HARMLESS)
 
 
-# The alerts that the state of a home calls for, whichever process or host caused it. No Spark.
+# The conditions in a home that require alerts, regardless of the process or host that caused them. No Spark.
 
-#: What alerts about a problem are called. Failed files are conditions of their own, one for each cause.
+#: The events of problems. Failed files are separate conditions, one for each cause.
 _EVENTS = {
     ProblemCause.RUN: AlertEvent.FAILURE,
     ProblemCause.PAUSE: AlertEvent.PAUSE,
@@ -184,8 +184,10 @@ _EVENTS = {
 
 
 def conditions(catalog: Catalog, problems: Sequence[Problem]) -> tuple[list[Condition], list[str]]:
-    """Returns problems as conditions; and prefixes of the keys of conditions that cannot be judged now: failing runs of a paused
-    job, and the staleness of a stream whose source cannot be reached."""
+    """Returns problems as conditions, and prefixes of the keys of conditions that are currently unknown.
+
+    Unknown are failing runs of a paused job, and the staleness of a stream whose source cannot be reached.
+    """
     jobs = {str(job.name): job for job in catalog.jobs.list()}
     streams = {str(stream.name): stream for stream in catalog.streams.list()}
     unclear = [f"run:{job.id}:" for job in jobs.values() if job.state is JobState.PAUSED]
@@ -198,26 +200,26 @@ def _conditions(problems: Iterable[Problem], jobs: dict[str, Job], streams: dict
     for problem in problems:
         if problem.cause is ProblemCause.FILES:
             continue
-        event, said = _EVENTS[problem.cause], (problem.severe, problem.why, problem.do)
+        event, details = _EVENTS[problem.cause], (problem.severe, problem.why, problem.do)
         job, stream = jobs.get(problem.name), streams.get(problem.name)
         if problem.cause is ProblemCause.PAUSE and job is not None:
-            # A pause by hand is sent once: it was intended.
-            yield Condition(f"pause:{job.id}", event, subject_of(job), *said, lasting=problem.severe)
+            # A manual pause is sent once: it was intended.
+            yield Condition(f"pause:{job.id}", event, subject_of(job), *details, lasting=problem.severe)
         elif problem.cause is ProblemCause.RUN and job is not None:
             key = f"run:{job.id}:{group_id('run', problem.why)}"
-            yield Condition(key, event, subject_of(job), *said, passing=True)
+            yield Condition(key, event, subject_of(job), *details, passing=True)
         elif problem.cause is ProblemCause.STALE and stream is not None:
             key = f"stale:{stream.id}:{'now' if problem.severe else 'soon'}"
-            yield Condition(key, event, _subject_of_stream(stream, jobs.values()), *said)
+            yield Condition(key, event, _subject_of_stream(stream, jobs.values()), *details)
         elif problem.cause is ProblemCause.OTHER:
-            of = group_id("problem", problem.do)  # an object may have several
+            of = group_id("problem", problem.do)  # an object may have several problems
             key = f"problem:{of}:{problem.kind}:{problem.name}:{'severe' if problem.severe else 'waits'}"[:200]
             subject = Subject(problem.kind, problem.name)
             if problem.kind == "job" and job is not None:
                 subject = subject_of(job)
             elif problem.kind == "stream" and stream is not None:
                 subject = _subject_of_stream(stream, jobs.values())
-            yield Condition(key, event, subject, *said, passing=True)
+            yield Condition(key, event, subject, *details, passing=True)
 
 
 def subject_of(job: Job) -> Subject:
@@ -226,20 +228,21 @@ def subject_of(job: Job) -> Subject:
 
 
 def _subject_of_stream(stream: Stream, jobs: Iterable[Job]) -> Subject:
-    """Returns a stream as the subject of alerts, which go to its job's own receivers if it has some."""
-    own: Sequence[str] | None = next((job.alert for job in jobs if stream.id in job.stream_ids), None)
-    return Subject("stream", str(stream.name), None if own is None else tuple(own))
+    """Returns a stream as the subject of alerts, which go to its job's own receivers, if it has any."""
+    receivers: Sequence[str] | None = next((job.alert for job in jobs if stream.id in job.stream_ids), None)
+    return Subject("stream", str(stream.name), None if receivers is None else tuple(receivers))
 
 
 def failed_files(jobs: Iterable[Job], failures: Sequence[BriefFailure]) -> Iterator[Condition]:
-    """Yields a condition for each cause of a job's quarantined files; the causes beyond the first 50 are one.
+    """Yields a condition for each cause of a job's quarantined files. Causes beyond the first 50 are one
+    condition.
 
     Args:
         failures: newest first.
     """
     by_job: dict[str, dict[str, list[BriefFailure]]] = {}
     for failure in reversed(failures):
-        if failure.state == FailureState.QUARANTINED:  # otherwise it will be tried again
+        if failure.state == FailureState.QUARANTINED:  # otherwise it will be retried
             causes = by_job.setdefault(failure.job_id, {})
             of = group_id(failure.kind, failure.message, failure.path)
             causes.setdefault(of if of in causes or len(causes) < _MAX_CAUSES else _OTHERS, []).append(failure)
@@ -253,22 +256,23 @@ def failed_files(jobs: Iterable[Job], failures: Sequence[BriefFailure]) -> Itera
 
 # When a problem becomes an alert: once it has lasted, not again for a while, and when it is over. Pure.
 
-#: Prefixes of keys: a cause of files' failures, with job and group; an alert that was sent for an object and is
-#: not resolved, with its key; and the time at which all began.
+#: Prefixes of keys: a cause of files' failures, with job and group; an alert that was sent for an object and
+#: is not resolved, with its key; and the time of the first decision.
 FAILED, OPEN, BEGAN = "failed:", "open:", "began"
 
-#: A prefix of keys that earlier releases stored, which knew failed files as events and not as conditions.
+#: A prefix of keys that earlier releases stored, in which failed files were events, not conditions.
 _SEEN = "seen:"
 
-#: Causes of one job; the others are one. Causes that an alert names; characters of each.
+#: Maximum number of causes of a job (the others are one cause), of causes that an alert names, and of
+#: characters of each.
 _MAX_CAUSES, _MAX_NAMED, _MAX_WHY = 50, 5, 300
 
-#: Characters of a key.
+#: Maximum characters of a key.
 _MAX_KEY = 200
 
 _OTHERS = "others"
 
-#: So many failures since an alert, and as many as it reported, are news before the alert would be repeated.
+#: With this many failures since an alert, and as many as it reported, the alert is repeated early.
 _GROWN = 5
 
 
@@ -277,8 +281,8 @@ class Pace:
     """How soon and how often alerts are sent.
 
     Attributes:
-        after: how long a transient problem must last, and failed files are gathered.
-        repeat: how long after an alert the same problem is another one.
+        after: how long a transient problem must last, and how long failed files are gathered.
+        repeat: time after an alert before the same problem is sent again.
     """
 
     after: timedelta
@@ -287,7 +291,7 @@ class Pace:
 
 @dataclass
 class Decision:
-    """What to send and remember.
+    """What to send and to remember.
 
     Attributes:
         due: when to decide again although nothing changes, or None.
@@ -299,7 +303,7 @@ class Decision:
     due: datetime | None = None
 
     def wait_until(self, when: datetime) -> None:
-        """Sees to it that the next decision is made by then."""
+        """Ensures that the next decision is made by then."""
         self.due = when if self.due is None else min(self.due, when)
 
 
@@ -311,11 +315,11 @@ def judge(
     now: datetime,
     pace: Pace,
 ) -> None:
-    """Decides about conditions: adds to ``decision``.
+    """Decides about conditions. Adds to ``decision``.
 
     Args:
         known: the causes of earlier conditions.
-        unclear: prefixes of the keys of conditions that cannot be judged now; their alerts stay as they are.
+        unclear: prefixes of the keys of currently unknown conditions. Their alerts stay unchanged.
     """
     skipped = tuple(unclear)
     vanished = {key for key in known if not key.startswith((OPEN, BEGAN, *skipped))}
@@ -327,7 +331,7 @@ def judge(
         cause = known.get(condition.key) or AlertCause(condition.key, now)
         alerted = cause.alerted_on and min(cause.alerted_on, now)
         reported = min(_reported(cause), len(condition.files))
-        # The clock may have been ahead.
+        # Clocks may be set.
         cause = replace(cause, since=min(cause.since, now), alerted_on=alerted, count=reported, note="")
         if cause != known.get(condition.key):
             decision.changed[condition.key] = cause
@@ -361,7 +365,7 @@ def _open_key(alert: Alert) -> str:
 
 
 def _opened(condition: Condition, alert: Alert, now: datetime) -> AlertCause:
-    """Returns what has to be known when it is over."""
+    """Returns the record that is needed when the condition is over."""
     why = first_line(alert.why)[:_MAX_WHY]
     note = {"condition": condition.key, "event": alert.event, "why": why, "severe": alert.severe}
     return AlertCause(_open_key(alert), now, alerted_on=now, note=json.dumps({**note, **asdict(alert.subject)}))
@@ -374,19 +378,20 @@ def _resolved(alerted: Mapping[str, Any]) -> Alert:
 
 
 def _when(cause: AlertCause, pace: Pace, condition: Condition, more: int) -> datetime:
-    """Returns when a condition is due for an alert: after a while, or once as many files again have failed."""
+    """Returns when a condition is due for an alert: after a while, or once as many further files have
+    failed."""
     if cause.alerted_on is None or more >= max(_GROWN, cause.count):
         return cause.since + pace.after if condition.passing else cause.since
     return cause.alerted_on + pace.repeat
 
 
 def _reported(cause: AlertCause) -> int:
-    """Returns how many failed files alerts have reported. Earlier releases stored it in the note."""
+    """Returns how many failed files alerts have reported. Earlier releases stored the number in the note."""
     return int(json.loads(cause.note)["sent"]) if cause.note else cause.count
 
 
 def _failure(due: Sequence[tuple[Condition, AlertCause]]) -> Alert:
-    """Returns the alert about a job's failed files, from their causes and what was reported of these."""
+    """Returns the alert about a job's failed files, from their causes and the numbers reported before."""
     sent = sum(cause.count for _, cause in due)
     most_first = sorted(((len(one.files) - cause.count, one) for one, cause in due), key=lambda pair: -pair[0])
     files, subject, do = sum(more for more, _ in most_first), due[0][0].subject, due[0][0].do
@@ -407,27 +412,27 @@ def _failure(due: Sequence[tuple[Condition, AlertCause]]) -> Alert:
     return Alert(AlertEvent.FAILURE, subject, True, why, do, details)
 
 
-# Looks at a home again and again, and records what to send: in one transaction with what was decided, so that
-# a restart neither loses an alert nor decides twice.
+# Checks a home repeatedly, and records the alerts to send in the same transaction as the decision, so that a
+# restart neither loses an alert nor decides twice.
 
-#: Interval of looks at streams, which read the logs of tables.
+#: Interval of checks of streams, which read the logs of tables.
 _STREAM_SECONDS = 60.0
 
-#: Failures that are read, the newest.
+#: Number of newest failures that are read.
 _FAILURES = 5000
 
-#: Returns who gets an alert, and as what payload.
+#: Returns the receivers of an alert, each with its payload.
 Address = Callable[[Alert], Iterable[tuple[str, Mapping[str, Any]]]]
 
 
 def recipients(settings: Settings, event: AlertEvent, subject: Subject) -> tuple[str, ...]:
-    """Returns the names of those who get alerts of an event about an object."""
+    """Returns the names of the receivers of an event about an object."""
     named: tuple[str, ...] = getattr(settings, f"on_{event}") if subject.to is None else subject.to
     return named
 
 
 class AlertEvaluator:
-    """Looks at one home; for use by one thread.
+    """Checks one home. For use by one thread.
 
     Args:
         engine: returns the state of the daemon's engine.
@@ -448,7 +453,8 @@ class AlertEvaluator:
         self._marks: Sequence[Any] = ()  # of the failures
 
     def look(self) -> bool:
-        """Looks if something may have changed, which it knows within microseconds; returns True if alerts were recorded.
+        """Checks for changes, which takes microseconds if there are none. Returns True if alerts were
+        recorded.
 
         Raises:
             CatalogError: the catalog is unavailable.
@@ -468,16 +474,16 @@ class AlertEvaluator:
     def _decide(self, *, streams: bool) -> bool:
         catalog, now = self._home.catalog, datetime.now(UTC)
         known, jobs = catalog.alerts.causes(), catalog.jobs.list()
-        wrong = problems(health(self._home, streams=streams), {"engine": self._engine()})
-        present, unclear = conditions(catalog, wrong)
+        found = problems(health(self._home, streams=streams), {"engine": self._engine()})
+        present, unclear = conditions(catalog, found)
         present += failed_files(jobs, self._newest_failures())
         unclear += {f"{FAILED}{failure.job_id}:" for failure in self._failures if failure.state == FailureState.RETRYING}
-        if len(self._failures) == _FAILURES:  # of older ones nothing is known
+        if len(self._failures) == _FAILURES:  # older ones are unknown
             unclear.append(FAILED)
         if not streams:
             unclear += ["stale:", "problem:stream:"]
-        # Failed files are old news for receivers that are named later.
-        wanted = [one for one in present if one.files or recipients(self._settings, one.event, one.subject)]
+        # Failed files are old news for receivers that are added later.
+        wanted = [each for each in present if each.files or recipients(self._settings, each.event, each.subject)]
         decision = Decision()
         if BEGAN not in known or any(key.startswith(_SEEN) for key in known):
             self._begin(decision, wanted, known, now)
@@ -491,7 +497,7 @@ class AlertEvaluator:
         return bool(new)
 
     def _begin(self, decision: Decision, present: Sequence[Condition], known: Mapping[str, AlertCause], now: datetime) -> None:
-        """Counts what happened before alerts were configured, or before an upgrade, as sent."""
+        """Marks conditions from before alerts were configured, or before an upgrade, as sent."""
         for condition in present:
             if condition.files and condition.key not in known:
                 decision.changed[condition.key] = AlertCause(condition.key, now, count=len(condition.files))
@@ -500,7 +506,7 @@ class AlertEvaluator:
         decision.changed[BEGAN] = known.get(BEGAN) or AlertCause(BEGAN, now)
 
     def _newest_failures(self) -> Sequence[BriefFailure]:
-        """Returns the failures of all jobs, newest first; reads them again only if one has changed."""
+        """Returns the failures of all jobs, newest first. Reads them again only if one has changed."""
         failures = self._home.catalog.failures
         if (marks := failures.marks()) != self._marks:
             self._failures, self._marks = failures.briefly(None, limit=_FAILURES), marks

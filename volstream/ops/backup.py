@@ -64,7 +64,8 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Reads the manifest of the backup in ``folder``. Raises InvalidValueError if it is missing or unfinished."""
+        """Reads the manifest of the backup in ``folder``. Raises InvalidValueError if it is missing or
+        unfinished."""
         try:
             value: dict[str, Any] = json.loads((folder / _FILE).read_bytes())
             return cls(**value | {"created_on": datetime.fromisoformat(value["created_on"])})
@@ -103,7 +104,8 @@ def make_backup(
 
     Raises:
         InvalidValueError: the folder is not empty, or is in the warehouse.
-        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is as before.
+        StorageError, DependencyError, DiskError, CatalogError: reading or writing failed. The folder is as
+            before.
     """
     present = os.path.exists(folder)  # False also of a name that is too long
     _prepare(folder, settings)
@@ -185,7 +187,8 @@ class _Owner:
 
 
 def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner]]:
-    """Yields all tables with their newest versions; for directories and tables with a tail, two versions that belong together."""
+    """Yields all tables with their newest versions; for directories and tables with a tail, two versions that
+    belong together."""
     for volume in catalog.volumes.list():
         owner = _Owner(f"The directory of volume {volume.name}", f"volstream drop volume {volume.name} --cascade")
         root = table.directory_location(warehouse, volume.id)
@@ -216,7 +219,8 @@ def _tables(catalog: Catalog, warehouse: str) -> Iterator[tuple[str, int, _Owner
 # Restores a home from a backup: first its tables, then its catalog in one transaction, so that it exists
 # completely or not.
 
-#: Folders that a warehouse may have before a restore: leftovers of processes, and what names the home's catalog.
+#: Folders that a warehouse may have before a restore: leftovers of processes, and what names the home's
+#: catalog.
 _LEFTOVERS = (places.STAGING, "_listings", places.CATALOG)
 
 #: How folders with a copy of a backup's catalog begin.
@@ -275,8 +279,8 @@ def _restore_home(catalog: Catalog, warehouse: str, folder: Path, manifest: Mani
 
 
 def _check_kinds(folder: Path) -> None:
-    """Raises InvalidValueError if something in a backup is a link, whose target would be copied, or a pipe or device, which may
-    never end: a backup has none."""
+    """Raises InvalidValueError if something in a backup is a link, whose target would be copied, or a pipe or
+    device, which may never end: a backup has none."""
     for parent, folders_in, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders_in, *files)):
             if path.is_symlink() or not (path.is_file() or path.is_dir()):

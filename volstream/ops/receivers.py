@@ -1,6 +1,6 @@
 """Delivers alerts to their receivers: webhooks, commands, plug-ins. Secrets appear in no message.
 
-What does not belong here: when a delivery is tried again (``daemon.alerts``).
+Retries are in ``daemon.alerts``.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from volstream.base.plugins import Group
 from volstream.base.privacy import resolve_references, with_references
 from volstream.errors import DependencyError, InvalidValueError, VolstreamError
 
-#: The longest that a delivery takes.
+#: Time limit of a delivery.
 TIME_LIMIT = 10.0
 
-#: Characters of a command's complaint that are kept, and bytes of it that are read.
+#: Maximum characters kept of a command's error output, and bytes of it that are read.
 _MAX_COMPLAINT, _MAX_READ = 200, 64 << 10
 
-#: Characters of a variable of a command's environment, which is limited as a whole.
+#: Maximum characters of a variable of a command's environment, whose total size is limited.
 _MAX_VARIABLE = 8000
 
-#: Of the payload, what a command also gets in its environment: ``VOLSTREAM_ALERT_<NAME>``.
+#: The parts of the payload that a command also gets in its environment, as ``VOLSTREAM_ALERT_<NAME>``.
 _VARIABLES = ("id", "key", "event", "state", "severity", "kind", "name", "why", "do", "home", "url", "text")
 
 
@@ -63,11 +63,11 @@ def check_names(settings: Settings, names: Sequence[str], what: str) -> None:
 
 
 def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIME_LIMIT) -> None:
-    """Delivers an alert: returns once the receiver has taken it, within ``seconds``.
+    """Delivers an alert. Returns once the receiver has accepted it, within ``seconds``.
 
     Raises:
-        DeliveryError: it refused, failed, or took too long; the plug-in is broken.
-        InvalidValueError: a reference leads nowhere, the webhook is no URL, or no plug-in has the kind.
+        DeliveryError: the receiver refused, failed, or took too long, or the plug-in is broken.
+        InvalidValueError: a reference has no target, the webhook is not a URL, or no plug-in has the kind.
     """
     body = to_json(dict(payload))
     if receiver.kind is not None:
@@ -80,7 +80,7 @@ def deliver(receiver: Receiver, payload: Mapping[str, Any], seconds: float = TIM
     headers = {name: resolve_references(value.get_secret_value()) for name, value in receiver.headers.items()}
     _check_url(url)
     headers = {"Content-Type": "application/json", "User-Agent": "volstream", **headers}
-    import anyio  # late: names of receivers are checked where nothing is delivered
+    import anyio  # late: names are also checked without a delivery
 
     problem = anyio.run(_post, url, body.encode(), headers, seconds)
     if problem is not None:
@@ -94,12 +94,12 @@ def _hand_over(kind: str, options: Mapping[str, SecretStr], payload: Mapping[str
             f"There is no receiver kind {kind!r}.",
             f"{like(kind, plugins.names(Group.ALERTS))}Install the package that adds it, where the daemon runs.",
         )
-    said = {name: value.get_secret_value() for name, value in options.items()}
-    resolved = {name: resolve_references(text) for name, text in said.items()}
+    given = {name: value.get_secret_value() for name, value in options.items()}
+    resolved = {name: resolve_references(text) for name, text in given.items()}
     try:
         plugins.call(Group.ALERTS, kind, payload, resolved, seconds)
-    except VolstreamError as error:  # it may repeat an option, which may be a secret
-        raise DeliveryError(one_line(with_references(error.message, said, resolved)), error.remedy) from None
+    except VolstreamError as error:  # the error may repeat an option, which may be secret
+        raise DeliveryError(one_line(with_references(error.message, given, resolved)), error.remedy) from None
 
 
 def _check_url(url: str) -> None:
@@ -108,15 +108,16 @@ def _check_url(url: str) -> None:
         usable = parts.scheme in ("http", "https") and parts.hostname and url.isprintable() and " " not in url
     except ValueError:
         usable = None
-    if not usable:  # it may have a secret in it
+    if not usable:  # the URL may contain a secret
         raise InvalidValueError("The receiver's webhook is not a URL.", "Write https://host/path.")
 
 
 async def _post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> str | None:
-    """Sends a request; returns why the server did not take it. At the limit the connection ends: it may send a byte a second.
+    """Sends a request. Returns why the server did not accept it, or None.
 
-    No redirect is followed, which would make a GET of it. The body of the answer is not read: it may have no end. What the server
-    or the client says is not repeated, for it may contain a header or the URL.
+    At the limit the connection ends, because the server may send a byte a second. No redirect is followed,
+    which would turn the request into a GET. The body of the response is not read, because it may be endless.
+    Messages of the server and the client are not repeated, because they may contain a header or the URL.
     """
     import anyio
     import httpx2
@@ -124,7 +125,8 @@ async def _post(url: str, body: bytes, headers: Mapping[str, str], seconds: floa
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs
     try:
         with anyio.fail_after(seconds):
-            # Connecting has a limit of its own, well before: cancelled in a handshake, the client leaves its socket open.
+            # Connecting has a separate, much shorter limit: cancelled in a handshake, the client leaves its
+            # socket open.
             async with (
                 httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=seconds / 2)) as client,
                 client.stream("POST", url, content=body, headers=dict(headers)) as answer,
@@ -148,7 +150,8 @@ def _status(code: int) -> str:
 def _run(command: tuple[str, ...], body: str, payload: Mapping[str, Any], seconds: float) -> None:
     variables = {f"VOLSTREAM_ALERT_{name.upper()}": str(payload.get(name) or "") for name in _VARIABLES}
     name = Path(command[0]).name
-    with tempfile.TemporaryFile() as complaints:  # not a pipe: what the command leaves running would keep it open
+    # Not a pipe, which processes left by the command would keep open.
+    with tempfile.TemporaryFile() as complaints:
         try:
             child = subprocess.Popen(
                 command,
@@ -169,12 +172,12 @@ def _run(command: tuple[str, ...], body: str, payload: Mapping[str, Any], second
         if child.returncode != 0:
             complaints.seek(0)
             lines = complaints.read(_MAX_READ).decode(errors="replace").strip().splitlines()
-            said = f": {one_line(lines[-1][:_MAX_COMPLAINT])}" if lines else ""
-            raise DeliveryError(f"The command {name} ended with status {child.returncode}{said}.")
+            complaint = f": {one_line(lines[-1][:_MAX_COMPLAINT])}" if lines else ""
+            raise DeliveryError(f"The command {name} ended with status {child.returncode}{complaint}.")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends a command that still runs, with what it started."""
+    """Ends a command that is still running, with the processes that it started."""
     if child.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""All details of an object, for people and programs: its definition, and related information. Starts no JVM."""
+"""All details of an object, for people and programs: its definition and related information. Starts no
+JVM."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def _when(failure: Failure, now: datetime) -> str:
 
 
 def where_printed(failure: Failure, job: FileJob) -> str | None:
-    """Returns the command that shows the function's output for the file; None if there is none."""
+    """Returns the command that shows the function's output for the file, or None without output."""
     trace = failure.traceback or ""
     last_words = failure.kind in (FailureKind.WORKER_DIED, FailureKind.TIMED_OUT) and trace
     if PRINTED_LAST not in trace and not last_words:
@@ -103,15 +104,15 @@ def where_printed(failure: Failure, job: FileJob) -> str | None:
 
 
 def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
-    """Describes what the user can do about it.
+    """Describes what the user can do about a failure.
 
     Args:
-        volume: name of the file's volume; None: it was dropped.
+        volume: name of the file's volume, or None if it was dropped.
     """
-    again = f"volstream retry {job.name} {shlex.quote(failure.path)}"
+    retry = f"volstream retry {job.name} {shlex.quote(failure.path)}"
     match failure.state:
         case FailureState.WAITING if failure.kind is FailureKind.RETRY_LATER:
-            return f"Sooner: {again}"
+            return f"Sooner: {retry}"
         case FailureState.WAITING if failure.kind is FailureKind.STORE:
             return f"See why the volume {volume} cannot be read: volstream doctor" if volume else "The volume was dropped."
         case FailureState.WAITING if failure.kind is FailureKind.HELD:
@@ -121,17 +122,17 @@ def remedy(failure: Failure, job: FileJob, volume: str | None) -> str:
         case FailureState.WAITING:
             return f"volstream refresh {volume}" if volume else "The volume was dropped: drop the job."
         case FailureState.SKIPPED:
-            return f"Changed your mind? {again}"
+            return f"Changed your mind? {retry}"
         case _:
-            shown = where_printed(failure, job)
-            more = f" Full output: {shown}" if shown else ""
-            skip = again.replace("volstream retry", "volstream skip", 1)
-            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {again}; or: {skip}{more}"
+            command = where_printed(failure, job)
+            output_hint = f" Full output: {command}" if command else ""
+            skip = retry.replace("volstream retry", "volstream skip", 1)
+            return f"{_HELPS.get(failure.kind, 'Look at the file')}, then {retry}; or: {skip}{output_hint}"
 
 
-# Failed files for people: what happens next, what they can do, and which failures are the same.
+# Failed files for people: what happens next, what they can do, and which failures have the same cause.
 
-#: Characters that a file's name has to have to be left out of a message: a shorter one may be part of any word.
+#: Minimum length of a file's name to be left out of a message. A shorter name may be part of any word.
 _MIN_NAME = 4
 
 
@@ -158,11 +159,11 @@ def explained(home: Home, failures: Iterable[Failure]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures of a job that have, as far as their messages tell, one cause.
+    """Failures of a job that, according to their messages, have one cause.
 
     Attributes:
         id: stays the same as long as the error does.
-        why: the first line of their messages, with ``*`` for what differs.
+        why: the first line of their messages, with ``*`` in place of differences.
         ids: of the failures, newest first.
     """
 
@@ -177,7 +178,8 @@ class FailureGroup:
 
 
 def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
-    """Groups failures by job, kind and message, in which numbers, paths and quoted text do not count; the largest group first.
+    """Groups failures by job, kind and message, ignoring numbers, paths and quoted text. The largest group
+    comes first.
 
     Args:
         failures: newest first.
@@ -190,12 +192,13 @@ def grouped(failures: Iterable[BriefFailure]) -> list[FailureGroup]:
 
 
 def group_id(kind: str, message: str, path: str = "") -> str:
-    """Returns the id of the group that a failure belongs to; the file's own path, or name, in the message does not count."""
+    """Returns the id of a failure's group. Ignores the file's own path and name in the message."""
     return _id(kind, cause(_without(message, path)))
 
 
 def common_message(failures: Iterable[tuple[str, str]]) -> str:
-    """Returns the first line of the messages of a group, from messages and paths; of several that differ, one as an example."""
+    """Returns the common first line of a group's messages, given with paths. If they differ, returns one as
+    an example."""
     messages = {first_line(message): path for message, path in failures}
     first = next(iter(messages))
     return first if len(messages) == 1 else f"{first} (for example)"
@@ -224,8 +227,8 @@ def _group(identity: str, members: Sequence[BriefFailure]) -> FailureGroup:
     return FailureGroup(identity, first.kind, why, ids, paths, states, first.failed_on, first.job_id)
 
 
-# A job's runs: the one in progress, with how far it is, the next one, and the throughput so far. From the
-# catalog alone.
+# A job's runs: the current one with its progress, the next one, and the past throughput. From the catalog
+# alone.
 
 
 @dataclass(frozen=True)
@@ -235,8 +238,8 @@ class OpenRun:
     Attributes:
         files, bytes: of the whole plan.
         left_files, left_bytes, left_batches: not committed yet.
-        done: the share of the files that is done, from 0 to 1.
-        seconds_left: by the job's past rate; None: no batch after a first one was measured yet.
+        done: the completed fraction of the files, from 0 to 1.
+        seconds_left: by the job's past rate. None until a batch after the first one was measured.
     """
 
     plan: str
@@ -261,7 +264,8 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
     if plan is None or plan.job_id != job.id:
         return None
     waiting = home.catalog.reports.waiting(job.id)
-    # The first batch of a plan is small: it finds out how long a file takes, while workers start and functions are set up.
+    # The first batch of a plan is small: it measures a file's duration, while workers start and functions are
+    # set up.
     rate = sizing.typical_rate(batch for batch in measured if batch.number > 1 or not waiting.batches)
     left = waiting.files + waiting.removals
     files = max(plan.files, left)
@@ -281,15 +285,15 @@ def open_run(home: Home, job: Job, measured: Sequence[Batch]) -> OpenRun | None:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a job of files still owes.
+    """The remaining work of a file job.
 
     Attributes:
         files: in the volume.
-        owed: of these at most; those that wait in the stream or in an open plan of its changes, those that failed or were
-            skipped, and those whose function asked to be called later. A file that is retried or replayed counts as it did
-            before. None: unknown, because sets failed or are held back, and the catalog does not record how many files a set
-            has.
-        waiting_since: when the oldest waiting change was found; None: there is none.
+        owed: maximum number of these that remain: files that wait in the stream or in an open plan of its
+            changes, failed or skipped files, and files whose function asked to be called later. A retried or
+            replayed file counts as before. None if unknown, because sets failed or are held back, and the
+            catalog does not record the number of files in a set.
+        waiting_since: when the oldest waiting change was found, if there is one.
     """
 
     files: int
@@ -298,17 +302,18 @@ class Backlog:
 
     @property
     def done(self) -> int | None:
-        """Files that the job has finished, each counted once however often it was tried."""
+        """Number of files that the job has finished. Each counts once, regardless of the number of
+        attempts."""
         return None if self.owed is None else self.files - self.owed
 
     @property
     def share(self) -> float | None:
-        """The share of the files that is done, from 0 to 1."""
+        """The completed fraction of the files, from 0 to 1."""
         return None if self.done is None else self.done / self.files if self.files else 1.0
 
 
 def backlog(catalog: Catalog, job: Job) -> Backlog | None:
-    """Returns what a job of files still owes; None: it reads no volume, or one that was dropped."""
+    """Returns the remaining work of a file job, or None if it reads no volume, or its volume was dropped."""
     stream = catalog.streams.by_id(job.stream_id)
     if stream is None or not isinstance(job, FileJob) or catalog.volumes.by_id(stream.source_id) is None:
         return None
@@ -334,24 +339,25 @@ def backlog(catalog: Catalog, job: Job) -> Backlog | None:
 
 
 def outcome(job: Job, open_runs: LastRuns) -> str | None:
-    """Returns how the last run of a job went, in a line."""
+    """Returns the result of a job's last run, in a line."""
     if job.id in open_runs.in_hand:
         return "running"
     if job.id in open_runs.interrupted:
         return "interrupted"
     failed = open_runs.failed.get(job.id)
-    said = job.last_outcome if failed is None else f"failed: {first_line(failed)}"
-    return None if said is None else first_line(said)
+    result = job.last_outcome if failed is None else f"failed: {first_line(failed)}"
+    return None if result is None else first_line(result)
 
 
 def next_retry(home: Home, job: Job) -> datetime | None:
-    """Returns when a failed file of the job is retried next; None: no file waits, or only for a manual run."""
+    """Returns when a failed file of the job is retried next, or None if no file waits for an automatic
+    retry."""
     manual = job.trigger.kind is TriggerKind.MANUAL or job.state is JobState.PAUSED
     return None if manual else home.catalog.failures.next_due(job.id)
 
 
 def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
-    """Returns when the daemon will run the job, if that is known, and in words when."""
+    """Returns when the daemon will run the job, if that is known, and a description of it."""
     if job.state is JobState.PAUSED:
         return None, "paused"
     due = next_due(job.trigger, job.last_started, job.created_on, home.zone, datetime.now(UTC))
@@ -368,10 +374,10 @@ def next_run(home: Home, job: Job) -> tuple[datetime | None, str]:
 
 @dataclass(frozen=True)
 class MeasuredBatch:
-    """Throughput and duration of a committed batch: a point of a chart.
+    """Throughput and duration of a committed batch, as a point of a chart.
 
     Attributes:
-        waited: seconds from the oldest change of its plan until it was committed; of a replay, from the plan.
+        waited: seconds from the oldest change of its plan to its commit. For a replay, from the plan.
     """
 
     batch: str
@@ -405,7 +411,7 @@ def history(catalog: Catalog, measured: Sequence[Batch]) -> list[MeasuredBatch]:
 
 Object = Connection | Volume | Stream | Job | Function | Source
 
-#: Options whose stored values are not what people write.
+#: Options whose stored values differ from what people write.
 _WRITTEN = {name: key for kind in (Volume, FileJob) for name, key in keys(kind).items() if key.form in (DURATION, SIZE)}
 
 
@@ -414,7 +420,7 @@ def values(definition: Any) -> dict[str, Any]:
     attributes = {
         field.name: getattr(definition, field.name) for field in dataclasses.fields(definition) if field.name != "pickled"
     }
-    if isinstance(definition, Job):  # all jobs have the same attributes here, so that programs need not tell them apart
+    if isinstance(definition, Job):  # for programs, all jobs have the same attributes
         query = attributes.pop("query", None)
         every = {field.name: None for field in dataclasses.fields(FileJob) if field.name != "pickled"}
         attributes = {**every, "statement": query, "dynamic": isinstance(definition, DynamicJob), **attributes}
@@ -422,7 +428,8 @@ def values(definition: Any) -> dict[str, Any]:
 
 
 def as_written(key: str, value: Any) -> Any:
-    """Returns an attribute's value as people write it: durations and sizes with their units, others as they are."""
+    """Returns an attribute's value as people write it: durations and sizes with their units, others as they
+    are."""
     return _WRITTEN[key].write(value) if key in _WRITTEN else value
 
 
@@ -433,7 +440,7 @@ def _plain(value: Any) -> Any:
 
 
 def shown(home: Home, objects: Sequence[Object]) -> list[dict[str, Any]]:
-    """Returns the attributes of objects that a list shows."""
+    """Returns the attributes of objects for a list."""
     jobs = [item for item in objects if isinstance(item, Job)]
     open_runs = runs_of(home.catalog, jobs) if jobs else None
     unread = home.catalog.conditions.of(ConditionKind.SOURCE) if any(isinstance(item, Source) for item in objects) else {}
@@ -450,8 +457,8 @@ def _shown(home: Home, item: Object, open_runs: LastRuns | None, unread: Mapping
         case Stream():
             attributes |= _state(home, item)
         case Source():
-            wrong = unread.get(item.id)
-            attributes |= {"error": wrong and wrong.cause, "error_on": wrong and wrong.since}
+            condition = unread.get(item.id)
+            attributes |= {"error": condition and condition.cause, "error_on": condition and condition.since}
             attributes["retention"] = keys(SourceDefinition)["retention_policy"].write(attributes.pop("retention_policy"))
             attributes["versions"] = ", ".join(sorted(attributes["options"].get("versions", {}), key=int)) or None
         case _:
@@ -478,7 +485,7 @@ def described_batch(home: Home, batch: Batch, failures: Iterable[Failure]) -> di
 
 
 def _events_url(home: Home, volume: Volume) -> str:
-    """Returns where senders post events of a volume, with their token."""
+    """Returns the URL, with its token, to which senders post events of a volume."""
     settings = home.settings
     token = routing.token_of(privacy.token_of(settings), volume)
     return f"{privacy.address_of(settings, settings.http_port)}/volumes/{quote(str(volume.name))}/events?token={token}"
@@ -542,7 +549,8 @@ def volume_of(home: Home, job: Job) -> str | None:
 
 
 def arrived_rows(home: Home, name: Name) -> int:
-    """Returns about how many rows have arrived for a table and are not committed. Raises DependencyError."""
+    """Returns the approximate number of rows that have arrived for a table and are not committed. Raises
+    DependencyError."""
     from volstream.tables.delta import places  # late, here and below: most commands need no tables
     from volstream.tables.tails.tail import TailedTable
 
@@ -567,8 +575,11 @@ def _rows(home: Home, source: Source) -> dict[str, Any]:
 
 
 def described_code(home: Home, job: Job) -> dict[str, Any]:
-    """Returns ``code``, a sentence on which code made the job's rows, and ``code_versions``: the versions, the newest first, with
-    the number of files that have their rows. Both are None if it runs a statement; the versions, if they cannot be counted."""
+    """Returns ``code``, a sentence on the code of the job's rows, and ``code_versions``, newest first, with
+    their numbers of files.
+
+    Both are None for a statement job. The versions are None if they cannot be counted.
+    """
     from volstream.jobs.rules.code import counts, describe_code  # late: most commands need no tables
 
     if not isinstance(job, FileJob):
@@ -578,7 +589,7 @@ def described_code(home: Home, job: Job) -> dict[str, Any]:
     except VolstreamError as error:
         return {"code": error.message, "code_versions": None}
     where = "" if job.pickled is None else "in the catalog, because the function has no file; "
-    said = "not used yet" if found is None else describe_code(job, found) or "made all rows"
+    summary = "not used yet" if found is None else describe_code(job, found) or "made all rows"
     files, current = ({}, None) if found is None else (found.files, found.current)
     versions = [
         {
@@ -591,11 +602,11 @@ def described_code(home: Home, job: Job) -> dict[str, Any]:
         }
         for one in reversed(home.catalog.codes.versions(job.id) if found is None else found.versions)
     ]
-    return {"code": where + said, "code_versions": versions}
+    return {"code": where + summary, "code_versions": versions}
 
 
 def _source(definition: Job | Function) -> str | None:
-    """Returns the source of a function that has no file; None: it has one."""
+    """Returns the source of a function without a file, or None if it has one."""
     from volstream.functions.pickled import source_of
 
     if not isinstance(definition, FileJob | Function) or definition.pickled is None:

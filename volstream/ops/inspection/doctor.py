@@ -1,7 +1,7 @@
-"""Checks one by one everything that a home or a volume needs, and says how to fix what is wrong.
+"""Checks everything that a home or a volume needs, and tells how to fix problems.
 
-Each check asks the component itself and changes nothing, except for the canary: an object that is written, awaited in the
-directory table, and removed again.
+Each check queries the component itself and changes nothing, except for the canary: an object that is written,
+awaited in the directory table, and removed again.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from volstream.spark.tasks import given_up
 if TYPE_CHECKING:
     from volstream.home import Home
 
-# The settings of a home for people to see: secrets masked, each with its meaning.
+# The settings of a home for display: secrets masked, each with its meaning.
 
-#: What stands for a value that may have a secret in it.
+#: Replaces a value that may contain a secret.
 MASK = "********"
 
 
@@ -87,7 +87,7 @@ def shown_settings(settings: Settings, catalog: str) -> list[ShownSetting]:
 
 @functools.cache
 def setting_descriptions() -> Mapping[str, str]:
-    """Returns what stands below each setting in the source, on one line."""
+    """Returns the text below each setting in the source, on one line."""
     (tree,) = parsed(inspect.getsource(Settings)).body
     assert isinstance(tree, ast.ClassDef), "it is a class"
     return dict(_pairs(tree))
@@ -101,7 +101,7 @@ def _pairs(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _masked(value: Any, *, hidden: bool) -> Any:
-    """Returns a value without secrets: names of a mapping stay, its values may be anything."""
+    """Returns a value without secrets. The names in a mapping stay, because only its values may be secret."""
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, BaseModel):
@@ -115,26 +115,26 @@ def _masked(value: Any, *, hidden: bool) -> Any:
     return [str(item) for item in value] if isinstance(value, tuple | list) else str(value)
 
 
-# Checks a Spark that others started, for ``doctor --cluster``: its settings, and each host of its workers.
+# Checks an external Spark, for ``doctor --cluster``: its settings, and each host of its workers.
 
 _DOCS = "See docs/operations/cluster.md, Spark elsewhere."
 
 
 def examine_cluster(home: Home) -> Iterator[Check]:
-    """Asks the server of ``spark_remote``, and a task in each of its slots.
+    """Checks the server of ``spark_remote``, and a task in each of its slots.
 
     Raises:
-        InvalidStateError: the home has an engine of its own.
+        InvalidStateError: the home has its own engine.
     """
     if not home.settings.spark_remote:
         raise InvalidStateError("The home has a Spark of its own.", "--cluster is for a home with spark_remote.")
     try:
         with map_spark_errors(), home.gateway.fresh() as session:
-            wrong = handshake.setting_problems(session)
+            problems_of_server = handshake.setting_problems(session)
             yield Check("server", CheckState.OK, f"Spark {session.version} answers")
-            yield from (Check("settings", CheckState.FAILED, said, _DOCS) for said in wrong)
-            for said in handshake.missing_parts(session, home.warehouse):
-                yield Check("settings", CheckState.WARNING, said, _DOCS)
+            yield from (Check("settings", CheckState.FAILED, text, _DOCS) for text in problems_of_server)
+            for text in handshake.missing_parts(session, home.warehouse):
+                yield Check("settings", CheckState.WARNING, text, _DOCS)
             with given_up(session, home.settings.executor_wait_seconds):
                 answers = handshake.ask(session, handshake.places_of(home.catalog, home.warehouse))
     except VolstreamError as error:
@@ -144,12 +144,12 @@ def examine_cluster(home: Home) -> Iterator[Check]:
     for answer in answers:
         by_host[answer.host].append(answer)
     for host, of_host in sorted(by_host.items()):
-        problems = sorted({said for answer in of_host for said in answer.problems})
-        yield from (Check("workers", CheckState.FAILED, said, _DOCS) for said in problems)
+        problems = sorted({text for answer in of_host for text in answer.problems})
+        yield from (Check("workers", CheckState.FAILED, text, _DOCS) for text in problems)
         if not problems:
             first = of_host[0]
-            said = f"{counted(len(of_host), 'task')} ran on {host} as user {first.user} with Python {first.python}"
-            yield Check("workers", CheckState.OK, said)
+            text = f"{counted(len(of_host), 'task')} ran on {host} as user {first.user} with Python {first.python}"
+            yield Check("workers", CheckState.OK, text)
 
 
 #: Number of listed files that are tried until one exists and can be read.
@@ -158,10 +158,11 @@ _TRIED = 10
 #: Time limit of a canary.
 _CANARY_SECONDS = 60.0
 
-#: A daemon on this host has so long to answer.
+#: Time that a daemon on this host has to respond.
 _ANSWER_SECONDS = 2.0
 
-#: With a shorter time-out, messages could be redelivered while their effect is being committed, if this process stalls.
+#: With a shorter timeout, messages could be redelivered while their effect is being committed, if this
+#: process stalls.
 _LEAST_VISIBILITY = 30.0
 
 
@@ -169,7 +170,8 @@ def examine(home: Home, volume_name: str | None = None, *, canary: bool = False)
     """Checks the home, and a volume, step by step.
 
     Args:
-        canary: write an object into the volume and time its arrival in the directory; the volume's jobs see it as well.
+        canary: write an object into the volume and time its arrival in the directory; the volume's jobs see
+            it as well.
 
     Raises:
         NotFoundError: no such volume.
@@ -198,10 +200,10 @@ def _home(home: Home) -> Iterator[Check]:
         fix = "Run: volstream daemon (or run refresh and run-job from a scheduler)."
         yield Check("daemon", CheckState.WARNING, "No daemon is running in this home.", fix)
     try:
-        wrong = problems(health(home, streams=True), {})
-    except CatalogError:  # see above
+        found = problems(health(home, streams=True), {})
+    except CatalogError:  # reported above
         return
-    for problem in wrong:
+    for problem in found:
         state = CheckState.FAILED if problem.severe else CheckState.WARNING
         yield Check(f"{problem.kind} {problem.name}".rstrip(), state, problem.why, problem.do)
 
@@ -209,16 +211,19 @@ def _home(home: Home) -> Iterator[Check]:
 def _answers(port: int) -> bool:
     try:
         urlopen(f"http://127.0.0.1:{port}/healthz", timeout=_ANSWER_SECONDS).close()
-    except OSError:  # also of an answer that is an error
+    except OSError:  # also for an error response
         return False
     return True
 
 
 def home_check(home: Path) -> Check:
-    """Checks that only the user can access the home; an older one, or one created manually, may be accessible by others."""
+    """Checks that only the user can access the home.
+
+    Others may be able to access an old home, or one created manually.
+    """
     if home.is_dir() and home.stat().st_mode & 0o077:
-        said = f"{home} can be accessed by other users of this machine."
-        return Check("home", CheckState.WARNING, said, f"Run: chmod 700 {shlex.quote(str(home))}")
+        text = f"{home} can be accessed by other users of this machine."
+        return Check("home", CheckState.WARNING, text, f"Run: chmod 700 {shlex.quote(str(home))}")
     return Check("home", CheckState.OK, str(home))
 
 
@@ -265,7 +270,7 @@ class _ExaminedVolume:
             yield self._canary(store)
 
     def _credentials(self) -> Check | None:
-        """Checks that there are keys, that the role can be assumed, and that keys for tasks can be obtained."""
+        """Checks that keys exist, that the role can be assumed, and that keys for tasks can be obtained."""
         provider = self._provider
         if provider is None:
             return None
@@ -294,7 +299,7 @@ class _ExaminedVolume:
         for info in self._found:
             path = info.relative_path
             if store.head(path) is None:
-                continue  # deleted since
+                continue  # deleted meanwhile
             with store.open(path) as file:
                 file.read(1)
             return f"{printable(path)} can be accessed and read"
@@ -324,13 +329,13 @@ class _ExaminedVolume:
 
     def _queue_settings(self, state: QueueState) -> Iterator[Check]:
         if state.retention_seconds is not None and state.retention_seconds < 2 * self._home.settings.listing_seconds:
-            said = f"Messages are lost after {format_duration(state.retention_seconds)}."
+            text = f"Messages are lost after {format_duration(state.retention_seconds)}."
             fix = "Raise the retention to days: messages wait in the queue while no daemon is running."
-            yield Check("retention", CheckState.WARNING, said, fix)
+            yield Check("retention", CheckState.WARNING, text, fix)
         if state.visibility_seconds is not None and state.visibility_seconds < _LEAST_VISIBILITY:
-            said = f"Messages are redelivered after {format_duration(state.visibility_seconds)}."
+            text = f"Messages are redelivered after {format_duration(state.visibility_seconds)}."
             fix = "Set the queue's visibility time-out to a minute."
-            yield Check("visibility", CheckState.WARNING, said, fix)
+            yield Check("visibility", CheckState.WARNING, text, fix)
         if state.dead_letter_queue == "":
             fix = "Add one: otherwise a message that always fails is retried until it expires."
             yield Check("dead letters", CheckState.WARNING, "The queue has no dead-letter queue.", fix)
@@ -367,28 +372,28 @@ class _ExaminedVolume:
             return Check("completeness", CheckState.WARNING, "The volume was never listed.", fix)
         current = self._home.catalog.volumes.by_id(self._volume.id)
         if current is not None and current.held_removals:
-            said = f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold."
+            text = f"{counted(current.held_removals, 'file')} missing from the store; the removal is on hold."
             fix = f"If they were deleted, run: volstream refresh {self._volume.name} --accept-removals."
-            return Check("completeness", CheckState.WARNING, said, fix)
+            return Check("completeness", CheckState.WARNING, text, fix)
         corrected = listing.added_by_listing + listing.changed_by_listing + listing.removed_by_listing
         unreported = corrected - listing.late_events
-        said = (
+        text = (
             f"{listing.began_on:%F %T}: {counted(listing.listed, 'file')} listed: {listing.added_by_listing} added, "
             f"{listing.changed_by_listing} changed, {listing.removed_by_listing} removed; {listing.late_events} late events"
         )
-        # Without an event source, listings are the regular way in which files arrive.
+        # Without an event source, files regularly arrive by listings.
         if unreported <= 0 or listing.cause == "first-listing" or not self._volume.queue_type.has_events:
-            return Check("completeness", CheckState.OK, said)
-        said += f": {counted(unreported, 'change')} came without an event."
+            return Check("completeness", CheckState.OK, text)
+        text += f": {counted(unreported, 'change')} came without an event."
         fix = "If a daemon was running all the time, events are being lost: check the wiring, and its prefix and event types."
-        return Check("completeness", CheckState.WARNING, said, fix)
+        return Check("completeness", CheckState.WARNING, text, fix)
 
     def _rejected(self) -> Check:
         count = self._home.catalog.refreshes.rejected_count(self._volume.id)
         if not count:
             return Check("rejected", CheckState.OK, "none")
-        said = f"{counted(count, 'message or name', 'messages or names')} could not be used."
-        return Check("rejected", CheckState.WARNING, said, "See: volstream list rejected.")
+        text = f"{counted(count, 'message or name', 'messages or names')} could not be used."
+        return Check("rejected", CheckState.WARNING, text, "See: volstream list rejected.")
 
     def _canary(self, store: ObjectStore) -> Check:
         path = f"volstream-canary-{uuid.uuid4().hex[:12]}"
@@ -410,9 +415,9 @@ class _ExaminedVolume:
                 time.sleep(0.1)
         finally:
             store.remove(path)
-        said = f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s."
+        text = f"It did not appear in the directory within {_CANARY_SECONDS:.0f} s."
         fix = "Is a daemon running, and does the bucket notify the volume's queue?"
-        return Check("canary", CheckState.FAILED, said, fix)
+        return Check("canary", CheckState.FAILED, text, fix)
 
     def _is_there(self, path: str) -> bool:
         directory = VolumeSource(self._home.catalog, self._home.warehouse, self._volume.id).find()

@@ -1,4 +1,5 @@
-"""The complete history of a file: its changes in the directory, the batches that took it, their outcomes, its current rows."""
+"""The complete history of a file: its changes in the directory, the batches that took it, their outcomes, its
+current rows."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ class FileEvent:
 def tell(home: Home, volume_name: str, path: str) -> list[FileEvent]:
     """Returns the events of a file, oldest first: a batch before the rows and failures that came of it.
 
-    Reads the kept history of this path, and of others with the same content: cost grows with the history, not the directory.
-    No Spark, except for the key of a set that is an expression.
+    Reads the kept history of this path, and of others with the same content: cost grows with the history, not
+    the directory. No Spark, except for the key of a set that is an expression.
 
     Raises:
         NotFoundError: no such volume, or no trace of the file.
@@ -112,7 +113,8 @@ def _beside(home: Home, volume: Volume, path: str) -> Iterator[str]:
 
 
 def _history(home: Home, volume: Volume, path: str) -> dict[str, list[dict[str, Any]]]:
-    """Returns the directory's changes of the file, and of others that once had the same content: by path, oldest first.
+    """Returns the directory's changes of the file, and of others that once had the same content: by path,
+    oldest first.
 
     What existed when the kept history begins counts as inserted when it was written.
     """
@@ -156,7 +158,8 @@ def _seen(change: Mapping[str, Any]) -> FileEvent:
 
 
 def moved(history: Mapping[str, Sequence[Mapping[str, Any]]], path: str, after: int, to: int) -> dict[str, str]:
-    """Returns ``moved_to`` or ``moved_from`` with the other path if the net changes of ``(after, to]`` show it, as in a plan.
+    """Returns ``moved_to`` or ``moved_from`` with the other path if the net changes of ``(after, to]`` show
+    it, as in a plan.
 
     Args:
         history: changes of the path, and of others with the same content, in order.
@@ -258,7 +261,8 @@ def _archived(home: Home, volume: Volume, path: str, etag: str) -> str:
 
 
 def _rows(home: Home, job: FileJob, key: str) -> list[FileEvent]:
-    """Returns the current rows of a file, or of its set, in the job's table, by batch and version of the file."""
+    """Returns the current rows of a file, or of its set, in the job's table, by batch and version of the
+    file."""
     location = places.table_location(home.warehouse, job.into)
     version = newest_version(location)
     if version is None:

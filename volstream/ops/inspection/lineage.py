@@ -1,4 +1,5 @@
-"""What a home's data comes from and goes to: volumes, streams, jobs, tables, sources, functions, as one graph. No Spark."""
+"""The sources and targets of a home's data: volumes, streams, jobs, tables, sources and functions as one
+graph. No Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeKind(StrEnum):
-    """What a node stands for."""
+    """The kind of a node's object."""
 
     VOLUME = "volume"
     SOURCE = "source"
@@ -68,11 +69,11 @@ class Graph:
         }
 
     def after(self, node: Node) -> Sequence[Node]:
-        """Returns what a node's arrows lead to."""
+        """Returns the targets of a node's arrows."""
         return [edge.target for edge in self.edges if edge.source == node]
 
     def roots(self) -> Sequence[Node]:
-        """Returns the nodes that no arrow leads to."""
+        """Returns the nodes that are not the target of an arrow."""
         reached = {edge.target for edge in self.edges}
         return [node for node in self.nodes if node not in reached]
 
@@ -109,7 +110,7 @@ class _Known:
     functions: set[Name]
 
     def relation(self, name: Name) -> Node:
-        """Returns the node of a relation of that name; one that is nothing else is a table."""
+        """Returns the node of a relation of that name. An unknown name is a table."""
         kinds: Mapping[NodeKind, set[Name]] = {
             NodeKind.STREAM: self.streams,
             NodeKind.DYNAMIC_TABLE: self.dynamic,
@@ -141,7 +142,7 @@ def _of_job(job: Job, streams: Mapping[str, Stream], objects: _Known) -> Iterato
             yield from (
                 Edge(mentioned, node) for mentioned in _mentioned(job.statement, objects) if mentioned.name != str(job.into)
             )
-        case DynamicJob():  # it reads its sources through streams of its own
+        case DynamicJob():  # it reads its sources through its own streams
             yield from (
                 Edge(mentioned, node) for mentioned in _mentioned(job.query, objects) if mentioned.kind is NodeKind.FUNCTION
             )
@@ -177,9 +178,12 @@ _SHAPES = {
 
 
 def as_text(graph: Graph) -> str:
-    """Returns trees from what nothing leads to. What several arrows lead to is drawn once, and named again with a mark."""
+    """Returns trees that start at the roots.
+
+    A node with several incoming arrows is drawn once, then named with a mark.
+    """
     drawn: set[Node] = set()
-    # Circles, such as of a job that writes what its stream is on, have no root.
+    # Cycles have no root, such as a job that writes to its stream's table.
     lines = [line for root in (*graph.roots(), *graph.nodes) if root not in drawn for line in _tree(graph, root, drawn)]
     return "\n".join(lines)
 
@@ -224,5 +228,5 @@ def _dot(text: str) -> str:
 
 
 def _mermaid(text: str) -> str:
-    """Returns text with the characters that Mermaid, or the HTML that it makes, would read as more than text."""
+    """Returns text, with the characters escaped that Mermaid, or its HTML, would interpret."""
     return "".join(character if character.isalnum() or character in " _.-" else f"#{ord(character)};" for character in text)

@@ -1,4 +1,4 @@
-"""What a home does at present, object by object. Starts no JVM: it asks the catalog and the logs."""
+"""The current state of a home, object by object. Starts no JVM: it reads the catalog and the logs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A job that waits longer than this for others to end is reported; and how many are looked at, at most.
+#: A job that waits longer than this for others to end is reported. Also the maximum number of examined jobs.
 _PATIENCE, _FEW = timedelta(minutes=5), 20
 
 
 def status(home: Home) -> dict[str, Any]:
-    """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with rows that arrive one
-    by one."""
+    """Returns the state of the engine and of all volumes, streams, jobs, functions, sources, and tables with
+    arriving rows."""
     with home.catalog.database.one_snapshot():
         return _status(home)
 
@@ -63,17 +63,18 @@ def _status(home: Home) -> dict[str, Any]:
 
 
 def disabled(home: Home) -> list[tuple[str, str]]:
-    """Returns host and reason of daemons, apart from this home's, that have been without an engine for a while."""
+    """Returns host and reason of daemons, apart from this home's, that have been without an engine for a
+    while."""
     recorded = engine_status(home.settings)
-    here = {os.getpid(), 0 if recorded is None else recorded.pid}
-    found = [one for one in home.catalog.leases.held(of_daemons()) if one.purpose.startswith(DISABLED)]
-    others = [one for one in found if host_of(one.owner) != socket.gethostname() or pid_of(one.owner) not in here]
-    return [(host_of(one.owner), one.purpose.removeprefix(DISABLED)) for one in others]
+    ours = {os.getpid(), 0 if recorded is None else recorded.pid}
+    leases = [lease for lease in home.catalog.leases.held(of_daemons()) if lease.purpose.startswith(DISABLED)]
+    others = [lease for lease in leases if host_of(lease.owner) != socket.gethostname() or pid_of(lease.owner) not in ours]
+    return [(host_of(lease.owner), lease.purpose.removeprefix(DISABLED)) for lease in others]
 
 
 def crowd(home: Home, jobs: Sequence[Job], open_runs: LastRuns) -> Mapping[str, Any] | None:
-    """Returns the jobs that run, since when none of them has begun, and how many of a few others have waited for minutes for one
-    to end; None: none has."""
+    """Returns the running jobs, the time since which none of them has started, and how many of a few other
+    jobs have waited for minutes for one to end. None if no job has."""
     running = [job for job in jobs if job.id in open_runs.in_hand]
     since = max((job.last_started for job in running if job.last_started is not None), default=None)
     long_ago = datetime.now(UTC) - _PATIENCE
@@ -82,7 +83,7 @@ def crowd(home: Home, jobs: Sequence[Job], open_runs: LastRuns) -> Mapping[str, 
     free = [job for job in jobs if job.state is JobState.ACTIVE and job.trigger.kind is TriggerKind.ON_CHANGE]
     idle = [job for job in free if job.id not in open_runs.in_hand | open_runs.failed.keys()][:_FEW]
     owed = [backlog(home.catalog, job) for job in idle]
-    waiting = sum(one is not None and one.waiting_since is not None and one.waiting_since < long_ago for one in owed)
+    waiting = sum(each is not None and each.waiting_since is not None and each.waiting_since < long_ago for each in owed)
     return {"running": [str(job.name) for job in running], "since": since, "waiting": waiting} if waiting else None
 
 
@@ -90,12 +91,12 @@ def unattended(home: Home, jobs: Sequence[Job]) -> list[str]:
     """Returns the jobs with a trigger that nothing starts, because no daemon keeps a volume of the home."""
     triggered = [str(job.name) for job in jobs if job.trigger.kind is not TriggerKind.MANUAL and job.state is JobState.ACTIVE]
     volumes = {of_volume(volume.id) for volume in home.catalog.volumes.list()} if triggered else set()
-    kept = not volumes or any(lease.name in volumes for lease in home.catalog.leases.held())
-    return [] if kept else triggered
+    has_daemon = not volumes or any(lease.name in volumes for lease in home.catalog.leases.held())
+    return [] if has_daemon else triggered
 
 
 def health(home: Home, *, streams: bool) -> dict[str, Any]:
-    """Returns what :func:`status` says is wrong, without failed files and alerts: cheap enough for probes.
+    """Returns the problems in :func:`status`, without failed files and alerts: cheap enough for probes.
 
     Args:
         streams: also of streams, for which the logs of tables are read.
@@ -135,9 +136,9 @@ def alerts_status(home: Home) -> list[dict[str, Any]]:
 
 
 def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
-    """Returns how complete a volume's directory is, and what is wrong with it."""
+    """Returns how complete a volume's directory is, and its problem."""
     listing = next(iter(home.catalog.refreshes.reconciles(volume.id)), None)
-    # Without events, listings find all changes, and none of them was missed.
+    # Without events, listings find all changes, and no event was missed.
     missed = listing if volume.queue_type.has_events else None
     files = home.catalog.refreshes.file_count(volume.id)
     unknown = volume.last_listing is None and not files
@@ -160,8 +161,10 @@ def volume_status(home: Home, volume: Volume, failing: Mapping[str, str]) -> dic
 
 
 def volume_health(home: Home, volume: Volume, failing: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what is wrong with a volume, of those that fail by their ids. ``quiet``: for how many seconds no file has come,
-    if that is too long."""
+    """Returns the problem of a volume; ``failing`` has the reasons of failing volumes, by id.
+
+    ``quiet``: seconds without a new file, if that is too long.
+    """
     quiet = None
     if volume.expect_every is not None:
         last = home.catalog.refreshes.last_arrival(volume.id) or volume.created_on
@@ -192,7 +195,8 @@ def stream_status(home: Home, stream: Stream) -> dict[str, Any]:
 
 
 def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
-    """Returns whether a stream can be read, and until when. ``note`` says why not; ``stale``: it never will again.
+    """Returns whether a stream can be read, and until when. ``note`` tells why not. ``stale``: it never will
+    be again.
 
     Raises:
         CatalogError: the catalog is unavailable.
@@ -200,7 +204,7 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
     state: dict[str, Any] = {"stream": str(stream.name), "note": None, "stale": False, "stale_after": None}
     try:
         until = None
-        if not home.catalog.is_at_end(stream):  # to look into thousands of directories takes seconds
+        if not home.catalog.is_at_end(stream):  # reading thousands of directories takes seconds
             home.reader.pin(stream)
             until = home.reader.stale_after(stream)
     except CatalogError:
@@ -212,9 +216,9 @@ def stream_health(home: Home, stream: Stream) -> dict[str, Any]:
 
 
 def job_status(home: Home, job: Job, open_runs: LastRuns) -> dict[str, Any]:
-    """Returns what waits for a job, what failed, and how its last run went.
+    """Returns a job's waiting and failed work, and the result of its last run.
 
-    ``done`` includes the files that the condition ``where`` excludes: how many these are, only Spark could tell.
+    ``done`` includes the files that the condition ``where`` excludes: only Spark could count these.
     """
     counts = home.catalog.failures.counts(job.id)
     owed = backlog(home.catalog, job)
@@ -236,12 +240,12 @@ def job_status(home: Home, job: Job, open_runs: LastRuns) -> dict[str, Any]:
 
 
 def job_health(job: Job, open_runs: LastRuns) -> dict[str, Any]:
-    """Returns what is wrong with a job as a whole.
+    """Returns the problems of a job as a whole.
 
-    ``unit`` is what its numbers of failures count, ``reason`` says why it paused itself, ``trouble`` why its last run failed,
-    ``interrupted`` that this run never ended, ``code`` why its function cannot be found, ``wrong`` what the last verification
-    found wrong with its table, ``left`` why a file that it has loaded is still in its volume, and ``endless`` when
-    its current batch started, if the job has no time limit.
+    ``unit`` is the unit of its numbers of failures, ``reason`` tells why it paused itself, ``trouble`` why
+    its last run failed, ``interrupted`` that this run never ended, ``code`` why its function cannot be found,
+    ``wrong`` the findings of the last verification, ``left`` why a loaded file is still in its volume, and
+    ``endless`` when its current batch started, if the job has no time limit.
     """
     return {
         "job": str(job.name),
@@ -261,7 +265,7 @@ def job_health(job: Job, open_runs: LastRuns) -> dict[str, Any]:
 
 
 def function_health(function: Function) -> dict[str, Any]:
-    """Returns why the code of a SQL function cannot be found, if so."""
+    """Returns why the code of a SQL function cannot be found, if it cannot."""
     return {"function": str(function.name), "code": missing_code(function)}
 
 
@@ -278,20 +282,20 @@ def _or_note(question: Callable[[], T]) -> tuple[T | None, str | None]:
         return None, error.message
 
 
-# What is wrong with a home, and what to do about it: derived from its status. Pure.
+# The problems of a home, and their remedies, derived from its status. Pure.
 #
-# This is the one verdict: ``status``, ``/readyz``, the console and alerts show what is found here.
+# This is the only verdict: ``status``, ``/readyz``, the console and alerts show these problems.
 
-#: A daemon that has run for longer keeps volumes.
+#: A daemon that has run for longer than this keeps volumes.
 _START_SECONDS = 60.0
 
-#: A batch that takes longer, of calls without a time limit, may never end.
+#: A batch that takes longer than this, with calls without a time limit, may never end.
 _LONG_SECONDS = 600.0
 
 
 class ProblemCause(StrEnum):
-    """The kinds of problems: a run failed as a whole, a job is paused, a stream is stale or soon will be, files failed, and all
-    others."""
+    """The kinds of problems: a run failed as a whole, a job is paused, a stream is stale or soon will be,
+    files failed, and all others."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -302,12 +306,12 @@ class ProblemCause(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a person should look at.
+    """A problem that needs a person's attention.
 
     Attributes:
-        severe: processing has stopped; otherwise something needs attention.
-        kind, name: the object; empty: the home.
-        do: what helps, as a sentence or a command.
+        severe: processing has stopped. Otherwise something needs attention.
+        kind, name: the object. Empty for the home.
+        do: the remedy, as a sentence or a command.
     """
 
     severe: bool
@@ -319,20 +323,20 @@ class Problem:
 
     @property
     def line(self) -> str:
-        """The first line of what is wrong, and what to do."""
+        """The first line of the problem, and the remedy."""
         title = f"{self.kind} {self.name}".rstrip()
         do = f"Run: {self.do}" if self.do.startswith("volstream ") else self.do
         return one_line(f"{'■' if self.severe else '▲'} {title}: {ended(first_line(self.why))} {do}")
 
 
 def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Problem]:
-    """Returns what is wrong, the severe first.
+    """Returns the problems, the severe ones first.
 
     Args:
-        status: see :func:`volstream.ops.inspection.status.status`; a part of it will do.
-        probed: what a daemon knows of itself, also while it cannot write the catalog; empty in other processes.
+        status: see :func:`volstream.ops.inspection.status.status`. A part of it is enough.
+        probed: a daemon's own state, even while it cannot write the catalog. Empty in other processes.
     """
-    wrong = [
+    found = [
         *_engine(status, probed),
         *_volumes(status, probed),
         *_streams(status),
@@ -344,13 +348,13 @@ def problems(status: Mapping[str, Any], probed: Mapping[str, Any]) -> list[Probl
         *_metastore(status),
         *_daemon(status),
     ]
-    return sorted(wrong, key=lambda problem: not problem.severe)
+    return sorted(found, key=lambda problem: not problem.severe)
 
 
-def most_severe(wrong: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
+def most_severe(found: Iterable[Problem]) -> dict[tuple[str, str], Problem]:
     """Returns the first, most severe problem of each object, by kind and name."""
     first: dict[tuple[str, str], Problem] = {}
-    for problem in wrong:
+    for problem in found:
         first.setdefault((problem.kind, problem.name), problem)
     return first
 
@@ -446,9 +450,9 @@ def _jobs(status: Mapping[str, Any], probed: Mapping[str, Any]) -> Iterator[Prob
 
 
 def _stopped(job: Mapping[str, Any]) -> Problem | None:
-    """Returns why a job as a whole does not go on."""
+    """Returns why a job as a whole has stopped, or None."""
     name = job["job"]
-    again = f"volstream run-job {name}" if job["trigger"] == TriggerKind.MANUAL else f"volstream describe job {name}"
+    rerun = f"volstream run-job {name}" if job["trigger"] == TriggerKind.MANUAL else f"volstream describe job {name}"
     if job["state"] == JobState.PAUSED:
         why = f"It paused itself: {job['reason']}" if job["reason"] else "It was paused manually."
         return Problem(bool(job["reason"]), "job", name, why, f"volstream resume {name}", ProblemCause.PAUSE)
@@ -457,7 +461,7 @@ def _stopped(job: Mapping[str, Any]) -> Problem | None:
         return Problem(True, "job", name, f"Its function is missing: {job['code']}", do, ProblemCause.RUN)
     if job["trouble"]:
         why, _, remedy = job["trouble"].partition("\n")
-        return Problem(True, "job", name, f"Its run failed: {why}", remedy or again, ProblemCause.RUN)
+        return Problem(True, "job", name, f"Its run failed: {why}", remedy or rerun, ProblemCause.RUN)
     if job["interrupted"]:
         why = "Its last run died before its end. Nothing is lost or doubled: the next run goes on from the last commit."
         do = f"volstream run-job {name}" if job["trigger"] == TriggerKind.MANUAL else "volstream daemon"
@@ -466,16 +470,16 @@ def _stopped(job: Mapping[str, Any]) -> Problem | None:
 
 
 def _files(job: Mapping[str, Any]) -> Problem | None:
-    """Returns how many files of a job failed."""
+    """Returns how many files of a job failed, as a problem."""
     lost, trying = (job["failures"].get(state, 0) for state in (FailureState.QUARANTINED, FailureState.RETRYING))
     if not lost and not trying:
         return None
     manual = job["trigger"] == TriggerKind.MANUAL
     retried = f"will be retried{' by the next run' if manual else ''}."
-    said = [f"{counted(lost, job['unit'])} quarantined."] if lost else []
-    said += [f"{trying} more {retried}" if lost else f"{counted(trying, job['unit'])} failed and {retried}"] if trying else []
+    parts = [f"{counted(lost, job['unit'])} quarantined."] if lost else []
+    parts += [f"{trying} more {retried}" if lost else f"{counted(trying, job['unit'])} failed and {retried}"] if trying else []
     do = f"volstream list failures --job {job['job']}"
-    return Problem(False, "job", job["job"], " ".join(said), do, ProblemCause.FILES)
+    return Problem(False, "job", job["job"], " ".join(parts), do, ProblemCause.FILES)
 
 
 def _functions(status: Mapping[str, Any]) -> Iterator[Problem]:
@@ -512,6 +516,6 @@ def _metastore(status: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _with(rows: Iterable[Mapping[str, Any]], name: str, why: str, reasons: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    """Yields rows with the reasons that the daemon knows for some, by name."""
+    """Yields rows with the reasons that the daemon knows for some of them, by name."""
     for row in rows:
         yield {**row, why: reasons.get(row[name]) or row[why]}

@@ -1,4 +1,4 @@
-"""Tables of a home: which there are, and columns, rows and history of one. No Spark."""
+"""The tables of a home, and a table's columns, rows and history. No Spark."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ if TYPE_CHECKING:
     from volstream.home import Home
     from volstream.jobs.proof.verify import Verification
 
-#: The type FILE as SQL has it.
+#: The type FILE in SQL.
 _FILE_STRUCT = "STRUCT<volume: STRING, relative_path: STRING, size: BIGINT, etag: STRING, content_type: STRING>"
 
-#: Files of a list that a row shows.
+#: Maximum number of files shown of a list in a row.
 _MAX_FILES = 6
 
-#: Commits of a table's history that are shown.
+#: Number of commits shown of a table's history.
 _COMMITS = 20
 
-#: Rows of a sample, and characters of a value in it.
+#: Number of rows in a sample, and maximum characters of a value in it.
 _ROWS, _MAX_VALUE = 20, 300
 
-#: Bytes of a picture in a row that is shown; of a larger one, as of other binary values, only the size.
+#: Maximum bytes of a picture that is shown in a row. Larger pictures, and other binary values, are replaced
+#: by their size.
 _MAX_PICTURE = 16 << 10
 
-#: Tables that are listed.
+#: Maximum number of listed tables.
 _MAX_TABLES = 1000
 
 
 @dataclass(frozen=True)
 class ListedTable:
-    """A table, what fills it, and how large it is. ``note``: why that is not known."""
+    """A table, with its source and its size. ``note``: why the size is unknown."""
 
     table: str
     job: str | None
@@ -63,7 +64,7 @@ class ListedTable:
 
 @dataclass(frozen=True)
 class ListedColumn:
-    """A column, with its type in SQL, and bounds of its values from the statistics of the table's files. None: unknown."""
+    """A column, with its SQL type, and the bounds of its values from file statistics. None if unknown."""
 
     column: str
     type: str
@@ -74,7 +75,10 @@ class ListedColumn:
 
 @dataclass(frozen=True)
 class ListedCommit:
-    """A commit of a table. ``rows``: None: unknown; ``batch``: None: not by a job; ``bytes``: of the table then."""
+    """A commit of a table.
+
+    ``rows``: None if unknown; ``batch``: None for others' commits; ``bytes``: the table's size then.
+    """
 
     version: int
     time: datetime
@@ -98,9 +102,9 @@ class DescribedTable:
     """Columns, size, newest commits, a few rows, and the readers of a table.
 
     Attributes:
-        note: why the size is not known.
-        not_committed: rows that have arrived; None: unknown.
-        volume: the one that its job reads.
+        note: why the size is unknown.
+        not_committed: number of arrived rows, or None if unknown.
+        volume: the volume that its job reads.
     """
 
     table: str
@@ -121,17 +125,18 @@ class DescribedTable:
 
 
 def table_names(home: Home, limit: int = _MAX_TABLES) -> list[Name]:
-    """Returns the names of the home's tables: those of jobs and sources, and others in the warehouse. Opens none."""
+    """Returns the names of the home's tables: those of jobs and sources, and others in the warehouse. Opens
+    none."""
     catalog = home.catalog
     filled = {*(job.into for job in catalog.jobs.list()), *(source.name for source in catalog.sources.list())}
     return sorted({*filled, *catalog.tails.list(), *_found(home)})[:limit]
 
 
 def list_tables(home: Home, limit: int = _MAX_TABLES, *, extents: bool = True, like: str = "") -> list[ListedTable]:
-    """Returns the tables of the home by name, with what fills them and how large they are.
+    """Returns the tables of the home by name, with their sources and sizes.
 
     Args:
-        extents: read each table's log for its size, which in an object store takes a while.
+        extents: read each table's log for its size, which takes a while in an object store.
         like: part of the names.
     """
     jobs = {job.into: job for job in home.catalog.jobs.list()}
@@ -151,7 +156,7 @@ _UNKNOWN = dict.fromkeys(("rows", "bytes", "written_on"))
 
 
 def _extent(log: DeltaLog) -> dict[str, Any]:
-    """Returns the rows, the bytes and the last write of a table; ``note``: why they are not known."""
+    """Returns the rows, the bytes and the last write of a table, or a ``note`` on why they are unknown."""
     try:
         extent = log.extent()
     except VolstreamError as error:
@@ -172,7 +177,7 @@ def _job_into(home: Home, name: Name) -> Job | None:
 
 
 def described_table(home: Home, text: str) -> DescribedTable:
-    """Returns all about a table.
+    """Returns all details of a table.
 
     Raises:
         NotFoundError: there is no such table.
@@ -185,7 +190,7 @@ def described_table(home: Home, text: str) -> DescribedTable:
         raise missing(home, name)
     version, schema = table.version, table.schema
     streams = [stream for stream in home.catalog.streams.list() if stream.source_kind is SourceKind.TABLE]
-    bounds = {column: {**vars(one), "least": _cell(one.least), "most": _cell(one.most)} for column, one in table.bounds().items()}
+    bounds = {column: {**vars(b), "least": _cell(b.least), "most": _cell(b.most)} for column, b in table.bounds().items()}
     commits, sizes = log.commits_after(max(-1, version - _COMMITS)), log.sizes(_COMMITS)
     return DescribedTable(
         table=str(name),
@@ -220,7 +225,7 @@ def sample_of(home: Home, location: str, version: int, equals: tuple[str, str] |
     """Returns a few rows of a table.
 
     Args:
-        equals: a column and the text that it must have.
+        equals: a column and its required text.
     """
     try:
         rows = sample_rows(location, version, _ROWS, equals, home.gateway.session)
@@ -235,7 +240,7 @@ def _cut(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 class Thumbnail(str):
-    """A small picture of a row, as a URL with its content."""
+    """A small picture in a row, as a URL with its content."""
 
 
 class OutputFile(dict[str, Any]):
@@ -246,7 +251,7 @@ def _cell(value: Any) -> Any:
     if _is_file(value):
         return OutputFile(value)
     if isinstance(value, list) and value and all(map(_is_file, value)):
-        return [OutputFile(one) for one in value[:_MAX_FILES]]
+        return [OutputFile(file) for file in value[:_MAX_FILES]]
     if isinstance(value, bytes) and len(value) <= _MAX_PICTURE and (kind := media_type(value)) is not None:
         return Thumbnail(f"data:{kind};base64,{base64.b64encode(value).decode()}")
     if isinstance(value, list | dict | tuple):
@@ -262,19 +267,19 @@ def _is_file(value: Any) -> bool:
 
 
 def cut(beginning: str, size: int) -> str:
-    """Returns the beginning of a text with the length of the whole."""
+    """Returns the beginning of a text, with the length of the whole."""
     return f"{beginning} ... ({size} characters)"
 
 
 def sized(size: int) -> str:
-    """Returns the size of a binary value, shown in its place."""
+    """Returns the size of a binary value, which is shown in its place."""
     return f"({size} bytes)"
 
 
 def _arrived(home: Home, name: Name) -> int | None:
     try:
         return arrived_rows(home, name)
-    except VolstreamError:  # the table's note has the reason
+    except VolstreamError:  # the table's note tells the reason
         return None
 
 
@@ -288,11 +293,11 @@ def _found(home: Home) -> list[Name]:
     return [*islice(places.own_tables(home.warehouse), _MAX_TABLES), *home.catalog.links.list()]
 
 
-# What ``verify`` found, in words and as a document: for the command line, the console and programs.
+# The results of ``verify``, as text and as a document: for the command line, the console and programs.
 
 
 def document(job: str, found: Verification) -> Mapping[str, Any]:
-    """Returns everything that was found, as JSON has it."""
+    """Returns the whole result, for JSON."""
     return {
         "job": job,
         "files": found.files,
@@ -313,48 +318,48 @@ def document(job: str, found: Verification) -> Mapping[str, Any]:
 
 
 def examples(found: Verification | ComparedDirectory) -> Sequence[str]:
-    """Returns a line for each file that is named, and one for the rest."""
-    more = found.count - len(found.examples)
+    """Returns a line for each named file, and one for the rest."""
+    remaining = found.count - len(found.examples)
     named = [f"  {kind:<9} {printable(path)}" for path, kind in found.examples]
-    return [*named, f"  and {more:,} more"] if more > 0 else named
+    return [*named, f"  and {remaining:,} more"] if remaining > 0 else named
 
 
 def lines(job: str, found: Verification) -> Sequence[str]:
-    """Says what was found, the result first."""
+    """Returns the result in lines, the summary first."""
     damages = "; ".join(map(str, found.damages))
     if damages and found.fixed is None:
         return [f"The table was not compared: {damages}."]
     compared = f"{counted(found.files, found.unit)} compared with a table of {counted(found.rows, 'row')}"
     if found.wrong:
-        said = [f"{compared}: {found.kinds}.", *examples(found)]
+        report = [f"{compared}: {found.kinds}.", *examples(found)]
     else:
         unknown = found.failing or found.unproven or found.pathless or not found.is_proven
-        said = [f"{compared}: {'no differences in these' if unknown else 'no differences'}."]
+        report = [f"{compared}: {'no differences in these' if unknown else 'no differences'}."]
     if found.failing:
-        said.append(f"Failed, waiting or held back: {found.failing:,}. See: volstream list failures --job {job}")
+        report.append(f"Failed, waiting or held back: {found.failing:,}. See: volstream list failures --job {job}")
     if found.pathless:
-        said.append(
+        report.append(
             f"{counted(found.pathless, 'row')} without the path of a file, written by another writer: delete them with SQL."
         )
     if found.commits and (found.count or found.appends):
         named = ", ".join(f"{commit.version} ({commit.operation})" for commit in found.commits[:5])
         others = f" and {len(found.commits) - 5} more" if len(found.commits) > 5 else ""
-        said.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
+        report.append(f"Other writers changed rows in {counted(len(found.commits), 'version')}: {named}{others}.")
         if any(commit.unseen for commit in found.commits):
-            said.append("Some of them dropped columns, or files that show which rows they changed have been deleted.")
+            report.append("Some of them dropped columns, or files that show which rows they changed have been deleted.")
     if found.seen_from is not None:
-        said.append(f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up.")
-    if (made := found.outputs) is not None:
-        said.append(f"{counted(made.count, 'output')} compared with their volume.")
-        if made.unnamed:
-            named = ", ".join(map(printable, made.examples[:5])) + (" ..." if made.unnamed > 5 else "")
-            said.append(f"The job's folder there also has {counted(made.unnamed, 'file')} that no row names: {named}.")
+        report.append(f"What other writers changed before version {found.seen_from} is no longer known: the log was cleaned up.")
+    if (outputs := found.outputs) is not None:
+        report.append(f"{counted(outputs.count, 'output')} compared with their volume.")
+        if outputs.unnamed:
+            named = ", ".join(map(printable, outputs.examples[:5])) + (" ..." if outputs.unnamed > 5 else "")
+            report.append(f"The job's folder there also has {counted(outputs.unnamed, 'file')} that no row names: {named}.")
     if found.unproven:
-        said.append(f"{counted(found.unproven, found.unit)} without rows: the function may have returned none.")
+        report.append(f"{counted(found.unproven, found.unit)} without rows: the function may have returned none.")
     if found.waiting:
-        said.append(f"Not compared: {counted(found.waiting, 'file')} that the next run processes.")
+        report.append(f"Not compared: {counted(found.waiting, 'file')} that the next run processes.")
     if damages:
-        said.append(f"Removed from the table, because they were damaged: {damages}.")
+        report.append(f"Removed from the table, because they were damaged: {damages}.")
     if found.fixed is not None and found.count:
-        said.append(f"Repaired: {found.fixed:,} of {found.count:,}.")
-    return said
+        report.append(f"Repaired: {found.fixed:,} of {found.count:,}.")
+    return report

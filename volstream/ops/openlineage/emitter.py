@@ -1,4 +1,5 @@
-"""Sends events in a thread of its own: a transport that is slow or broken stops no job, and keeps no process for long."""
+"""Sends events in a separate thread: a slow or broken transport stops no job, and delays the end of no
+process for long."""
 
 from __future__ import annotations
 
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
 
 _log = get("openlineage")
 
-#: Events that wait; beyond it new ones are lost.
+#: Maximum number of waiting events. Beyond it, new events are lost.
 _MAX_WAITING = 1000
 
-#: The longest that the end of a session waits for its last events to be sent.
+#: Maximum time that the end of a session waits for its last events.
 _END_SECONDS = 5.0
 
 
 class Emitter:
-    """Tells OpenLineage of a home's attempts; a :class:`~volstream.catalog.consumptions.AttemptListener`.
+    """Reports a home's attempts to OpenLineage; a :class:`~volstream.catalog.consumptions.AttemptListener`.
 
-    An attempt is a run, with its id. A process that settles the attempt of a dead one sends the event of its end.
+    An attempt is a run, with its id. A process that settles the attempt of a dead one sends the event of its
+    end.
     """
 
     def __init__(self, home: Home) -> None:
@@ -52,7 +54,7 @@ class Emitter:
         self._put(intent, why if outcome is None else outcome)
 
     def close(self) -> None:
-        """Sends what waits, for at most a few seconds."""
+        """Sends waiting events, for at most a few seconds."""
         self._home.catalog.consumptions.listeners.remove(self)
         if self._thread is None:
             return
@@ -81,7 +83,7 @@ class Emitter:
         while (event := self._waiting.get()) is not None:
             try:
                 self._emit(*event)
-            except Exception as error:  # noqa: BLE001  # a transport may raise anything, and the next event may arrive
+            except Exception as error:  # noqa: BLE001  # a transport may raise anything, and the next event may succeed
                 self._trouble.failed(error)
             else:
                 self._trouble.recovered()
@@ -103,13 +105,16 @@ class Emitter:
         self._client.emit(event)
 
 
-#: Variables by which OpenLineage's client is configured.
+#: Environment variables that configure OpenLineage's client.
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
 
 
 def start(home: Home) -> Emitter | None:
-    """Sends the attempts of this process to OpenLineage, if it is configured: by the setting ``openlineage``, or as its client
-    is elsewhere. Returns None otherwise; this takes microseconds."""
+    """Sends the attempts of this process to OpenLineage, if configured by the setting ``openlineage`` or in
+    its client's usual ways.
+
+    Otherwise returns None, which takes microseconds.
+    """
     if not home.settings.openlineage and not _configured_elsewhere():
         return None
     if (environment("OPENLINEAGE_DISABLED") or "").lower() == "true":
@@ -126,7 +131,7 @@ def _configured_elsewhere() -> bool:
 
 
 def is_installed() -> bool:
-    """Returns whether OpenLineage's client is there."""
+    """Returns whether OpenLineage's client is installed."""
     try:
         return find_spec("openlineage.client") is not None
     except ModuleNotFoundError:

@@ -57,7 +57,8 @@ def name_of(location: str) -> tuple[str, str]:
         path = parts.path if parts.scheme == "" else unquote(parts.path)
         return "file", path.rstrip("/") or "/"
     key = parts.path.strip("/") or "/"
-    provider = provider_of(location)  # the specification names buckets like this, of those stores of ours that it has
+    # The specification names buckets like this, of those stores of ours that it has.
+    provider = provider_of(location)
     return f"{provider.scheme if provider else parts.scheme}://{parts.netloc}", key
 
 
