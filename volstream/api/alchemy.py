@@ -57,7 +57,8 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 class _Literal:
-    """Values that a tool may write into its statement, as Spark has them: a backslash in a text, bytes, times with their zone."""
+    """Values that a tool may write into its statement, as Spark has them: a backslash in a text, bytes, times
+    with their zone."""
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str]:
         return literal_of
@@ -95,7 +96,10 @@ class _Compiler(SQLCompiler):
     """Writes operators as Spark does."""
 
     def visit_floordiv_binary(self, binary: BinaryExpression[Any], operator: Any, **options: Any) -> str:
-        """Returns a quotient rounded down, as in Python. Spark divides whole numbers as doubles, which lack some of 64 bits."""
+        """Returns a quotient rounded down, as in Python.
+
+        Spark divides whole numbers as doubles, which lack some of 64 bits.
+        """
         sides = (binary.left, binary.right)
         texts = [self.process(one, **options) for one in sides]
         if any(one.type._type_affinity is not types.Integer for one in sides):
@@ -124,7 +128,8 @@ class _Compiler(SQLCompiler):
 
 
 class VolstreamDialect(default.DefaultDialect):
-    """``volstream:///relative/home`` and ``volstream:////absolute/home``; with ``?schema=name``, names without one are in it."""
+    """``volstream:///relative/home`` and ``volstream:////absolute/home``; with ``?schema=name``, names
+    without one are in it."""
 
     name = "volstream"
     driver = "home"
@@ -152,7 +157,8 @@ class VolstreamDialect(default.DefaultDialect):
         return [], {"home": url.database, "read_only": True, **url.query}
 
     def connect(self, *arguments: Any, **options: Any) -> Any:
-        """Returns a connection. Raises OperationalError, which SQLAlchemy expects, if there is no such home."""
+        """Returns a connection. Raises OperationalError, which SQLAlchemy expects, if there is no such
+        home."""
         try:
             return super().connect(*arguments, **options)
         except dbapi.Error:
@@ -202,7 +208,8 @@ class VolstreamDialect(default.DefaultDialect):
         return {"constrained_columns": list(self._schema(connection, table_name, schema).primary_key), "name": None}
 
     def _none(self, connection: Connection, *_: Any, **__: Any) -> list[Any]:
-        """Returns nothing: a home has no views, no constraints but primary keys, no indexes or sequences, nothing temporary."""
+        """Returns nothing: a home has no views, no constraints but primary keys, no indexes or sequences,
+        nothing temporary."""
         return []
 
     get_view_names = get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _none

@@ -5,7 +5,8 @@
         cursor.execute("SELECT count(*) FROM users WHERE age > ?", [30])
         [(count,)] = cursor.fetchall()
 
-Every statement is committed on its own. Values are as in PySpark's rows, except that a TIMESTAMP has its time zone.
+Every statement is committed on its own. Values are as in PySpark's rows, except that a TIMESTAMP has its time
+zone.
 """
 
 from __future__ import annotations
@@ -126,10 +127,12 @@ def connect(
     """Opens a home, or connects to one behind an ingestion server.
 
     Args:
-        home: its folder, or the server's ``grpc://host:port`` or ``grpc+tls://host:port``; default: as for the command line.
+        home: its folder, or the server's ``grpc://host:port`` or ``grpc+tls://host:port``; default: as for
+            the command line.
         token: the server's.
         schema: for names without one.
-        certificate: PEM file of the authority that signed the server's certificate; default: the system's authorities.
+        certificate: PEM file of the authority that signed the server's certificate; default: the system's
+            authorities.
         create: create the home if the folder has none.
         read_only: run only SELECT, SHOW and DESCRIBE of what the home has, as the console does.
         settings: any of the home's, like ``commit_seconds``.
@@ -152,7 +155,8 @@ def connect(
 
 @dataclass(frozen=True)
 class _Answer:
-    """The result of a statement: its columns with their SQL types, and its rows, which are fetched when they are asked for."""
+    """The result of a statement: its columns with their SQL types, and its rows, which are fetched when they
+    are asked for."""
 
     columns: StructType
     batches: Callable[[], Iterator[pa.Table]]
@@ -270,7 +274,8 @@ class Connection(Closeable):
         raise NotSupportedError("There is nothing to roll back: every statement is committed on its own.")
 
     def close(self) -> None:
-        """Closes the connection and its streams; what has arrived is committed if that needs no engine to be started.
+        """Closes the connection and its streams; what has arrived is committed if that needs no engine to be
+        started.
 
         Raises:
             RowsNotSentError: rows of a stream could not be sent; everything is closed nevertheless.
@@ -329,7 +334,8 @@ class Cursor(Closeable):
         Raises:
             InterfaceError: the cursor or its connection is closed.
             ProgrammingError: the statement is wrong. DataError: a parameter cannot be accepted.
-            OperationalError: the engine, a store or the catalog failed. DatabaseError: any other error of the home.
+            OperationalError: the engine, a store or the catalog failed. DatabaseError: any other error of the
+                home.
         """
         self._check()
         self.description, self.rowcount, self._answer, self._rows = None, -1, None, None
@@ -345,7 +351,8 @@ class Cursor(Closeable):
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any] | Mapping[str, Any]]) -> Self:
-        """Runs a statement once for each sequence of values, each committed on its own. For many rows use a real-time stream.
+        """Runs a statement once for each sequence of values, each committed on its own. For many rows use a
+        real-time stream.
 
         Raises:
             Error: as :meth:`execute`; the earlier ones stay committed.
@@ -440,7 +447,8 @@ def _rows(answer: _Answer) -> Iterator[Any]:
 
 
 def _kept_times(kind: DataType) -> DataType:
-    """Returns a type whose times PySpark passes on as they are, where it would make those with a zone local ones without."""
+    """Returns a type whose times PySpark passes on as they are, where it would make those with a zone local
+    ones without."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType, TimestampNTZType, TimestampType
 
     match kind:

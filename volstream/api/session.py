@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _bound(home: Home, which: str, version: int | None, moment: datetime | str | None) -> int | datetime | None:
-    """Returns an end of a range. Raises InvalidValueError if it is given twice, or is no time."""
+    """Returns an end of a range. Raises InvalidValueError if it is given twice, or is not a valid time."""
     if moment is None:
         return version
     if version is not None:
@@ -101,21 +101,21 @@ class _BuilderAttribute:
 
 @checked
 class Session(Objects, Closeable):
-    """A home, opened for Python. Spark starts at its first use; the catalog and the logs work without it.
+    """A home, opened for Python. Spark starts on first use. The catalog and the logs work without it.
 
-    Thread-safe. A context manager: it closes its connections; the engine keeps running.
+    Thread-safe. A context manager: it closes its connections, and the engine keeps running.
 
     Attributes:
         home: settings, catalog and connection to Spark.
         connections, volumes, streams, jobs, functions, dynamic_tables, batches: the home's objects.
-        environments: packages of functions' own, as they were made for jobs.
+        environments: separate packages of functions, built for jobs.
         tables: the home's tables, for reading.
-        source: tables of events, and keyed tables, that are filled through it.
-        connector: tables of data that come from elsewhere.
+        source: tables of events and keyed tables, which are filled through the session.
+        connector: tables of external data.
 
     Args:
-        settings: of the home, or its folder; None: as :func:`volstream.base.config.load` finds it.
-        connect: connects to Spark, and again when the connection is lost; None: to the home's engine.
+        settings: of the home, or its folder. By default, as :func:`volstream.base.config.load` finds it.
+        connect: connects to Spark, and again when the connection is lost. By default, to the home's engine.
         create: create the home if the folder has none.
 
     Raises:
@@ -151,10 +151,10 @@ class Session(Objects, Closeable):
         return f"<session of {self.home.settings.home}>"
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Makes this thread's statements inside the ``with`` block one consumption: every read of a stream sees the same
-        range, and the offsets of the streams that DML read move once, at the end.
+        """Makes this thread's statements inside the ``with`` block one consumption.
 
-        If one statement was committed and a later one fails, the offsets still move.
+        Every read of a stream sees the same range, and the offsets of the streams that DML reads move once,
+        at the end. If one statement was committed and a later one fails, the offsets still move.
 
         Raises:
             InvalidStateError: this thread is already in a transaction.
@@ -162,15 +162,16 @@ class Session(Objects, Closeable):
         return self.home.transaction()
 
     def sql(self, statement: str, args: Sequence[Any] | Mapping[str, Any] | None = None) -> DataFrame:
-        """Runs one SQL statement; streams, ``DIRECTORY(VOLUME v)`` and the home's tables are relations.
+        """Runs one SQL statement. Streams, ``DIRECTORY(VOLUME v)`` and the home's tables are relations.
 
         DML that reads streams consumes them: their offsets move with its commit, exactly once.
 
         Args:
-            args: values for placeholders: a sequence for ``?`` or ``%s``, a dict for ``:name`` or ``%(name)s``.
+            args: values for placeholders: a sequence for ``?`` or ``%s``, a dict for ``:name`` or
+                ``%(name)s``.
 
         Raises:
-            SqlError: the statement is wrong.
+            SqlError: the statement is invalid.
             InvalidValueError: a value cannot be a parameter.
             StreamBusyError, StreamStaleError, StreamSchemaChangedError: a stream cannot be consumed or read.
         """
@@ -210,23 +211,27 @@ class Session(Objects, Closeable):
         computeUpdates: bool = False,  # noqa: N803
         identity: Sequence[str] = (),
     ) -> DataFrame:
-        """Returns the changes of a table, or of a volume's directory, in a range of versions or times, both ends included, like
+        """Returns the changes of a table, or of a volume's directory, in a range of versions or times, like
         Spark's ``read.changes``.
+
+        Both ends are included.
 
         Args:
             name: the table's, whose changes must have been tracked in the range, or the volume's.
-            startingVersion, startingTimestamp: one of them; a time without a zone is local.
-            endingVersion, endingTimestamp: default: the newest version.
+            startingVersion, startingTimestamp: one of them. A time without a zone is local.
+            endingVersion, endingTimestamp: the newest version by default.
             deduplicationMode: ``none``, ``dropCarryovers`` or ``netChanges``.
-            computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and ``update_postimage``.
-            identity: columns that identify a row, so that a delete and an insert of the same values are an update; default:
-                Delta's row ids do.
+            computeUpdates: deletes and inserts of one row are shown as ``update_preimage`` and
+                ``update_postimage``.
+            identity: columns that identify a row, so that a delete and an insert of the same values are an
+                update. By default, Delta's row ids identify rows.
 
         Returns:
             The table's columns, ``_change_type``, ``_commit_version``, ``_commit_timestamp``.
 
         Raises:
-            NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; not tracked.
+            NotFoundError, InvalidValueError, InvalidStateError: no such table, versions or mode; or not
+                tracked.
             StreamSchemaChangedError: columns were dropped, or got another type, in the range.
         """
         from volstream.api.statements import metastore
@@ -272,37 +277,39 @@ class Session(Objects, Closeable):
         replace: bool = False,
         **options: Unpack[JobKeywords],
     ) -> DataFrame:
-        """Runs a function on each file of a directory or bucket, and returns its results. Called again, it does what changed:
-        files that are new, changed or gone.
+        """Runs a function on each file of a directory or bucket, and returns its results.
 
-        Makes a volume of the files, and a job with the table's name, and keeps them: ``volstream run-job`` and a daemon go on
-        from there. If the code changed, new files are processed with it and rows of others stay, as with ``run-job``; files
-        that failed are tried again. Progress is reported on standard error.
+        Another call processes only changes: new, changed and removed files. Creates a volume of the files,
+        and a job with the table's name, and keeps them: ``volstream run-job`` and a daemon continue from
+        there. If the code changed, new files are processed with it and rows of other files stay, as with
+        ``run-job``. Failed files are retried. Progress is reported on standard error.
 
         Args:
-            function: ``file.py:func``, ``pkg.mod:func`` or itself, also one of a notebook.
-            files: a directory, or a URI such as ``s3://bucket/prefix``; a file, a glob such as ``photos/*.jpg``, or a list of
-                files: their folder is the volume.
+            function: ``file.py:func``, ``pkg.mod:func`` or the function itself, also one of a notebook.
+            files: a directory, or a URI such as ``s3://bucket/prefix``; or a file, a glob such as
+                ``photos/*.jpg``, or a list of files, whose folder is the volume.
             into: the table.
-            pattern: a glob of the files that count, as volumes have them: ``*.jpg`` in any folder, ``2026/**/*.jpg``.
-            schema: columns that the function returns, the option ``returns``.
-            replace: let the call change a job that it did not make, or fill a table that no job made.
-            options: those of :class:`~volstream.base.definitions.FileJobSpec`; one that is left out has its default again.
+            pattern: a glob that selects files, as for volumes: ``*.jpg`` in any folder, ``2026/**/*.jpg``.
+            schema: columns that the function returns; the option ``returns``.
+            replace: let the call change a job that it did not create, or fill a table that no job created.
+            options: those of :class:`~volstream.base.definitions.FileJobSpec`. An omitted option gets its
+                default again.
 
         Returns:
-            ``_file_path``, or ``_group_key`` of sets, and the function's columns, of all files. A notebook shows the rows. For
-            the other columns of the table: :meth:`table`.
+            ``_file_path``, or ``_group_key`` of sets, and the function's columns, of all files. A notebook
+            shows the rows. For the other columns of the table: :meth:`table`.
 
         Raises:
-            InvalidStateError: another job has the name; or the call would change what no call has made, without ``replace``.
-            As :meth:`~volstream.api.objects.jobs.Jobs.create` and :meth:`~volstream.api.objects.jobs.Jobs.run`.
+            InvalidStateError: another job has the name, or the call would change objects that no call
+                created, without ``replace``. As :meth:`~volstream.api.objects.jobs.Jobs.create` and
+                :meth:`~volstream.api.objects.jobs.Jobs.run`.
         """
         from volstream.api.objects.run import run
         from volstream.functions.schema import key_column, of_job
         from volstream.spark.frames import show_in_notebooks
 
-        said = options if schema is None else {**options, "returns": schema}
-        job = run(self, function, files, into, said, _tell, pattern, replace)
+        job_options = options if schema is None else {**options, "returns": schema}
+        job = run(self, function, files, into, job_options, _tell, pattern, replace)
         show_in_notebooks(self.spark)
         return self.table(into).select(key_column(job), *map(quote, of_job(job).names))
 
@@ -310,8 +317,8 @@ class Session(Objects, Closeable):
     def create_table_from_volume(self, name: str, volume: str, **options: Unpack[LoadKeywords]) -> DataFrame:
         """Loads a volume's files as rows of a table, and returns the table.
 
-        Creates the job ``load_<name>``, which runs once now and, under the daemon, whenever files change. Files that cannot be
-        loaded are failures of the job.
+        Creates the job ``load_<name>``, which runs once now and, under the daemon, whenever files change.
+        Files that cannot be loaded are failures of the job.
 
         Args:
             name: the table's.
@@ -326,8 +333,10 @@ class Session(Objects, Closeable):
         return self.table(name)
 
     def table(self, name: str) -> DataFrame:
-        """Returns a table or stream of the home as a DataFrame. Reading it does not move offsets, nor does writing its rows,
-        which for a stream warns."""
+        """Returns a table or stream of the home as a DataFrame. Reading it does not move offsets.
+
+        Writing the rows of a stream does not move them either, and warns.
+        """
         from volstream.spark.frames import warning
 
         parsed = Name.parse(name)
@@ -342,19 +351,21 @@ class Session(Objects, Closeable):
         )
 
     def apply(self, path: str | os.PathLike[str], profile: str | None = None, *, prune: bool = False) -> PipelinePlan:
-        """Makes the home what a pipeline's file, or the files of a folder, say; applying again changes nothing.
+        """Makes the home match a pipeline's file, or the files of a folder. Applying them again changes
+        nothing.
 
         Args:
             profile: the profile whose variables apply.
-            prune: drop what the files lack; tables and sources stay.
+            prune: drop objects that the files lack. Tables and sources stay.
 
         Returns:
-            What was done, in order.
+            The changes, in order.
 
         Raises:
-            InvalidValueError, NotFoundError, FunctionLoadError, SqlError: the files are wrong; nothing was changed.
-            InvalidStateError: an object has something that cannot be altered; nothing was changed.
-            VolstreamError: an operation failed; the message says which were carried out before.
+            InvalidValueError, NotFoundError, FunctionLoadError, SqlError: the files are invalid. Nothing was
+                changed.
+            InvalidStateError: an object has an option that cannot be altered. Nothing was changed.
+            VolstreamError: an operation failed. The message lists the operations carried out before.
         """
         from pathlib import Path
 
@@ -385,9 +396,10 @@ def run(
     replace: bool = False,
     **options: Unpack[JobKeywords],
 ) -> DataFrame:
-    """Runs a function on each file of a directory or bucket, and returns its results: see :meth:`Session.run`.
+    """Runs a function on each file of a directory or bucket, and returns its results; see
+    :meth:`Session.run`.
 
-    The home is that of the commands: ``VOLSTREAM_HOME`` or, if that is not set, the user's own.
+    The home is that of the commands: ``VOLSTREAM_HOME`` or, by default, the user's own.
     """
     session = Session.builder.getOrCreate()
     return session.run(function, files, into, pattern=pattern, schema=schema, replace=replace, **options)

@@ -1,7 +1,8 @@
-"""Settings: read once at the edge, validated, frozen, passed down. The only module that reads the environment.
+"""Settings: read once at the edge, validated, frozen, passed down. The only module that reads the
+environment.
 
-Precedence, highest first: values passed by the caller (flags, ``Session`` configs), ``VOLSTREAM_*`` environment variables,
-the file ``volstream.toml`` in the home, the defaults below.
+Precedence, highest first: values passed by the caller (flags, ``Session`` configs), ``VOLSTREAM_*``
+environment variables, the file ``volstream.toml`` in the home, the defaults below.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from volstream.base.model.text import like
 from volstream.base.model.units import MAX_BYTES, MAX_SECONDS, parse_duration, parse_size
 from volstream.errors import InvalidValueError
 
-#: What Spark takes for the end of a folder's path or for a pattern of paths, and deltalake for another character.
+#: What Spark takes for the end of a folder's path or for a pattern of paths, and deltalake for another
+#: character.
 _UNFIT = re.compile(r"[,*?#%\\\[\]{}\x00-\x1f\x7f]")
 
 
@@ -49,7 +51,8 @@ def _bytes(value: object) -> object:
 
 
 def _parsed(parse: Callable[[str], float], value: object) -> object:
-    """Parses ``value`` if it is text; re-raises a failure as a ValueError, so that pydantic reports it with the field's name."""
+    """Parses ``value`` if it is text; re-raises a failure as a ValueError, so that pydantic reports it with
+    the field's name."""
     if not isinstance(value, str):
         return value
     try:
@@ -135,12 +138,13 @@ def _words(command: object) -> object:
 
 
 class Receiver(BaseModel):
-    """Who gets alerts: a webhook, to which they are posted as JSON; a command, which reads them from standard input; or a kind of
-    receiver that a plug-in adds.
+    """Who gets alerts: a webhook, to which they are posted as JSON; a command, which reads them from standard
+    input; or a kind of receiver that a plug-in adds.
 
     Alerts that come within ``digest`` seconds of the first are one message; 0: each is its own.
 
-    ``${env:NAME}`` and ``${file:/path}`` in the webhook, its headers and a kind's options stand for what a variable or file has.
+    ``${env:NAME}`` and ``${file:/path}`` in the webhook, its headers and a kind's options stand for what a
+    variable or file has.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -160,7 +164,8 @@ class Receiver(BaseModel):
 
 
 class Settings(BaseModel):
-    """All settings of a home. Durations are in seconds (``30s`` etc. also accepted), sizes in bytes (``64MiB``).
+    """All settings of a home. Durations are in seconds (``30s`` etc. also accepted), sizes in bytes
+    (``64MiB``).
 
     Settings that may contain a secret are left out of its ``repr``.
     """
@@ -351,8 +356,8 @@ class Settings(BaseModel):
 
     @property
     def slots(self) -> int:
-        """Task slots of the home's own engine: ``cores``, or the number of CPUs available to this process, which in a container
-        may be fewer than the machine's."""
+        """Task slots of the home's own engine: ``cores``, or the number of CPUs available to this process,
+        which in a container may be fewer than the machine's."""
         if self.cores:
             return self.cores
         return len(os.sched_getaffinity(0))
@@ -380,9 +385,11 @@ class Settings(BaseModel):
 
     @property
     def warehouse_storage(self) -> dict[str, str]:
-        """Options of the warehouse's object store: ``warehouse_options``, and its location as given by the environment.
+        """Options of the warehouse's object store: ``warehouse_options``, and its location as given by the
+        environment.
 
-        Keys are included only if they are set; without them the store looks for credentials as AWS's own tools do.
+        Keys are included only if they are set; without them the store looks for credentials as AWS's own
+        tools do.
         """
         if "://" not in self.warehouse_path:
             return {}
@@ -394,7 +401,8 @@ class Settings(BaseModel):
 
     @field_serializer("warehouse_options", when_used="json")
     def _reveal(self, options: dict[str, SecretStr]) -> dict[str, str]:
-        """Reveals the options to the home's engine, which receives the settings through its standard input."""
+        """Reveals the options to the home's engine, which receives the settings through its standard
+        input."""
         return {name: value.get_secret_value() for name, value in options.items()}
 
     @property
@@ -458,7 +466,8 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    """Returns the settings in ``VOLSTREAM_<NAME>`` variables, those with parts as JSON. Raises InvalidValueError."""
+    """Returns the settings in ``VOLSTREAM_<NAME>`` variables, those with parts as JSON. Raises
+    InvalidValueError."""
     given = {name.lower(): text for name, text in os.environ.items()}
     values: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
@@ -500,5 +509,6 @@ def _no_user(error: RuntimeError, name: str) -> InvalidValueError:
 
 
 def environment(*names: str) -> str | None:
-    """Returns the first of these environment variables that is set and not empty; for variables that are not volstream's own."""
+    """Returns the first of these environment variables that is set and not empty; for variables that are not
+    volstream's own."""
     return next((value for name in names if (value := os.environ.get(name))), None)

@@ -1,7 +1,7 @@
 """Named points at which a test can kill this process; disabled unless VOLSTREAM_FAULT names the point.
 
-``VOLSTREAM_FAULT=name`` kills the process (SIGKILL) when it reaches the point, ``name:stop`` freezes it (SIGSTOP),
-``name#3`` acts on the third pass. Read once, on import.
+``VOLSTREAM_FAULT=name`` kills the process (SIGKILL) when it reaches the point, ``name:stop`` freezes it
+(SIGSTOP), ``name#3`` acts on the third pass. Read once, on import.
 """
 
 from __future__ import annotations

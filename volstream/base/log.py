@@ -1,9 +1,11 @@
-"""Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the caller sets the level.
+"""Structured logs: a constant event name plus fields, to standard error. Warnings and above, unless the
+caller sets the level.
 
-A program of volstream configures the logs of its process. A program that uses volstream as a library keeps its own configuration
-of ``logging``, and of structlog, if it has one.
+A program of volstream configures the logs of its process. A program that uses volstream as a library keeps
+its own configuration of ``logging``, and of structlog, if it has one.
 
-structlog is imported with the first line that is written: most commands write none, and its import takes 0.1 s.
+structlog is imported with the first line that is written: most commands write none, and its import takes 0.1
+s.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Logger:
 
 
 def configure(level: str, *, json: bool = False) -> None:
-    """Makes this process's logs those of a program: of ``level`` and above, to standard error, as readable lines or as JSON."""
+    """Makes this process's logs those of a program: of ``level`` and above, to standard error, as readable
+    lines or as JSON."""
     global _level, _json, _program, _structlog_configured
     _program, _structlog_configured = True, False
     _level, _json = logging.getLevelNamesMapping()[level.upper()], json
@@ -91,8 +94,8 @@ def _quieten() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes control characters in log lines of third-party packages, which may contain file names. A message is one line; a
-    traceback below it keeps its lines."""
+    """Escapes control characters in log lines of third-party packages, which may contain file names. A
+    message is one line; a traceback below it keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         return one_line(super().formatMessage(record))
@@ -115,7 +118,8 @@ def _configure_structlog() -> None:
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(),
             pad_event_to=28,
-            # Tracebacks come as text, so that names in them are escaped: structlog before 26 warns about that with another one.
+            # Tracebacks come as text, so that names in them are escaped: structlog before 26 warns about that
+            # with another one.
             exception_formatter=structlog.dev.plain_traceback,
         )
     )

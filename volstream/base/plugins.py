@@ -1,7 +1,8 @@
-"""Queues, stores, providers, readers of files and receivers of alerts of other packages, found by their entry points.
+"""Queues, stores, providers, readers of files and receivers of alerts of other packages, found by their entry
+points.
 
-Looked for only where a name is not volstream's own, so a package cannot replace what volstream has, and none is imported before
-it is needed.
+Looked for only where a name is not volstream's own, so a package cannot replace what volstream has, and none
+is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def call(group: Group, name: str, *arguments: Any) -> Any:
 
     Raises:
         VolstreamError: as the package raises it.
-        DependencyError: the package cannot be imported, or raises another error, which the message names with the package.
+        DependencyError: the package cannot be imported, or raises another error, which the message names with
+            the package.
     """
     point = _point(group, name)
     assert point is not None, "it was found"
@@ -74,7 +76,10 @@ def _package_of(point: EntryPoint) -> str:
 
 @functools.cache
 def _point(group: Group, name: str) -> EntryPoint | None:
-    """Returns an entry point. Of packages that have the same one, the first on the path is taken, as in imports."""
+    """Returns an entry point.
+
+    Of packages that have the same one, the first on the path is taken, as in imports.
+    """
     from importlib.metadata import entry_points  # late: it takes a while, and most homes have no plug-ins
 
     return next(iter(entry_points(group=group.value, name=name)), None)

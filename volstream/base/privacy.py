@@ -21,7 +21,8 @@ from volstream.errors import InvalidValueError
 
 
 def make_directory(path: Path) -> None:
-    """Creates a folder and its missing parents, accessible only by the user. Leaves an existing one unchanged.
+    """Creates a folder and its missing parents, accessible only by the user. Leaves an existing one
+    unchanged.
 
     Raises:
         InvalidValueError: the path cannot be a folder, or must not be created.
@@ -40,8 +41,8 @@ def make_directory(path: Path) -> None:
 
 
 def secret_in(file: Path) -> str:
-    """Returns the secret stored in a file of the home. Creates the file with a new secret, for the user only, if it is missing,
-    or empty after a power cut.
+    """Returns the secret stored in a file of the home. Creates the file with a new secret, for the user only,
+    if it is missing, or empty after a power cut.
 
     Raises:
         InvalidValueError: the file cannot be read or created.
@@ -81,7 +82,8 @@ def _secret(file: Path) -> str:
 
 
 def _make_secret(file: Path) -> None:
-    """Creates the file together with its content, durably: another process may read it now, or create its own."""
+    """Creates the file together with its content, durably: another process may read it now, or create its
+    own."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         temporary.touch(mode=0o600)
@@ -101,15 +103,16 @@ def _make_secret(file: Path) -> None:
 def keep_private(settings: Settings) -> None:
     """Makes this process, which must be one of volstream's own, create files that only the user can read.
 
-    Does nothing if the warehouse is a local folder outside the home, chosen so that others can read the tables: the process's
-    umask then applies there, and the permissions of the home's folder protect the rest.
+    Does nothing if the warehouse is a local folder outside the home, chosen so that others can read the
+    tables: the process's umask then applies there, and the permissions of the home's folder protect the rest.
     """
     shared = "://" not in settings.warehouse_path and settings.home not in Path(settings.warehouse_path).parents
     if not shared:
         os.umask(0o077)
 
 
-# The addresses and names at which the console is reached, and its URL. Imports no web framework: commands use it.
+# The addresses and names at which the console is reached, and its URL. Imports no web framework: commands use
+# it.
 
 #: File of the home with the token that pages and programs need.
 TOKEN = "console.token"
@@ -138,7 +141,8 @@ def address_of(settings: Settings, port: int) -> str:
 
 
 def certificate_of(settings: Settings, server: str, host: str) -> tuple[Path, Path] | None:
-    """Returns the files of the certificate and the key of a server, ``console`` or ``ingest``; None: it has none.
+    """Returns the files of the certificate and the key of a server, ``console`` or ``ingest``; None: it has
+    none.
 
     Raises:
         InvalidValueError: there is none, and other hosts can reach it; or there is half of one.
@@ -167,13 +171,14 @@ _HOST = re.compile(r"(?:\[([0-9a-z:.]+)\]|([0-9a-z._-]+))(?::[0-9]{1,5})?")
 
 
 def host_of(header: str) -> str:
-    """Returns the host of a ``Host`` header without the port; empty if it is anything but a host and a port."""
+    """Returns the host of a ``Host`` header without the port; empty if it is anything but a host and a
+    port."""
     match = _HOST.fullmatch(header.lower())
     return "" if match is None else match[1] or match[2]
 
 
-# References to secrets in definitions and settings, ``${env:NAME}`` and ``${file:PATH}``: looked up where the secret is needed,
-# when it does, and stored as they are written.
+# References to secrets in definitions and settings, ``${env:NAME}`` and ``${file:PATH}``: looked up where the
+# secret is needed, when it does, and stored as they are written.
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 

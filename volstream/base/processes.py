@@ -1,4 +1,5 @@
-"""This process and others: names by which their lives can be told, descriptors, disks, and points at which tests kill."""
+"""This process and others: names by which their lives can be told, descriptors, disks, and points at which
+tests kill."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def is_alive(pid: int, started: str) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """True if the process ``pid``, of this user, listens on this TCP port itself; another process may have taken the port."""
+    """True if the process ``pid``, of this user, listens on this TCP port itself; another process may have
+    taken the port."""
     return _has_connection(pid, port, "LISTEN")
 
 
@@ -111,13 +113,15 @@ _DESCRIPTORS = 16_384
 
 
 def raise_descriptor_limit() -> None:
-    """Lets this process open as many files and connections as a server may need, up to the system's hard limit. Idempotent."""
+    """Lets this process open as many files and connections as a server may need, up to the system's hard
+    limit. Idempotent."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     maximum = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, maximum), hard))
 
 
-# Disks: errors of those that accept no more data, full or read-only, and what makes files survive a power cut.
+# Disks: errors of those that accept no more data, full or read-only, and what makes files survive a power
+# cut.
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -33,7 +33,8 @@ Item = TypeVar("Item")
 
 
 def map_at_once(act: Callable[[Item], T], items: Iterable[Item], at_once: int) -> list[T]:
-    """Calls a function on each item, in up to ``at_once`` threads; returns the results in order. One item needs no thread."""
+    """Calls a function on each item, in up to ``at_once`` threads; returns the results in order. One item
+    needs no thread."""
     todo = list(items)
     if len(todo) < 2:
         return list(map(act, todo))
@@ -62,7 +63,8 @@ class Backoff:
     def delay(self, failures: int, uniform: Callable[[], float] = random.random) -> float:
         """Returns the seconds to wait after ``failures`` consecutive failures (1 or more).
 
-        Between half and all of the doubled delay, so that processes that failed together do not retry together.
+        Between half and all of the doubled delay, so that processes that failed together do not retry
+        together.
 
         Args:
             failures: consecutive failures, including the last.
@@ -125,12 +127,14 @@ class Stepped:
         self.next = float("inf")  # asked for during a step
 
     def wake(self, at: float = float("-inf")) -> None:
-        """Makes the next step due, at once or at a time (monotonic), unless it is due earlier. From any thread."""
+        """Makes the next step due, at once or at a time (monotonic), unless it is due earlier. From any
+        thread."""
         self._steps.wake(self, at)
 
 
 class Steps:
-    """Calls the steps of objects when they are due: one step of an object at a time, in up to ``threads`` threads.
+    """Calls the steps of objects when they are due: one step of an object at a time, in up to ``threads``
+    threads.
 
     A step handles its errors: one that raises ends :meth:`run` with its error.
     """
@@ -161,7 +165,8 @@ class Steps:
                 self._push(one, at)
 
     def run(self) -> None:
-        """Calls steps until :meth:`end`, and then until each object has made its last. Raises what a step raised."""
+        """Calls steps until :meth:`end`, and then until each object has made its last. Raises what a step
+        raised."""
         try:
             while (due := self._next()) is not None:
                 self._pool.submit(self._call, due)
@@ -226,14 +231,15 @@ class Stop(threading.Event):
 def stop_on_signals(
     stop: Stop, *, first: Callable[[], None] = lambda: None, second: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """While the block runs, the first SIGTERM or SIGINT calls ``first`` and sets ``stop``; the second calls ``second`` and ends
-    the process.
+    """While the block runs, the first SIGTERM or SIGINT calls ``first`` and sets ``stop``; the second calls
+    ``second`` and ends the process.
 
-    Must be entered in the main thread. The exit status after the second signal is 130, as for an interrupted command.
+    Must be entered in the main thread. The exit status after the second signal is 130, as for an interrupted
+    command.
 
-    A thread handles the signals, because Python runs handlers only in the main thread: a signal that arrives just as that
-    thread starts to wait would be handled after the wait, and ``stop.set()`` in a handler could wait for a lock that the
-    interrupted thread holds.
+    A thread handles the signals, because Python runs handlers only in the main thread: a signal that arrives
+    just as that thread starts to wait would be handled after the wait, and ``stop.set()`` in a handler could
+    wait for a lock that the interrupted thread holds.
     """
     numbers = (signal.SIGTERM, signal.SIGINT)
     heard, wake = os.pipe()
@@ -270,8 +276,8 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
 
 # Threads that stop together, and the loop that most of them run.
 #
-# If one part dies, the whole process stops: half a daemon that looks alive is worse than none. What does not belong here:
-# the work of the parts, and signals (``stop``).
+# If one part dies, the whole process stops: half a daemon that looks alive is worse than none. What does not
+# belong here: the work of the parts, and signals (``stop``).
 
 #: How often a persistent failure is logged: often enough to be seen, too rarely to fill a disk.
 REPEAT_SECONDS = 60.0
@@ -364,7 +370,8 @@ class FailureTracker:
         report: called with the reason whenever the failure is logged, and with None on recovery.
 
     Attributes:
-        reason: of the newest failure; None if there is none. May be set to the reason that an earlier process reported.
+        reason: of the newest failure; None if there is none. May be set to the reason that an earlier process
+            reported.
     """
 
     def __init__(
@@ -416,8 +423,8 @@ def run_loop(
     """Calls ``tick`` repeatedly until ``stop`` is set.
 
     ``tick`` waits when it has nothing to do (``receive``, ``stop.wait``). An error that the loop survives is
-    logged, at most every :data:`REPEAT_SECONDS` with the count, and followed by a pause; the first success after it is
-    logged too.
+    logged, at most every :data:`REPEAT_SECONDS` with the count, and followed by a pause; the first success
+    after it is logged too.
 
     Args:
         trouble: records failures and successes, and says how long to pause.

@@ -1,7 +1,9 @@
-"""Spans of what volstream does, for OpenTelemetry. Without it, or while nobody asked for them, a span costs microseconds.
+"""Spans of what volstream does, for OpenTelemetry. Without it, or while nobody asked for them, a span costs
+microseconds.
 
-volstream's own processes export spans as the standard ``OTEL_*`` variables say (:func:`configure`); in a program that has set up
-OpenTelemetry itself, spans go where the program's go. Attributes are named ``volstream.job``, ``volstream.batch`` ...
+volstream's own processes export spans as the standard ``OTEL_*`` variables say (:func:`configure`); in a
+program that has set up OpenTelemetry itself, spans go where the program's go. Attributes are named
+``volstream.job``, ``volstream.batch`` ...
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _NOTHING = Span()
 
 @contextmanager
 def span(name: str, **attributes: str | int | float) -> Iterator[Span]:
-    """Makes the block a span, the parent of spans inside of it. An exception is recorded, and raised again."""
+    """Makes the block a span, the parent of spans inside of it. An exception is recorded, and raised
+    again."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         yield _NOTHING
@@ -62,8 +65,8 @@ def _named(attributes: dict[str, str | int | float]) -> dict[str, str | int | fl
 
 
 def configure() -> None:
-    """Exports the spans of this process, which must be one of volstream's own, if the ``OTEL_*`` variables name an exporter or an
-    endpoint. Otherwise imports nothing."""
+    """Exports the spans of this process, which must be one of volstream's own, if the ``OTEL_*`` variables
+    name an exporter or an endpoint. Otherwise imports nothing."""
     global _provider
     exporter = environment("OTEL_TRACES_EXPORTER")
     endpoint = environment("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -89,7 +92,8 @@ def configure() -> None:
 
 
 def _provided(exporter: SpanExporter) -> TracerProvider:
-    """Returns a provider that sends spans by an exporter. Raises ValueError: a variable has no value that there is."""
+    """Returns a provider that sends spans by an exporter. Raises ValueError: a variable has no value that
+    there is."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor

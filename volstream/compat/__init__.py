@@ -7,17 +7,18 @@
     changes.show()  # moves no offset
     changes.write.mode("append").save_as_table("orders_changes")  # moves it, with the commit of that table
 
-A frame of :meth:`Session.table` on a stream, and every frame derived from it, knows its streams. Each of its actions reads
-the streams' current changes. Its ``save_as_table`` consumes them: their offsets move with the table's commit, exactly once,
-and if it fails nothing is written or consumed. Showing, collecting and counting consume nothing (docs/streams.md, R-9), nor
-does anything else: writing a frame of :meth:`Session.sql` does not move the offsets of streams that its query reads. DML in
-SQL consumes, as everywhere.
+A frame of :meth:`Session.table` on a stream, and every frame derived from it, knows its streams. Each of its
+actions reads the streams' current changes. Its ``save_as_table`` consumes them: their offsets move with the
+table's commit, exactly once, and if it fails nothing is written or consumed. Showing, collecting and counting
+consume nothing (docs/streams.md, R-9), nor does anything else: writing a frame of :meth:`Session.sql` does
+not move the offsets of streams that its query reads. DML in SQL consumes, as everywhere.
 
 A frame of a table can also change it: ``update``, ``delete`` and ``merge`` with :class:`when_matched` and
 :class:`when_not_matched`. Names in camelCase, such as ``groupBy``, mean the same as in snake_case.
 
-Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and ignored, and so are
-``hints``. Everything else is in the underlying :class:`volstream.Session`, ``session.native``.
+Settings that name an account elsewhere (``username``, ``password``, ``service``, ...) are accepted and
+ignored, and so are ``hints``. Everything else is in the underlying :class:`volstream.Session`,
+``session.native``.
 """
 
 from __future__ import annotations

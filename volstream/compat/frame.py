@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 class Leaf:
     """A stream in a frame: a view of its rows, re-created for the range that each action reads.
 
-    The view, not the frame, is re-created, because columns taken from a frame (``df["id"]``) belong to that frame.
+    The view, not the frame, is re-created, because columns taken from a frame (``df["id"]``) belong to that
+    frame.
     """
 
     spark: SparkSession
@@ -72,7 +73,8 @@ class Leaf:
         return stream
 
     def read_now(self, home: Home) -> None:
-        """Points the view at the rows that a read of the stream sees now: in a transaction always the same."""
+        """Points the view at the rows that a read of the stream sees now: in a transaction always the
+        same."""
         stream = self.stream(home)
         consumption = home.open_consumption
         self.show(home, home.reader.pin(stream) if consumption is None else consumption.pin(stream))
@@ -189,7 +191,8 @@ class DataFrame:
         return self._made(lambda frame: frame.withColumn(name, column))
 
     def with_columns(self, names: Sequence[str] | Mapping[str, Any], columns: Sequence[Any] | None = None) -> DataFrame:
-        """Adds or replaces columns: names and columns, or a dict of both. Raises InvalidValueError if their numbers differ."""
+        """Adds or replaces columns: names and columns, or a dict of both. Raises InvalidValueError if their
+        numbers differ."""
         if not isinstance(names, Mapping):
             if columns is None or len(names) != len(columns):
                 raise InvalidValueError(f"{len(names)} names need as many columns.", "Give with_columns(names, columns).")
@@ -201,15 +204,18 @@ class DataFrame:
         return self._made(lambda frame: frame.toDF(*names))
 
     def fillna(self, value: Any, subset: Sequence[str] | None = None) -> DataFrame:
-        """Replaces NULL: by a value, or by a dict of a value for each column. ``subset``: columns; None: all of the type."""
+        """Replaces NULL: by a value, or by a dict of a value for each column. ``subset``: columns; None: all
+        of the type."""
         return self._made(lambda frame: frame.fillna(value, None if subset is None else list(subset)))
 
     def dropna(self, how: str = "any", thresh: int | None = None, subset: Sequence[str] | None = None) -> DataFrame:
-        """Leaves out rows with NULL in ``any`` column, in ``all``, or with less than ``thresh`` values. ``subset``: columns."""
+        """Leaves out rows with NULL in ``any`` column, in ``all``, or with less than ``thresh`` values.
+        ``subset``: columns."""
         return self._made(lambda frame: frame.dropna(how, thresh, None if subset is None else list(subset)))
 
     def describe(self, *columns: str) -> DataFrame:
-        """Returns count, mean, standard deviation, least and greatest value of columns; of all, if none is named."""
+        """Returns count, mean, standard deviation, least and greatest value of columns; of all, if none is
+        named."""
         return self._made(lambda frame: frame.describe(*columns))
 
     def with_column_renamed(self, existing: str, new: str) -> DataFrame:
@@ -310,7 +316,8 @@ class DataFrame:
         self._act(shown)
 
     def create_or_replace_temp_view(self, name: str) -> None:
-        """Names the frame, for SQL of this session in the schema ``public``. Raises InvalidValueError for a frame of streams."""
+        """Names the frame, for SQL of this session in the schema ``public``. Raises InvalidValueError for a
+        frame of streams."""
         self._check_without_streams("A view of a stream would consume nothing.", "Name the stream itself in the statement")
         self._act(lambda frame: frame.createOrReplaceTempView(name))
 
@@ -357,7 +364,8 @@ class GroupedData:
         self._made = made
 
     def agg(self, *expressions: Any) -> DataFrame:
-        """Returns one row per group, from expressions, pairs like ``("amount", "sum")``, or a dict from column to function."""
+        """Returns one row per group, from expressions, pairs like ``("amount", "sum")``, or a dict from
+        column to function."""
         return self._made(lambda groups: groups.agg(*_aggregates(expressions)))
 
     def count(self) -> DataFrame:
@@ -388,7 +396,10 @@ class GroupedData:
 
 @checked
 class Reader:
-    """Reads files, as PySpark's reader does. Files of volumes are loaded by jobs: ``create_table_from_volume``."""
+    """Reads files, as PySpark's reader does.
+
+    Files of volumes are loaded by jobs: ``create_table_from_volume``.
+    """
 
     def __init__(self, home: Home, reader: DataFrameReader) -> None:
         self._home = home
@@ -448,19 +459,22 @@ class Writer:
         self._mode = "errorifexists"
 
     def mode(self, mode: str) -> Writer:
-        """Sets the action if the table exists: ``append``, ``overwrite``, ``ignore`` or, the default, ``errorifexists``."""
+        """Sets the action if the table exists: ``append``, ``overwrite``, ``ignore`` or, the default,
+        ``errorifexists``."""
         if mode.lower() not in _MODES:
             raise InvalidValueError(f"{mode!r} is not a write mode.", f"Choose one of {', '.join(_MODES)}.")
         self._mode = mode.lower()
         return self
 
     def save_as_table(self, name: str, mode: str | None = None) -> None:
-        """Writes the rows, and consumes the streams they come from, in one commit. Creates the table if it does not exist.
+        """Writes the rows, and consumes the streams they come from, in one commit. Creates the table if it
+        does not exist.
 
         ``overwrite`` gives the table the columns of the frame; ``append`` matches columns by name.
 
         Raises:
-            AlreadyExistsError: the table exists, and the mode is ``errorifexists``; or a stream has that name.
+            AlreadyExistsError: the table exists, and the mode is ``errorifexists``; or a stream has that
+                name.
             InvalidStateError: a job maintains the table.
             NotFoundError: the schema does not exist; or the stream was dropped.
             SqlError: Spark rejects it. Nothing was consumed.
@@ -490,7 +504,8 @@ class Writer:
         created = False
 
         def create() -> None:
-            # The marked commit needs a table. Create it only while the streams are held, in case another does so.
+            # The marked commit needs a table. Create it only while the streams are held, in case another does
+            # so.
             nonlocal created
             if not present:
                 self._frame.limit(0).write.format("delta").mode("error").save(location)
@@ -511,8 +526,8 @@ class Writer:
         with_retries(lambda: writer.save(location))
 
     def _differs(self, location: str) -> bool:
-        """Returns whether the frame's columns differ from the table's. Only then are they replaced, because that removes its
-        partitions and constraints."""
+        """Returns whether the frame's columns differ from the table's. Only then are they replaced, because
+        that removes its partitions and constraints."""
         schema = schema_at(location)
         present = {} if schema is None else {name: schema.sql_type(name) for name in schema.columns}
         return present != {field.name: type_of(field.dataType.jsonValue()) for field in self._frame.schema.fields}
@@ -570,19 +585,23 @@ class when_not_matched:  # noqa: N801  # likewise
 
 @checked
 class Table(DataFrame):
-    """The rows of a table, and changes of them. Each change is one commit, and obeys the rules of UPDATE, DELETE and MERGE."""
+    """The rows of a table, and changes of them.
+
+    Each change is one commit, and obeys the rules of UPDATE, DELETE and MERGE.
+    """
 
     def __init__(self, home: Home, frame: SparkFrame, name: Name) -> None:
         super().__init__(home, frame, schema=name.schema)
         self._name = name
 
     def update(self, assignments: Mapping[str, Any], condition: Any = None, source: DataFrame | None = None) -> None:
-        """Sets columns of the rows that meet a condition; with ``source``, of those that match one of its rows. Raises as
-        :meth:`merge`."""
+        """Sets columns of the rows that meet a condition; with ``source``, of those that match one of its
+        rows. Raises as :meth:`merge`."""
         self._change(source, condition, [when_matched().update(assignments)])
 
     def delete(self, condition: Any = None, source: DataFrame | None = None) -> None:
-        """Deletes the rows that meet a condition; with ``source``, those that match one of its rows. Raises as :meth:`merge`."""
+        """Deletes the rows that meet a condition; with ``source``, those that match one of its rows. Raises
+        as :meth:`merge`."""
         self._change(source, condition, [when_matched().delete()])
 
     def merge(self, source: DataFrame, join_expr: Any, clauses: Sequence[Clause]) -> None:
@@ -642,7 +661,8 @@ class Table(DataFrame):
             when.insert(own)
 
     def _own(self, value: Any, *, literal: bool = False) -> Column:
-        """Returns an expression that names columns of this frame by the table: Spark finds a frame's only in the source."""
+        """Returns an expression that names columns of this frame by the table: Spark finds a frame's only in
+        the source."""
         from pyspark.sql.connect import functions
         from pyspark.sql.connect.column import Column as Connected
         from pyspark.sql.connect.expressions import ColumnReference, Expression

@@ -71,7 +71,8 @@ class Session(Closeable):
         self._schema = DEFAULT_SCHEMA
 
     def __getattr__(self, name: str) -> Any:
-        """Returns what the name means in snake_case. Raises AttributeError, with what a session has instead."""
+        """Returns what the name means in snake_case. Raises AttributeError, with what a session has
+        instead."""
         if (snake := in_snake_case(name)) != name and hasattr(type(self), snake):
             return getattr(self, snake)
         if name == "file":
@@ -130,14 +131,16 @@ class Session(Closeable):
         return self.sql(f"SELECT * FROM {quote(name.name) if name.schema == self._schema else name.qualified}")
 
     def create_dataframe(self, data: Any, schema: Any = None) -> DataFrame:
-        """Returns a frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a StructType."""
+        """Returns a frame of local data: rows, or a pandas DataFrame. ``schema``: names, DDL, or a
+        StructType."""
         with as_sql_errors():
             return DataFrame(self.native.home, self.native.createDataFrame(data, schema), schema=self._schema)
 
     createDataFrame = create_dataframe  # noqa: N815  # its snake_case is no create_data_frame
 
     def create_table_from_volume(self, name: str, volume: str, **options: Any) -> DataFrame:
-        """Loads a volume's files as rows of a table, like :meth:`volstream.Session.create_table_from_volume`."""
+        """Loads a volume's files as rows of a table, like
+        :meth:`volstream.Session.create_table_from_volume`."""
         table, source = (str(Name.parse(written, self._schema)) for written in (name, volume))
         self.native.create_table_from_volume(table, source, **options)
         return self.table(table)

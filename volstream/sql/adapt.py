@@ -46,7 +46,8 @@ _END = {"AS", "SELECT", "USING", "PARTITIONED BY", "CLUSTER BY", "TBLPROPERTIES"
 
 
 def columns_in_sparks_words(columns: str) -> str:
-    """Converts the types in a result's columns (``name TYPE, name TYPE``) to Spark's. Raises InvalidValueError."""
+    """Converts the types in a result's columns (``name TYPE, name TYPE``) to Spark's. Raises
+    InvalidValueError."""
     for start, end, new in reversed(type_edits(tokenize(columns), depth=0)):
         columns = columns[:start] + new + columns[end:]
     return columns
@@ -96,7 +97,8 @@ def in_casts(statement: SparkStatement) -> list[Edit]:
 
 
 def _sparks(tokens: Sequence[Token], at: int) -> str | None:
-    """Returns Spark's type for that of another platform; CHAR and VARCHAR without a length are texts. None: it stays."""
+    """Returns Spark's type for that of another platform; CHAR and VARCHAR without a length are texts. None:
+    it stays."""
     word, following = tokens[at].word, tokens[at + 1].text if at + 1 < len(tokens) else ""
     return "STRING" if word in ("CHAR", "VARCHAR") and following != "(" else _SPARKS.get(word)
 
@@ -130,12 +132,13 @@ def _positions(tokens: Sequence[Token], depth: int) -> Iterator[int]:
 
 
 def with_parameters(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> str:
-    """Returns the statement with the literals of values in place of its placeholders outside of strings and comments: ``?`` or
-    ``%s`` for a sequence, ``:name`` or ``%(name)s`` for a mapping. A list in ``IN (?)`` or ``IN ?`` is its elements.
+    """Returns the statement with the literals of values in place of its placeholders outside of strings and
+    comments: ``?`` or ``%s`` for a sequence, ``:name`` or ``%(name)s`` for a mapping. A list in ``IN (?)`` or
+    ``IN ?`` is its elements.
 
     Raises:
-        SqlError: the numbers of placeholders and values differ, or a value has no placeholder; the statement cannot be split
-            into tokens.
+        SqlError: the numbers of placeholders and values differ, or a value has no placeholder; the statement
+            cannot be split into tokens.
         InvalidValueError: a value has no literal; the values are a text.
     """
     if isinstance(values, str | bytes):
@@ -179,7 +182,8 @@ def _places(statement: str) -> list[tuple[int, int]]:
 
 
 def _named(statement: str) -> list[tuple[int, int, str]]:
-    """Returns where the placeholders of a mapping begin and end, with their names. A colon behind a word is a path into JSON."""
+    """Returns where the placeholders of a mapping begin and end, with their names. A colon behind a word is a
+    path into JSON."""
     tokens = tokenize(statement)
     found = []
     for at, token in enumerate(tokens):
@@ -254,7 +258,8 @@ def _decimal(value: Decimal) -> str:
 
 
 def in_schema(text: str, schema: str) -> str:
-    """Returns a statement with ``schema`` added to each unqualified object name. Raises SqlError if it cannot be parsed."""
+    """Returns a statement with ``schema`` added to each unqualified object name. Raises SqlError if it cannot
+    be parsed."""
     if schema == DEFAULT_SCHEMA:
         return text
     statement = SparkStatement(only(text))
@@ -292,16 +297,17 @@ _SHOW_LIKE = re.compile(r"\s*SHOW\s+(TABLES|VIEWS|SCHEMAS|DATABASES|FUNCTIONS)\b
 def create_table(
     statement: SparkStatement, key_property: str, shorthands: Mapping[str, Callable[[str], Mapping[str, str]]]
 ) -> SparkStatement:
-    """Rewrites CREATE TABLE or ALTER TABLE for Spark: replaces types of other platforms by Spark's, a PRIMARY KEY by a table
-    property with the columns' names, and properties like ``change_tracking`` by several Delta properties. A column's
-    ``DEFAULT`` in a CREATE TABLE adds the table feature that Delta requires.
+    """Rewrites CREATE TABLE or ALTER TABLE for Spark: replaces types of other platforms by Spark's, a PRIMARY
+    KEY by a table property with the columns' names, and properties like ``change_tracking`` by several Delta
+    properties. A column's ``DEFAULT`` in a CREATE TABLE adds the table feature that Delta requires.
 
     Args:
-        shorthands: by lower-case name of such a property, a function from its value to the properties that replace it.
+        shorthands: by lower-case name of such a property, a function from its value to the properties that
+            replace it.
 
     Raises:
-        SqlError: a primary key whose columns cannot be determined, or which lacks a partition column; TBLPROPERTIES without a
-            list.
+        SqlError: a primary key whose columns cannot be determined, or which lacks a partition column;
+            TBLPROPERTIES without a list.
         InvalidValueError: the value of such a property, or the type of a column, is invalid.
     """
     tokens = statement.tokens
@@ -326,7 +332,8 @@ def create_table(
 
 
 def in_sparks_words(statement: SparkStatement) -> SparkStatement:
-    """Rewrites what other platforms write in a statement of any kind: types of casts, and ``%`` in ``SHOW ... LIKE``."""
+    """Rewrites what other platforms write in a statement of any kind: types of casts, and ``%`` in ``SHOW ...
+    LIKE``."""
     if not _SHOW_LIKE.match(statement.text):
         return statement.replaced(in_casts(statement))
     pattern = statement.tokens[-1]
@@ -347,10 +354,12 @@ def insert_all_columns(merge: SparkStatement, columns: Sequence[str]) -> SparkSt
 def filtered_merge(
     merge: SparkStatement, columns_of: Callable[[str], Mapping[str, str]], target_columns: Sequence[str]
 ) -> SparkStatement:
-    """Returns a MERGE without the source rows that no clause can match, where its conditions show which these are.
+    """Returns a MERGE without the source rows that no clause can match, where its conditions show which these
+    are.
 
-    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target row. The filter
-    consists of slices of the conditions, because another spelling of a function may have another meaning.
+    A stream represents an update as two rows with one key, which Delta rejects as two matches of one target
+    row. The filter consists of slices of the conditions, because another spelling of a function may have
+    another meaning.
 
     Args:
         columns_of: returns the columns of a query, with Spark's names of their types.
@@ -379,7 +388,8 @@ def filtered_merge(
 
 
 def _is_of_source(condition: Any, stable: StableColumns, own: Collection[str]) -> bool:
-    """True if a condition has one value for each row of the source, whose columns ``own`` are not the target's."""
+    """True if a condition has one value for each row of the source, whose columns ``own`` are not the
+    target's."""
     from sqlglot import exp
 
     columns = list(condition.find_all(exp.Column))
@@ -389,8 +399,8 @@ def _is_of_source(condition: Any, stable: StableColumns, own: Collection[str]) -
 def _conditions(
     merge: str, tokens: Sequence[Token], words: Sequence[str], depths: Sequence[int]
 ) -> list[list[tuple[str, Any]]] | None:
-    """Returns the conjuncts of each clause's condition, as text and as trees, or None if a clause lacks a condition, applies to
-    rows that are not in the source, or cannot be parsed."""
+    """Returns the conjuncts of each clause's condition, as text and as trees, or None if a clause lacks a
+    condition, applies to rows that are not in the source, or cannot be parsed."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -464,8 +474,8 @@ def _closing(words: Sequence[str], opening: int) -> int | None:
 
 
 def as_insert(statement: SparkStatement) -> tuple[SparkStatement, SparkStatement] | None:
-    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the empty table and one that fills it. None for other
-    statements.
+    """Splits ``CREATE TABLE ... AS query`` into a statement that creates the empty table and one that fills
+    it. None for other statements.
     """
     text, words = statement.text, statement.words
     if words[:1] != ["CREATE"] or "TABLE" not in words[:4]:
@@ -516,7 +526,8 @@ def _key(statement: SparkStatement, position: int) -> tuple[list[str], Edit]:
 
 
 def check_partitions(partitions: Sequence[str], key: Sequence[str]) -> None:
-    """Raises SqlError if a partition column is not part of the key: else several partitions could hold rows of one key."""
+    """Raises SqlError if a partition column is not part of the key: else several partitions could hold rows
+    of one key."""
     keys = {name.lower() for name in key}
     for column in partitions:
         if column.lower() not in keys:
@@ -536,7 +547,8 @@ def _partitions(tokens: Sequence[Any]) -> Sequence[str]:
 
 
 def _edge(tokens: Sequence[Any], position: int, step: int) -> int:
-    """Returns the position of the comma or parenthesis that ends the column at ``position``, in the direction ``step``."""
+    """Returns the position of the comma or parenthesis that ends the column at ``position``, in the direction
+    ``step``."""
     depth, at = 0, position + step
     while 0 <= at < len(tokens):
         text = tokens[at].word

@@ -25,8 +25,8 @@ class ForeignConstruct(NamedTuple):
     """A construct of other platforms. Texts contain ``{word}`` for what the user wrote.
 
     Attributes:
-        pattern: matches a statement with one space between tokens and with empty texts, in any case; exactly one of its named
-            groups matches: the word to show.
+        pattern: matches a statement with one space between tokens and with empty texts, in any case; exactly
+            one of its named groups matches: the word to show.
         remedy: what to write instead.
         words: how messages name it.
     """
@@ -242,7 +242,8 @@ FOREIGN: Sequence[ForeignConstruct] = (
 
 
 def found_in(statement: str) -> ForeignMatch | None:
-    """Finds another platform's construct in a statement, or None. Raises SqlError if it cannot be split into tokens."""
+    """Finds another platform's construct in a statement, or None. Raises SqlError if it cannot be split into
+    tokens."""
     text = " ".join("''" if token.token_type is TokenType.STRING else token.text for token in tokenize(statement))
     for construct in FOREIGN:
         if (match := re.search(construct.pattern, text, re.IGNORECASE)) is not None:
@@ -284,8 +285,8 @@ class Statement:
 
     Attributes:
         action: ``create``, ``alter``, ``show``, ``describe``, ``drop``, ``refresh``, ``run``.
-        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``external``, ``table``, ``directory``;
-            after SHOW also ``create`` and ``history``.
+        kind: ``connection``, ``volume``, ``stream``, ``job``, ``function``, ``dynamic``, ``external``,
+            ``table``, ``directory``; after SHOW also ``create`` and ``history``.
         name: name of the object; None for SHOW of several.
         options: the statement's clauses, by lower-case name.
     """
@@ -337,7 +338,8 @@ def _parsed(text: str) -> Tree[Any]:
 
 
 def in_schema(text: str, schema: str, queried: Callable[[str], str]) -> str:
-    """Returns one of volstream's own statements with a schema added to unqualified names, except those of connections.
+    """Returns one of volstream's own statements with a schema added to unqualified names, except those of
+    connections.
 
     Args:
         queried: does likewise for the statement or query at the end of another one.

@@ -1,7 +1,8 @@
 """Keeps a table equal to a query: identification of its rows, and the statements that update it. Pure.
 
-``statements.dynamic`` decides which versions a query reads, and when. Only queries known to be safe are updated from changed
-rows or by group; every other query is computed in full and compared by content, which is always correct.
+``statements.dynamic`` decides which versions a query reads, and when. Only queries known to be safe are
+updated from changed rows or by group; every other query is computed in full and compared by content, which is
+always correct.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class StableColumns:
         )
 
     def are_stable(self, tree: Any) -> bool:
-        """True if an expression is known to have one value for each row, whenever and wherever it is computed."""
+        """True if an expression is known to have one value for each row, whenever and wherever it is
+        computed."""
         from sqlglot import exp
 
         if tree is None or self.has(tree):
@@ -98,7 +100,8 @@ def of_texts() -> frozenset[type[Any]]:
 
 
 def cannot_fail(tree: Any, types: Mapping[str, str]) -> bool:
-    """True if an expression of stable columns cannot raise an error, whatever the values are and with ANSI or not.
+    """True if an expression of stable columns cannot raise an error, whatever the values are and with ANSI or
+    not.
 
     Arithmetic may overflow or divide by zero, and a text that is compared with a number is cast to one.
 
@@ -177,29 +180,32 @@ def _kind(value: Any, kinds: Mapping[str, str]) -> str | None:
 
 
 def _agree(kinds: Sequence[str | None]) -> bool:
-    """True if comparing operands of such kinds casts no value of a row. Spark casts literals before it reads a row."""
+    """True if comparing operands of such kinds casts no value of a row. Spark casts literals before it reads
+    a row."""
     computed = {kind for kind in kinds if kind not in ("null", "a text", "a number")}
     return None not in computed and len(computed) <= 1 and not (computed == {"text"} and "a number" in kinds)
 
 
-#: Columns of a difference besides the values, which are named by position because a result may have any names: the number of
-#: rows with this content to add or, if negative, to remove; or the action for the row.
+#: Columns of a difference besides the values, which are named by position because a result may have any
+#: names: the number of rows with this content to add or, if negative, to remove; or the action for the row.
 _NET = "net"
 _DO = "act"
 _THERE = "present"
 
 
 def relation(query: str) -> str | None:
-    """Returns the only relation of a query that may be updated from changed rows or by group; None for any other query."""
+    """Returns the only relation of a query that may be updated from changed rows or by group; None for any
+    other query."""
     select = _select(query, "expressions", "from_", "where", "group")
     return None if select is None else str(select.args["from_"].this.name)
 
 
 def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
-    """Returns the positions of the result's columns that identify a row: the GROUP BY columns; empty for a grand total.
+    """Returns the positions of the result's columns that identify a row: the GROUP BY columns; empty for a
+    grand total.
 
-    None if only its whole content identifies a row: for every query except a plain ``GROUP BY`` of columns of one relation with
-    aggregates of its columns.
+    None if only its whole content identifies a row: for every query except a plain ``GROUP BY`` of columns of
+    one relation with aggregates of its columns.
 
     Args:
         columns: the columns of the query's only relation, if it has one.
@@ -230,7 +236,8 @@ def group_key(query: str, columns: Collection[str]) -> Sequence[int] | None:
 
 
 def is_row_by_row(query: str, columns: Mapping[str, str]) -> bool:
-    """Returns whether each row of the query's only relation yields at most one result row, by expressions that never vary.
+    """Returns whether each row of the query's only relation yields at most one result row, by expressions
+    that never vary.
 
     Args:
         columns: the SQL types of the relation's columns.
@@ -260,7 +267,8 @@ def ordered(query: str, outputs: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def difference_by_key(location: str, query: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Returns SQL for a table's missing, differing and superfluous rows compared with a query's result, with their actions.
+    """Returns SQL for a table's missing, differing and superfluous rows compared with a query's result, with
+    their actions.
 
     Args:
         query: a result of :func:`ordered`.
@@ -320,7 +328,8 @@ def changes(added: str, removed: str, columns: Sequence[str]) -> str:
 def merge_by_content(location: str, net: str, columns: Sequence[str]) -> str:
     """Returns a MERGE that adds and removes rows by content, without touching rows of other content.
 
-    Rows with the same content are indistinguishable: to remove some of them, it removes all and re-adds the rest.
+    Rows with the same content are indistinguishable: to remove some of them, it removes all and re-adds the
+    rest.
 
     Args:
         net: relation from :func:`changes`.

@@ -1,4 +1,5 @@
-"""What a statement names: relations, versions, files; found in its tokens, also where sqlglot cannot parse it."""
+"""What a statement names: relations, versions, files; found in its tokens, also where sqlglot cannot parse
+it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class FilesClause:
 
 
 def clause_at(tokens: list[Token], position: int) -> tuple[FilesClause, int] | None:
-    """Returns the clause that begins at a token, and the position after it; None if there is none. Raises SqlError."""
+    """Returns the clause that begins at a token, and the position after it; None if there is none. Raises
+    SqlError."""
     words = [token.word for token in tokens]
     start, format_, options, files = tokens[position - 1].end + 1, None, None, None
     begin = position
@@ -88,8 +90,8 @@ def _texts(tokens: list[Token], position: int) -> tuple[Sequence[str], int]:
 
 @dataclass(frozen=True)
 class Bound:
-    """First or last version of a range of changes, or the text of a time; ``excluded``: 1 or -1 if the range begins after it or
-    ends before it, else 0."""
+    """First or last version of a range of changes, or the text of a time; ``excluded``: 1 or -1 if the range
+    begins after it or ends before it, else 0."""
 
     at: int | str
     excluded: int
@@ -97,8 +99,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class ChangesClause:
-    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, or with ``TIMESTAMP 'time'``; ends before
-    ``end``."""
+    """``CHANGES FROM VERSION first [TO VERSION last] [WITH (...)]`` after a relation, or with ``TIMESTAMP
+    'time'``; ends before ``end``."""
 
     first: Bound
     last: Bound | None
@@ -107,7 +109,8 @@ class ChangesClause:
 
 
 def changes_of(tokens: list[Token]) -> ChangesClause | None:
-    """Returns the changes that the tokens after a relation request of it; None if they request none. Raises SqlError."""
+    """Returns the changes that the tokens after a relation request of it; None if they request none. Raises
+    SqlError."""
     clause = clause_in(tokens)
     if clause is None and [token.word for token in tokens[:2]] == ["CHANGES", "FROM"]:
         raise SqlError("CHANGES FROM must be followed by VERSION and a number, or by TIMESTAMP and a time in quotes.")
@@ -115,7 +118,8 @@ def changes_of(tokens: list[Token]) -> ChangesClause | None:
 
 
 def travel_of(tokens: list[Token]) -> tuple[int | str, int] | None:
-    """Returns the version, or the text of the time, in ``VERSION AS OF 3`` after a relation, and its end; None if it has none.
+    """Returns the version, or the text of the time, in ``VERSION AS OF 3`` after a relation, and its end;
+    None if it has none.
 
     Raises:
         SqlError: it is an expression.
@@ -143,7 +147,8 @@ class TimeClause:
 
 
 def time_of(text: str, tokens: list[Token]) -> TimeClause | None:
-    """Returns the time at which a statement reads a relation, or None if it gives no literal. Raises SqlError.
+    """Returns the time at which a statement reads a relation, or None if it gives no literal. Raises
+    SqlError.
 
     Args:
         text: the statement.
@@ -164,7 +169,8 @@ def time_of(text: str, tokens: list[Token]) -> TimeClause | None:
 
 
 def clause_in(tokens: list[Token]) -> ChangesClause | None:
-    """Returns the clause that tokens begin with; None: it is none, or has expressions as bounds. Raises SqlError."""
+    """Returns the clause that tokens begin with; None: it is none, or has expressions as bounds. Raises
+    SqlError."""
     words = [token.word for token in tokens]
     if words[:2] != ["CHANGES", "FROM"] or words[2:3] not in (["VERSION"], ["TIMESTAMP"]):
         return None
@@ -216,8 +222,8 @@ _MAX_DIGITS = 18
 
 
 def _bound(tokens: Sequence[Token], at: int, *, excluded: int) -> tuple[Bound, int] | None:
-    """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and the next position;
-    None: it is an expression. Raises SqlError."""
+    """Returns the version or time after the word at a position, adjusted by ``excluded`` if exclusive, and
+    the next position; None: it is an expression. Raises SqlError."""
     if [token.word for token in tokens[at : at + 2]] in [["TIMESTAMP", kind] for kind in _LITERALS]:
         at += 1  # a typed literal, as bound parameters are written
     words = [token.word for token in tokens[at : at + 3]]
@@ -259,7 +265,8 @@ class Reference:
     files: FilesClause | None = None
 
 
-#: Spark's name for the catalog of the home's tables, which may stand before a schema; and the parts of a name with it.
+#: Spark's name for the catalog of the home's tables, which may stand before a schema; and the parts of a name
+#: with it.
 SESSION_CATALOG, _IN_CATALOG = "spark_catalog", 3
 
 #: Words that may precede the name of a relation.
@@ -392,7 +399,8 @@ def by_tokens(statement: str, tokens: list[Token]) -> Sequence[Reference]:
 
 
 def _is_keyword(tokens: list[Token], position: int) -> bool:
-    """Returns whether a token in place of a relation's name is ``TABLE`` before the name, or begins ``IF [NOT] EXISTS``."""
+    """Returns whether a token in place of a relation's name is ``TABLE`` before the name, or begins ``IF
+    [NOT] EXISTS``."""
     words = [token.word for token in tokens[position : position + 3]]
     before_name = words[:1] == ["TABLE"] and len(words) > 1 and is_name(tokens[position + 1])
     return before_name or words[:2] == ["IF", "EXISTS"] or words == ["IF", "NOT", "EXISTS"]
@@ -445,7 +453,8 @@ _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 
 
 def name_at(statement: str, tokens: list[Token], position: int, *, columns: bool = False) -> tuple[Reference | None, int]:
-    """Returns the name that begins at a token, or None for a call or an invalid name, and the position after it.
+    """Returns the name that begins at a token, or None for a call or an invalid name, and the position after
+    it.
 
     Args:
         columns: a following parenthesis contains columns; else it may be a call.

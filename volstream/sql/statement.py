@@ -1,7 +1,7 @@
 """A statement for Spark: its tokens, its tree, and what it names, reads and writes. Pure.
 
-Names come from the syntax tree or, where sqlglot cannot parse the statement, from its tokens. The tree is only looked at. What is
-executed consists of slices of the user's text and of words of ours.
+Names come from the syntax tree or, where sqlglot cannot parse the statement, from its tokens. The tree is
+only looked at. What is executed consists of slices of the user's text and of words of ours.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ from volstream.sql.tokens import Edit, Token, only, tokenize
 #: Statements that write, and so consume the streams that they read.
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "REPLACE", "TRUNCATE")
 
-#: Functions of the files of a volume, which Spark's registry has by other names: see :attr:`SparkStatement.volume_calls`.
+#: Functions of the files of a volume, which Spark's registry has by other names: see
+#: :attr:`SparkStatement.volume_calls`.
 VOLUME_FUNCTIONS = ("file_content", "get_presigned_url")
 
 
 @dataclass(frozen=True)
 class VolumeCall:
-    """The beginning of a call such as ``file_content(VOLUME v, path)``: ``statement[start:end]`` ends with the comma.
+    """The beginning of a call such as ``file_content(VOLUME v, path)``: ``statement[start:end]`` ends with
+    the comma.
 
     Attributes:
         function: one of :data:`VOLUME_FUNCTIONS`.
@@ -71,7 +73,8 @@ class Property:
 
 
 class SparkStatement:
-    """A statement. Immutable; everything is found once. Any attribute raises SqlError if the text cannot be split into tokens.
+    """A statement. Immutable; everything is found once. Any attribute raises SqlError if the text cannot be
+    split into tokens.
 
     Attributes:
         text: as written.
@@ -87,7 +90,8 @@ class SparkStatement:
 
     @cached_property
     def words(self) -> list[str]:
-        """All words and signs in upper case; what is in quotes is in single ones, and so equals no keyword."""
+        """All words and signs in upper case; what is in quotes is in single ones, and so equals no
+        keyword."""
         return [token.word or f"'{token.text.upper()}'" for token in self.tokens]
 
     def begins(self, *words: str) -> bool:
@@ -106,7 +110,8 @@ class SparkStatement:
         return self.tokens[index_after(self.tokens, end) :]
 
     def reference_at(self, position: int) -> Reference | None:
-        """Returns the table name that begins at a token, or None if the token is missing or the name invalid."""
+        """Returns the table name that begins at a token, or None if the token is missing or the name
+        invalid."""
         return name_at(self.text, self.tokens, position, columns=True)[0] if position < len(self.tokens) else None
 
     @cached_property
@@ -116,12 +121,14 @@ class SparkStatement:
 
     @property
     def is_query(self) -> bool:
-        """True for what is certainly a query, which only reads, whatever words its columns and texts contain."""
+        """True for what is certainly a query, which only reads, whatever words its columns and texts
+        contain."""
         return isinstance(self.tree, exp.Query)
 
     @property
     def must_exist(self) -> bool:
-        """True if all relations that the statement names must exist: a query or DML, but nothing that creates."""
+        """True if all relations that the statement names must exist: a query or DML, but nothing that
+        creates."""
         return not isinstance(self.tree or exp.Create(), exp.Create)
 
     @cached_property
@@ -158,8 +165,8 @@ class SparkStatement:
 
     @cached_property
     def references(self) -> Sequence[Reference]:
-        """Possible names of relations, each ``DIRECTORY(VOLUME v)`` and ``VOLUME v USING csv``, in order, without common table
-        expressions.
+        """Possible names of relations, each ``DIRECTORY(VOLUME v)`` and ``VOLUME v USING csv``, in order,
+        without common table expressions.
         """
         mentions = self._parsed()
         return tuple(by_tokens(self.text, self.tokens) if mentions is None else mentions)
@@ -195,8 +202,9 @@ class SparkStatement:
         return sorted(mentions, key=lambda reference: reference.start)
 
     def _extensions(self) -> tuple[dict[int, Reference], str]:
-        """Returns each ``DIRECTORY(VOLUME v)`` and ``VOLUME v USING csv`` by its position, and a text of the same length that
-        sqlglot can parse: with a name in place of each of these, and without ``CHANGES FROM``.
+        """Returns each ``DIRECTORY(VOLUME v)`` and ``VOLUME v USING csv`` by its position, and a text of the
+        same length that sqlglot can parse: with a name in place of each of these, and without ``CHANGES
+        FROM``.
         """
         directories: dict[int, Reference] = {}
         text = self.text
@@ -232,7 +240,8 @@ class SparkStatement:
 
     @cached_property
     def volume_calls(self) -> Sequence[VolumeCall]:
-        """The calls of functions of files, in order. Raises SqlError if a volume has no valid name, or no path follows."""
+        """The calls of functions of files, in order. Raises SqlError if a volume has no valid name, or no
+        path follows."""
         tokens, words, calls = self.tokens, [token.text.lower() for token in self.tokens], []
         for position, word in enumerate(words):
             if word not in VOLUME_FUNCTIONS or words[position + 1 : position + 3] != ["(", "volume"]:
@@ -275,7 +284,8 @@ class SparkStatement:
         return found
 
     def by_names(self, named_by: Callable[[str], Name | None]) -> SparkStatement:
-        """Returns the statement with names in place of paths such as ``delta.`/path```, where there is one."""
+        """Returns the statement with names in place of paths such as ``delta.`/path```, where there is
+        one."""
         edits = list[Edit]()
         for at in range(len(self.tokens) - 2):
             form, dot, path = self.tokens[at : at + 3]
@@ -295,7 +305,8 @@ class SparkStatement:
         return None if named is None else named.name
 
     def check_no_identifier(self) -> None:
-        """Raises SqlError if a statement that is no query names something by ``IDENTIFIER(...)``, which only Spark evaluates."""
+        """Raises SqlError if a statement that is no query names something by ``IDENTIFIER(...)``, which only
+        Spark evaluates."""
         if ("IDENTIFIER", "(") in pairwise(self.words) and not self.is_query:
             raise SqlError("IDENTIFIER(...) is possible only in queries.", "Write the name itself.")
 
@@ -321,7 +332,8 @@ class SparkStatement:
 
     @cached_property
     def properties(self) -> Sequence[Property]:
-        """The lists after TBLPROPERTIES and OPTIONS, whose names may be texts or words with dots, and signs may be missing."""
+        """The lists after TBLPROPERTIES and OPTIONS, whose names may be texts or words with dots, and signs
+        may be missing."""
         words, found, depth = self.words, list[Property](), 0
         for at, word in enumerate(words):
             if depth == 0 and word == "AS":
@@ -335,7 +347,8 @@ class SparkStatement:
 
     @property
     def named(self) -> Name:
-        """The name of the object that a CREATE or DROP names. Raises SqlError if it is missing; InvalidValueError."""
+        """The name of the object that a CREATE or DROP names. Raises SqlError if it is missing;
+        InvalidValueError."""
         words = self.words
         at = next((at + 1 for at, word in enumerate(words) if word in _NAMED), len(words))
         at += 3 * (words[at : at + 3] == ["IF", "NOT", "EXISTS"]) or 2 * (words[at : at + 2] == ["IF", "EXISTS"])
@@ -423,8 +436,8 @@ def _listed(tokens: Sequence[Token], words: Sequence[str], start: int) -> Iterat
 #: First words of statements that only read.
 _READING = {"SELECT", "WITH", "FROM", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC", "("}
 
-#: Spark's functions that call any Java method, which the home's engine lacks; and IDENTIFIER, which calls a function or reads a
-#: relation whose name is computed.
+#: Spark's functions that call any Java method, which the home's engine lacks; and IDENTIFIER, which calls a
+#: function or reads a relation whose name is computed.
 _HIDING = {"REFLECT", "TRY_REFLECT", "JAVA_METHOD", "IDENTIFIER"}
 
 
@@ -443,7 +456,8 @@ def one_query(text: str) -> str:
 
 
 def check_calls(text: str) -> None:
-    """Raises SqlError if a query or condition calls a function that can call arbitrary code, or that reads files."""
+    """Raises SqlError if a query or condition calls a function that can call arbitrary code, or that reads
+    files."""
     statement = SparkStatement(text)
     for token, after in itertools.pairwise(statement.tokens):
         if token.word in _HIDING and after.token_type is TokenType.L_PAREN:

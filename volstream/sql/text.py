@@ -17,8 +17,8 @@ from volstream.errors import InvalidValueError, SqlError
 if TYPE_CHECKING:
     from volstream.sql.tokens import Token
 
-#: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it, it gives their
-#: range.
+#: A condition lists up to this many rows of a table, so that Spark drops the others before a join; beyond it,
+#: it gives their range.
 MAX_NAMED = 2000
 
 #: Names that sqlglot or Spark misread unless they are quoted.
@@ -89,7 +89,8 @@ def type_of(kind: Any) -> str:
     return f"STRUCT<{', '.join(fields)}>"
 
 
-#: A line break may begin a guard (``spark.frames``), and a session that substitutes variables expands ``${x}``.
+#: A line break may begin a guard (``spark.frames``), and a session that substitutes variables expands
+#: ``${x}``.
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, ord("$"))}
 _ESCAPES |= {ord(character): f"\\{character}" for character in "\\'"}
 
@@ -111,7 +112,8 @@ def pairs(properties: Mapping[str, str]) -> str:
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
-    """Returns a condition that spares a join other rows: the column is in a list or, beyond :data:`MAX_NAMED`, in its range.
+    """Returns a condition that spares a join other rows: the column is in a list or, beyond
+    :data:`MAX_NAMED`, in its range.
 
     Never a chain of ORs: the depth of an expression must not depend on the number of values.
     """
@@ -122,7 +124,8 @@ def one_of(column: str, texts: Iterable[str]) -> str:
 
 
 def between(column: str, first: str, last: str) -> str:
-    """Returns a condition that a column's text is in a range, both ends included, compared bytewise as Spark does."""
+    """Returns a condition that a column's text is in a range, both ends included, compared bytewise as Spark
+    does."""
     return f"{column} BETWEEN {literal(first)} AND {literal(last)}"
 
 
@@ -130,12 +133,14 @@ def tree_of(text: str) -> Any:
     """Parses a Spark statement into sqlglot's syntax tree.
 
     Raises:
-        sqlglot.errors.ParseError, TokenError: it cannot be parsed, or is nested too deeply for Python's stack.
+        sqlglot.errors.ParseError, TokenError: it cannot be parsed, or is nested too deeply for Python's
+            stack.
     """
     import sqlglot  # late: few commands read SQL
     from sqlglot.errors import ParseError
 
-    # sqlglot warns about statements that it does not know and treats as commands; judging these is up to Spark.
+    # sqlglot warns about statements that it does not know and treats as commands; judging these is up to
+    # Spark.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
         return sqlglot.parse_one(_with_backslashes(text), dialect="databricks")
@@ -173,7 +178,8 @@ def slices(
 
 
 def _with_backslashes(text: str) -> str:
-    """Returns a statement of the same length with backslashes before doubled quotes in texts: sqlglot takes one for two texts."""
+    """Returns a statement of the same length with backslashes before doubled quotes in texts: sqlglot takes
+    one for two texts."""
     from sqlglot.tokenizer_core import TokenType
 
     from volstream.sql.tokens import tokenize

@@ -79,7 +79,8 @@ def split(script: str) -> Sequence[str]:
 
 
 def only(text: str) -> str:
-    """Returns the only statement of a text, without a semicolon. Raises SqlError if there are none or several."""
+    """Returns the only statement of a text, without a semicolon. Raises SqlError if there are none or
+    several."""
     statements = split(text)
     if len(statements) != 1:
         what = f"These are {len(statements)} statements" if statements else "The statement is empty"

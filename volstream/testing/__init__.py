@@ -1,6 +1,7 @@
 """Suites of tests for plug-ins, which volstream's own queues and stores also pass. They need pytest.
 
-A package subclasses a suite in its tests and supplies one fixture: :class:`QueueContract` and :class:`StoreContract`.
+A package subclasses a suite in its tests and supplies one fixture: :class:`QueueContract` and
+:class:`StoreContract`.
 """
 
 import pytest

@@ -63,12 +63,13 @@ def eventually(check: Callable[[], object]) -> None:
 
 
 class QueueContract:
-    """Tests of a queue. Subclass it in a test module with a name that begins with ``Test``, and supply the fixture
-    ``open_bench``."""
+    """Tests of a queue. Subclass it in a test module with a name that begins with ``Test``, and supply the
+    fixture ``open_bench``."""
 
     @pytest.fixture
     def open_bench(self) -> OpenBench:
-        """Returns a function that opens a :class:`QueueBench`, a new one for each test. Stop its queue after the test."""
+        """Returns a function that opens a :class:`QueueBench`, a new one for each test. Stop its queue after
+        the test."""
         raise NotImplementedError("Supply the fixture `open_bench`.")
 
     def test_nothing_is_received_before_the_start(self, open_bench: OpenBench) -> None:
@@ -108,7 +109,8 @@ class QueueContract:
         eventually(is_received)
 
     def _redelivering(self, open_bench: OpenBench) -> QueueBench:
-        """Returns a started queue with a message; skips the test if the queue delivers each once while it is started."""
+        """Returns a started queue with a message; skips the test if the queue delivers each once while it is
+        started."""
         bench = open_bench(SETTINGS)
         if not bench.redelivers:
             pytest.skip("it delivers a message once while it is started")

@@ -59,7 +59,8 @@ def listed(store: ObjectStore, prefix: str = "", selection: Selection = ALL) -> 
 
 
 class StoreContract:
-    """Tests of a store. Subclass it in a test module with a name that begins with ``Test``, and supply the fixture ``place``.
+    """Tests of a store. Subclass it in a test module with a name that begins with ``Test``, and supply the
+    fixture ``place``.
 
     What a store need not do, such as taking outputs, is skipped if its class lacks the methods.
     """

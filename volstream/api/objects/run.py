@@ -1,8 +1,5 @@
-"""From files to a table in one call: makes volume and job, or finds those of an earlier call, refreshes, and
-runs.
-
-What does not belong here: anything that volumes and jobs do themselves.
-"""
+"""From files to a table in one call: creates the volume and the job, or finds those of an earlier call,
+refreshes, and runs."""
 
 from __future__ import annotations
 
@@ -35,16 +32,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Takes a sentence for the person who watches.
+#: Receives a sentence for the watching user.
 Tell = Callable[[str], None]
 
-#: Failures that are reported one by one.
+#: Number of failures that are reported individually.
 _SHOWN = 3
 
-#: Seconds between two sentences about the progress.
+#: Seconds between two reports of progress.
 _PROGRESS_SECONDS = 10.0
 
-#: Seconds between two looks at a job that a daemon runs.
+#: Seconds between two checks of a job that a daemon runs.
 _BUSY_SECONDS = 0.2
 
 
@@ -153,11 +150,11 @@ def _volume(objects: Objects, files: str) -> Volume:
     except AlreadyExistsError:
         if len(objects.volumes.list()) == len(volumes):
             raise
-        return _volume(objects, files)  # another program has made one meanwhile
+        return _volume(objects, files)  # another program has created one meanwhile
 
 
 def _inside(objects: Objects, location: str) -> list[str]:
-    """Returns a glob for the home if it is in the folder: what volstream writes there are no files of the
+    """Returns a glob for the home if it is in the folder: files that volstream writes there are not the
     user's."""
     if scheme_of(location) != "file":
         return []
@@ -166,7 +163,7 @@ def _inside(objects: Objects, location: str) -> list[str]:
 
 
 def _check_pattern(objects: Objects, volume: Volume, pattern: str, *, new: bool) -> None:
-    """Raises InvalidValueError if a volume has files and a pattern matches none of them: a slip would remove all rows.
+    """Raises InvalidValueError if a volume has files and a pattern matches none: a typo would remove all rows.
 
     Args:
         new: the job does not exist yet.
@@ -186,7 +183,7 @@ def _check_pattern(objects: Objects, volume: Volume, pattern: str, *, new: bool)
 
 
 def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
-    """Returns the job of an earlier call. Raises InvalidStateError if it is another one."""
+    """Returns the job of an earlier call. Raises InvalidStateError if it is another job."""
     stream = objects.home.catalog.streams.by_id(job.stream_id)
     if not isinstance(job, FileJob) or job.into != Name.parse(into) or stream is None or stream.source_id != volume.id:
         raise InvalidStateError(
@@ -198,7 +195,7 @@ def _own(objects: Objects, job: Job, volume: Volume, into: str) -> FileJob:
 
 
 def _check_table(objects: Objects, into: Name) -> None:
-    """Raises InvalidStateError if there is a table that no job made."""
+    """Raises InvalidStateError if the table exists and no job created it."""
     schema = schema_at(places.table_location(objects.home.warehouse, into))
     if schema is not None and not is_of_job(schema):
         raise InvalidStateError(
@@ -207,19 +204,19 @@ def _check_table(objects: Objects, into: Name) -> None:
         )
 
 
-#: Options that a call does not reset by leaving them out, and neither the schedule: they say nothing about
-#: the rows.
-_KEPT = frozenset({"priority", "alert", "comment"})
+#: Options, besides the schedule, that a call does not reset by omitting them, because they do not affect
+#: rows.
+_UNRESET = frozenset({"priority", "alert", "comment"})
 
 
 def _renewed(
     objects: Objects, job: FileJob, function: str | Callable[..., Any], options: Mapping[str, Any], tell: Tell, *, replace: bool
 ) -> FileJob:
-    """Returns the job as the call says, and active. Rows of earlier code stay, and the job knows that they
-    are of it.
+    """Returns the job with the call's options, and active. Rows of earlier code stay, and the job knows that
+    their code is old.
 
     Raises:
-        InvalidStateError: an option cannot be changed, or no call made the job and ``replace`` is not set.
+        InvalidStateError: an option cannot be changed, or no call created the job and ``replace`` is not set.
     """
     from volstream.functions.pickled import function_attributes
     from volstream.jobs.rules.definitions import resolve_environment
@@ -227,8 +224,8 @@ def _renewed(
     wanted = read(FileJobSpec, options)
     wanted["environment"] = resolve_environment(wanted.get("environment"), None)
     allowed = {**keys(FileJobOptions), **keys(SetOptions), **keys(FunctionOptions)}
-    kept = _KEPT if NO_SCHEDULE.keys() & wanted.keys() else _KEPT | NO_SCHEDULE.keys()
-    allowed = {name: key for name, key in allowed.items() if name != "returns" and (name in wanted or name not in kept)}
+    unchanged = _UNRESET if NO_SCHEDULE.keys() & wanted.keys() else _UNRESET | NO_SCHEDULE.keys()
+    allowed = {name: key for name, key in allowed.items() if name != "returns" and (name in wanted or name not in unchanged)}
     changes = {name: wanted.get(name, key.default) for name, key in allowed.items()}
     changes = {name: value for name, value in changes.items() if value != getattr(job, name)}
     fixed = sorted(changes.keys() - to_alter(FileJobSpec).keys())
@@ -254,7 +251,7 @@ def _renewed(
         changes["made_by_run"] = True
     takes_others = "where" in changes
     if takes_others:
-        # The next run with the condition removes the rows of files that it leaves out.
+        # The next run with the condition removes the rows of files that it excludes.
         changes["may_have_strays"] = True
     has_rows = objects.home.catalog.reports.totals(job.id)["batches"] > 0
     changed = _changed(objects, job, changes, tell) if changes else job
@@ -275,7 +272,7 @@ def _renewed(
 
 
 def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: Tell) -> Job:
-    """Changes a job, after the end of a run whose plan depends on what is changed."""
+    """Changes a job, after the end of a run whose plan depends on the changed options."""
     from volstream.jobs.rules.definitions import alter_job
     from volstream.ops.receivers import check_names
 
@@ -286,31 +283,31 @@ def _changed(objects: Objects, job: FileJob, changes: Mapping[str, Any], tell: T
         try:
             return alter()
         except StreamBusyError:
-            objects.jobs.run(str(job.name))  # ends what an interrupted run has left
+            objects.jobs.run(str(job.name))  # completes an interrupted run
             return alter()
 
     return _when_free(change)
 
 
 def _add_files(objects: Objects, before: FileJob, tell: Tell) -> None:
-    """Processes the files that a job now takes, and did not before: a condition alone concerns later changes
-    only."""
+    """Processes files that a job now includes, and did not before: a condition alone affects only later
+    changes."""
     stream = objects.home.catalog.streams.by_id(before.stream_id)
     if stream is not None and (stream.initial or not stream.offset):
-        return  # it delivers all files yet, or the volume had none so far
+        return  # all files are still to be delivered, or the volume had none so far
     name = str(before.name)
     try:
         found = _when_free(lambda: objects.jobs.heal(name))
     except BaseException:
-        objects.jobs.alter(name, where=before.where)  # so that the next call tries again
+        objects.jobs.alter(name, where=before.where)  # so that the next call retries
         raise
     if found.fixed:
         tell(f"{counted(found.fixed, before.unit)} processed that earlier calls left out.")
 
 
 def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
-    """True if a function is not the one that the catalog has or, of one in a file, not as it was when the job
-    was made."""
+    """Returns whether a function differs from the catalog's or, for one in a file, from its state when the
+    job was created."""
     from volstream.functions.pickled import resolved, source_of
 
     place, source = resolved(code, Path.cwd())
@@ -320,7 +317,7 @@ def _is_other_code(job: FileJob, code: Mapping[str, Any]) -> bool:
 
 
 def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
-    """Runs a job, after the run of a daemon that is in progress."""
+    """Runs a job, after a daemon's run that is in progress."""
     reported_at = time.monotonic()
 
     def observe(progress: Progress) -> None:
@@ -333,7 +330,7 @@ def _run(objects: Objects, job: FileJob, tell: Tell) -> RunReport:
 
 
 def _when_free(call: Callable[[], T]) -> T:
-    """Calls what needs a job, once no daemon runs it."""
+    """Makes a call that needs a job, once no daemon runs it."""
     waiting = Stop()
     while True:
         try:
@@ -343,7 +340,7 @@ def _when_free(call: Callable[[], T]) -> T:
 
 
 def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None:
-    """Reports what a run did, and which files failed."""
+    """Reports the result of a run, and the failed files."""
     done = report.progress
     if done.batches:
         tell(f"{counted(done.processed, report.unit)} processed, {done.failed} failed, {done.removals} removed.")
@@ -356,5 +353,5 @@ def _tell(objects: Objects, job: FileJob, report: RunReport, tell: Tell) -> None
         tell(f"All failures: session.jobs.failures({str(job.name)!r})")
     if report.paused:
         tell(f"The job paused itself: {ended(report.paused)} The next call resumes it.")
-    if done.code_changed and (said := objects.jobs.describe_code(str(job.name))):
-        tell(f"The code has changed: {said}, or session.jobs.replay({str(job.name)!r}, stale=True)")
+    if done.code_changed and (code_note := objects.jobs.describe_code(str(job.name))):
+        tell(f"The code has changed: {code_note}, or session.jobs.replay({str(job.name)!r}, stale=True)")

@@ -44,11 +44,11 @@ from volstream.tables.delta.schema import CHARACTERS, PRIMARY_KEY, definition_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The statement that creates a table like one of the home: what SHOW CREATE TABLE shows.
+# The statements that create tables like the home's, for SHOW CREATE TABLE.
 
 _CONSTRAINT = "delta.constraints."
 
-#: Beginnings of properties that Delta or a job sets.
+#: Prefixes of properties that Delta or a job sets.
 _SET_BY_ITSELF = (
     OWNER,
     PRIMARY_KEY,
@@ -76,7 +76,7 @@ def created_dynamic_table(job: DynamicJob) -> str:
 
 
 def created_table(home: Home, name: Name) -> str:
-    """Returns the statement that creates a table, and others for its constraints. Asks Spark for its
+    """Returns the statement that creates a table, and others for its constraints. Queries Spark for its
     clustering.
 
     Raises:
@@ -231,16 +231,16 @@ class Ddl:
             raise SqlError("A volume needs LOCATION 'uri'.")
         if options.pop("directory", True) is False:
             raise InvalidValueError("A volume always has a directory table.", "Leave DIRECTORY out.")
-        said = options.pop("notification", {})
-        unknown = sorted({*said} - {"queue_type", "queue_name", "virtual_cluster"})
+        notification = options.pop("notification", {})
+        unknown = sorted({*notification} - {"queue_type", "queue_name", "virtual_cluster"})
         if unknown:
             raise InvalidValueError(
                 f"NOTIFICATION has no {unknown[0].upper()}.",
                 "It has QUEUE_TYPE, QUEUE_NAME, VIRTUAL_CLUSTER, and 'properties' of the queue in quotes.",
             )
-        queue: dict[str, Any] = {key: value for key, value in said.items() if key != "queue_type"}
-        if "queue_type" in said:
-            queue["queue_type"] = _QUEUES.get(said["queue_type"].upper(), said["queue_type"])
+        queue: dict[str, Any] = {key: value for key, value in notification.items() if key != "queue_type"}
+        if "queue_type" in notification:
+            queue["queue_type"] = _QUEUES.get(notification["queue_type"].upper(), notification["queue_type"])
         return self._objects.volumes.create(
             statement.target,
             options.pop("location"),
@@ -300,13 +300,13 @@ class Ddl:
         )
 
     def _of_files(self, statement: Statement) -> dict[str, Any]:
-        """Returns the options of a job on files, whatever it does with them."""
+        """Returns the options of a job on files, for any kind of job."""
         options = statement.options
         properties = _properties("job", FileJobSpec, options.get("properties", {}))
         return {"where": options.get("where"), **self._of_all(statement), **properties}
 
     def _of_all(self, statement: Statement) -> dict[str, Any]:
-        """Returns the options of everything that has a schedule."""
+        """Returns the options of all objects with a schedule."""
         options = statement.options
         return {"comment": options.get("comment"), **_schedule(options), **self._existing(statement)}
 
@@ -335,19 +335,19 @@ class Ddl:
         return self._objects.dynamic_tables.create(statement.target, query, **self._of_all(statement))
 
     def _create_external(self, statement: Statement) -> Any:
-        """Creates a table that a topic fills, by the options of Spark's Kafka source."""
-        said = dict(statement.options["options"])
-        missing = sorted({"kafka.bootstrap.servers", "subscribe"} - said.keys())
+        """Creates a table that a topic fills, from the options of Spark's Kafka source."""
+        options = dict(statement.options["options"])
+        missing = sorted({"kafka.bootstrap.servers", "subscribe"} - options.keys())
         if missing:
             raise InvalidValueError(f"USING kafka needs the option {missing[0]!r}.", f"OPTIONS ('{missing[0]}' = '...')")
-        if said.pop("startingOffsets", "earliest") != "earliest":
+        if options.pop("startingOffsets", "earliest") != "earliest":
             raise InvalidValueError("Topics are read from their earliest message.", "Leave startingOffsets out.")
-        brokers, topic = said.pop("kafka.bootstrap.servers"), said.pop("subscribe")
-        source_format, retention = said.pop("format", "json"), said.pop("retention_policy", None)
-        properties = {name[6:]: said.pop(name) for name in list(said) if name.startswith("kafka.")}
-        if said:
+        brokers, topic = options.pop("kafka.bootstrap.servers"), options.pop("subscribe")
+        source_format, retention = options.pop("format", "json"), options.pop("retention_policy", None)
+        properties = {name[6:]: options.pop(name) for name in list(options) if name.startswith("kafka.")}
+        if options:
             raise InvalidValueError(
-                f"USING kafka has no option {min(said)!r}.",
+                f"USING kafka has no option {min(options)!r}.",
                 "It has subscribe, format, retention_policy and kafka.PROPERTY, with librdkafka's properties.",
             )
         return self._objects.connector.upload_kafka(

@@ -198,7 +198,8 @@ def schemas_of(definition: Definition) -> list[str]:
 
 
 def _altered(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the changes of a file job: of one that loads, options are arguments, and the schema its columns."""
+    """Returns the changes of a file job: of one that loads, options are arguments, and the schema its
+    columns."""
     changed = dict(changes)
     loaded: LoadKeys | None = changed.pop("load", None)
     if loaded is not None:
@@ -321,7 +322,8 @@ class _Rehearsal(ActionExecutor):
 
 @contextmanager
 def _scratch(home: Home, plan: PipelinePlan) -> Iterator[Home]:
-    """Opens a scratch home with the definitions of another home, and an empty table for each that a plan names."""
+    """Opens a scratch home with the definitions of another home, and an empty table for each that a plan
+    names."""
     with tempfile.TemporaryDirectory(prefix="volstream-apply-") as folder, _ScratchHome(home, Path(folder)) as scratch:
         if home.settings.is_made:
             _copy_definitions(home, scratch)
@@ -380,7 +382,8 @@ def _empty_table(home: Home, name: Name, columns: Mapping[str, str], key: Any, *
 
 
 def _explained(error: VolstreamError, definition: Definition, plan: PipelinePlan) -> VolstreamError:
-    """Returns an error with a better remedy, if a table is missing that a job of the plan will only make in its first run."""
+    """Returns an error with a better remedy, if a table is missing that a job of the plan will only make in
+    its first run."""
     if not isinstance(error, NotFoundError) or definition.kind not in (Kind.STREAM, Kind.DYNAMIC_TABLE):
         return error
     writers = {
@@ -402,14 +405,16 @@ def _no_spark() -> SparkGateway:
 
 
 def plan_of(objects: Objects, path: Path, profile: str | None = None, *, prune: bool = False) -> PipelinePlan:
-    """Returns what makes a home what the files at ``path`` say; changes nothing, starts no Spark, contacts no store.
+    """Returns what makes a home what the files at ``path`` say; changes nothing, starts no Spark, contacts no
+    store.
 
     Args:
         profile: whose variables apply.
         prune: drop what the files lack; tables and sources stay.
 
     Raises:
-        InvalidValueError, NotFoundError, FunctionLoadError, SqlError: the files are wrong; the message names the place.
+        InvalidValueError, NotFoundError, FunctionLoadError, SqlError: the files are wrong; the message names
+            the place.
     """
     wanted = read(path, profile)
     tables = [table.name for table in wanted if table.kind is Kind.TABLE]

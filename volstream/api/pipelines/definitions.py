@@ -1,4 +1,5 @@
-"""Definitions, as files and homes have them in common: kinds, names, keys, and values in one canonical form. Pure."""
+"""Definitions, as files and homes have them in common: kinds, names, keys, and values in one canonical form.
+Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ JOB_KINDS = ("statement", "load", "function")
 
 
 class Kind(StrEnum):
-    """The kinds of objects, by the tables of a file that define them. In the order in which independent ones are made."""
+    """The kinds of objects, by the tables of a file that define them. In the order in which independent ones
+    are made."""
 
     CONNECTION = "connections"
     VOLUME = "volumes"
@@ -47,7 +49,8 @@ class Definition:
     """An object, as a file defines it or as the home has it.
 
     Attributes:
-        values: a value for every key of the kind, defaults included: text, numbers, booleans, tuples and mappings of text.
+        values: a value for every key of the kind, defaults included: text, numbers, booleans, tuples and
+            mappings of text.
         folder: paths in the file are relative to it.
         file: the name of its file, for messages; empty: it comes from a home.
     """
@@ -138,7 +141,8 @@ class PipelinePlan:
 
 # The keys of each kind of object in a file: the options that its definition describes.
 
-#: Prefixes of table properties that record a table's own history. Another table with them could not be read at its times.
+#: Prefixes of table properties that record a table's own history. Another table with them could not be read
+#: at its times.
 BOOKKEEPING = ("volstream.", "delta.rowTracking.", "delta.columnMapping.max", "delta.inCommitTimestampEnablement")
 
 #: The keys of each kind. Their values are kept as the catalog has them.

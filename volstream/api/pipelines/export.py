@@ -43,7 +43,8 @@ def existing(home: Home, tables: Collection[Name] | None = ()) -> Sequence[Defin
     """Returns the definitions of a home's objects. Streams that belong to jobs are parts of these jobs.
 
     Args:
-        tables: the tables to look at, which takes a read of their logs; None: all that are not results of jobs.
+        tables: the tables to look at, which takes a read of their logs; None: all that are not results of
+            jobs.
     """
     if not home.settings.is_made:
         return []
@@ -79,7 +80,8 @@ def without_files(home: Home) -> Sequence[Definition]:
 
 
 def data_tables(home: Home) -> Sequence[str]:
-    """Returns what a home has and a file cannot define, because it is its data: tables of uploaded files, immutable items."""
+    """Returns what a home has and a file cannot define, because it is its data: tables of uploaded files,
+    immutable items."""
     return [str(source.name) for source in home.catalog.sources.list() if not _is_defined(source)]
 
 
@@ -347,7 +349,8 @@ _ADDED = {
 
 
 def to_dbt(home: Home) -> tuple[str, int]:
-    """Returns a ``sources.yml`` of the home's tables that exist, a source for each schema, and the number of tables.
+    """Returns a ``sources.yml`` of the home's tables that exist, a source for each schema, and the number of
+    tables.
 
     dbt-duckdb finds a table by ``external_location``; dbt-spark by its name, in the metastore of its Spark.
 

@@ -42,11 +42,13 @@ def compare(wanted: Sequence[Definition], existing: Sequence[Definition], *, pru
     """Returns what makes ``existing`` what is ``wanted``, in the order of dependence.
 
     Args:
-        prune: drop what is not wanted, in the opposite order, but no table with rows of its own: first what consumes, so that
-            others can consume instead, and last what is consumed, when nothing uses it any more.
+        prune: drop what is not wanted, in the opposite order, but no table with rows of its own: first what
+            consumes, so that others can consume instead, and last what is consumed, when nothing uses it any
+            more.
 
     Raises:
-        InvalidValueError, SqlError: the definitions need each other, or have a statement that cannot be parsed.
+        InvalidValueError, SqlError: the definitions need each other, or have a statement that cannot be
+            parsed.
     """
     present = {definition.identity: definition for definition in existing}
     asked = {definition.identity for definition in wanted}
@@ -119,7 +121,8 @@ _UNSET = {"change_tracking": "false"}
 
 
 def _same_load(wanted: LoadKeys, existing: LoadKeys) -> bool:
-    """True if a job loads as wanted: without a schema any will do, and with new columns some, or fields, may have come."""
+    """True if a job loads as wanted: without a schema any will do, and with new columns some, or fields, may
+    have come."""
     if dataclasses.replace(wanted, schema=None) != dataclasses.replace(existing, schema=None):
         return False
     asked, present = wanted.schema, existing.schema
@@ -311,7 +314,8 @@ def relations(definition: Definition) -> Sequence[Name]:
 
 
 def _makers(definitions: Sequence[Definition]) -> Mapping[Name, Identity]:
-    """Returns for each relation the definition that makes it; a table without a definition of its own is made by its job."""
+    """Returns for each relation the definition that makes it; a table without a definition of its own is made
+    by its job."""
     jobs = {
         definition.values["into"]: definition.identity
         for definition in definitions

@@ -1,4 +1,5 @@
-"""Reads the definitions of a pipeline's TOML files: references are replaced, values are canonical, unknown keys are errors."""
+"""Reads the definitions of a pipeline's TOML files: references are replaced, values are canonical, unknown
+keys are errors."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 
-#: Values that are secrets, whatever they are called: keys of AWS and Alibaba Cloud, private keys, a password in a URL.
+#: Values that are secrets, whatever they are called: keys of AWS and Alibaba Cloud, private keys, a password
+#: in a URL.
 _SECRET_VALUE = re.compile(
     r"\b(AKIA|ASIA)[A-Z0-9]{16}\b|\bLTAI[A-Za-z0-9]{12,}|-----BEGIN [A-Z ]*PRIVATE KEY-----|://[^/\s:@]*:[^/\s@]+@"
 )
@@ -49,7 +51,8 @@ def is_secret(name: str) -> bool:
 
 
 def check_literal(text: str) -> None:
-    """Raises InvalidValueError, without repeating it, for text that contains a secret, or a NUL, which no catalog can hold."""
+    """Raises InvalidValueError, without repeating it, for text that contains a secret, or a NUL, which no
+    catalog can hold."""
     if "\0" in text:
         raise InvalidValueError("The value has a NUL character.", "Leave it out.")
     if _SECRET_VALUE.search(text):
@@ -62,7 +65,8 @@ def check_literal(text: str) -> None:
 def expand(value: Any, variable: Callable[[str], Any], environment: Callable[[str], str | None]) -> Any:
     """Returns a value, or a list or table of values, with its references replaced.
 
-    A string that is nothing but ``${var:NAME}`` becomes the variable's value with its type. ``$${`` stands for ``${``.
+    A string that is nothing but ``${var:NAME}`` becomes the variable's value with its type. ``$${`` stands
+    for ``${``.
 
     Args:
         variable: returns a variable's value, or raises InvalidValueError.
@@ -411,7 +415,8 @@ def _levels(content: Any) -> int:
 
 
 def _has_plain_numbers(value: Any) -> bool:
-    """True if all integers are TOML's, which have 64 bits; Python reads larger ones, and does not write the largest."""
+    """True if all integers are TOML's, which have 64 bits; Python reads larger ones, and does not write the
+    largest."""
     if isinstance(value, Mapping):
         return all(map(_has_plain_numbers, value.values()))
     if isinstance(value, list):

@@ -1,5 +1,5 @@
-"""Makes the names in a statement visible to Spark: attaches tables by path, creates views of streams and directories, and
-registers functions.
+"""Makes the names in a statement visible to Spark: attaches tables by path, creates views of streams and
+directories, and registers functions.
 
 Spark's embedded catalog is in memory and dies with the engine, so tables are attached on first mention.
 """
@@ -105,7 +105,8 @@ def write(home: Home, name: Name) -> str:
 
 
 def _of_tables(home: Home, relation: str) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yields the rows of a relation of standard SQL, table by table; those whose log cannot be read are left out."""
+    """Yields the rows of a relation of standard SQL, table by table; those whose log cannot be read are left
+    out."""
     for table in table_names(home):
         row: dict[str, Any] = {"table_catalog": SESSION_CATALOG, "table_schema": table.schema, "table_name": table.name}
         if relation == "tables":
@@ -212,7 +213,8 @@ _CHANGING = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "RESTORE", "REPLA
 def arrived_query(views: Views, statement: SparkStatement, reference: Reference, location: str) -> str | None:
     """Returns SQL for a table's rows including arrived ones; None: the statement reads the table itself.
 
-    The statement contains arrived rows if they are few: Spark would need half a second to find the tail's newest version.
+    The statement contains arrived rows if they are few: Spark would need half a second to find the tail's
+    newest version.
 
     Args:
         views: of the statement.
@@ -232,7 +234,8 @@ def arrived_query(views: Views, statement: SparkStatement, reference: Reference,
 
 
 def commit_before(home: Home, statement: SparkStatement) -> None:
-    """Commits the arrived rows of the table that a statement changes or clones, if the statement must see them.
+    """Commits the arrived rows of the table that a statement changes or clones, if the statement must see
+    them.
 
     A statement that only adds rows to tables without a key need not see them.
 
@@ -255,8 +258,9 @@ def commit_before(home: Home, statement: SparkStatement) -> None:
 
 @contextmanager
 def settled(home: Home, statement: SparkStatement) -> Iterator[None]:
-    """Commits rows as :func:`commit_before`, and then runs the block with the statement. If that may change the columns of a
-    table, first ends the table's open real-time streams, whose rows would no longer fit; none can begin before the block ends.
+    """Commits rows as :func:`commit_before`, and then runs the block with the statement. If that may change
+    the columns of a table, first ends the table's open real-time streams, whose rows would no longer fit;
+    none can begin before the block ends.
 
     Raises:
         ObjectInUseError: another session is changing the columns.
@@ -321,7 +325,8 @@ class Binding:
     Args:
         consumption: pins the ranges of streams; None: the binding pins them once for the statement.
         with_arrived: tables include the rows of their tails.
-        in_views: read everything except tables through views, so that a guard can name all that the statement reads.
+        in_views: read everything except tables through views, so that a guard can name all that the statement
+            reads.
 
     Attributes:
         tables: names of the attached tables.
@@ -349,7 +354,8 @@ class Binding:
         self._run_in(DEFAULT_SCHEMA, f"USE `{DEFAULT_SCHEMA}`", owns=True)
 
     def bind(self, statement: SparkStatement) -> SparkStatement:
-        """Attaches every table that the statement names or lists; returns it with views for streams and directories."""
+        """Attaches every table that the statement names or lists; returns it with views for streams and
+        directories."""
         listed = statement.listed_schema
         if listed is not None:
             self.attach_all(listed)
@@ -357,7 +363,8 @@ class Binding:
         return statement.replaced(edit for reference in statement.references for edit in self._bound(statement, reference))
 
     def _bound(self, statement: SparkStatement, reference: Reference) -> Iterator[Edit]:
-        """Makes a relation visible to Spark; yields what replaces its name, and a time at which it is read."""
+        """Makes a relation visible to Spark; yields what replaces its name, and a time at which it is
+        read."""
         replacement: str | None = None
         end = reference.end
         stream = None if reference.directory else self._home.catalog.streams.find(reference.name)
@@ -408,7 +415,10 @@ class Binding:
             raise SqlError(f"There is no table, stream or view {reference.name}.", near.rstrip())
 
     def _changes_view(self, reference: Reference, changes: ChangesClause) -> str:
-        """Creates a view of changes. Spark's own would also show the metadata of rows, and does not support directories."""
+        """Creates a view of changes.
+
+        Spark's own would also show the metadata of rows, and does not support directories.
+        """
         options = changes.options
         if not reference.directory:
             compile_if_large(self.spark, places.table_location(self._home.warehouse, reference.name))
@@ -426,8 +436,8 @@ class Binding:
         return self.views.of(text)
 
     def _version_at(self, name: Name, location: str, time: str) -> int:
-        """Returns the version of a table at a time: Delta would read the time as text in the session's zone, which may repeat an
-        hour."""
+        """Returns the version of a table at a time: Delta would read the time as text in the session's zone,
+        which may repeat an hour."""
         moment = self._home.evaluated_moment(time, self.spark)
         return TableSource(name, location, self._home.warehouse).resolve(f"table {name}", None, moment)
 
@@ -437,7 +447,8 @@ class Binding:
         return self._home.moment(bound.at) + timedelta(microseconds=bound.excluded)
 
     def _with_volume_functions(self, statement: SparkStatement) -> SparkStatement:
-        """Replaces the beginnings of calls like ``file_content(VOLUME v, path)`` by functions of these volumes' stores."""
+        """Replaces the beginnings of calls like ``file_content(VOLUME v, path)`` by functions of these
+        volumes' stores."""
         edits = list[Edit]()
         for call in statement.volume_calls:
             volume = self._home.catalog.volumes.get(call.volume)
@@ -452,7 +463,8 @@ class Binding:
         return statement.replaced(edits)
 
     def _with_functions(self, statement: SparkStatement) -> SparkStatement:
-        """Renames calls to the home's functions to one-part names, the only ones that Spark's registry allows."""
+        """Renames calls to the home's functions to one-part names, the only ones that Spark's registry
+        allows."""
         functions = {function.name: function for function in self._home.catalog.functions.list()}
         edits = list[Edit]()
         for call in statement.calls if functions else ():
@@ -482,7 +494,8 @@ class Binding:
         return self.views.of(reader.query(self.views, covered))
 
     def attach(self, name: Name) -> str | None:
-        """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it does not exist.
+        """Registers a table of the warehouse and its schema in Spark; returns its location, or None if it
+        does not exist.
 
         Raises:
             SqlError: Spark's catalog is a metastore that has another table of this name.
@@ -524,12 +537,12 @@ class Binding:
         return self.spark.sql(f"SELECT {', '.join(directory.COLUMNS)} FROM ({files})")
 
     def _run_in(self, schema: str, statement: str, *, owns: bool) -> None:
-        """Runs a statement that needs a schema, which is created if Spark does not know it: to do so before each statement would
-        take a fifth of a query's time.
+        """Runs a statement that needs a schema, which is created if Spark does not know it: to do so before
+        each statement would take a fifth of a query's time.
 
         Args:
-            owns: the statement is about a table in the warehouse. In a shared metastore, the schema may then be another home's,
-                which is an SqlError.
+            owns: the statement is about a table in the warehouse. In a shared metastore, the schema may then
+                be another home's, which is an SqlError.
         """
         from pyspark.errors import AnalysisException
 

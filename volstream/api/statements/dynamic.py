@@ -1,9 +1,11 @@
-"""Dynamic tables: Delta tables that a job keeps equal to a query. A run consumes the job's own streams on the query's sources.
+"""Dynamic tables: Delta tables that a job keeps equal to a query. A run consumes the job's own streams on the
+query's sources.
 
-So Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes from one row of a
-single source, a run reads only the changed rows. Otherwise the query runs in full, over exactly the versions being consumed,
-and the run writes only differing rows, so that the others keep their identity. ``sql.incremental`` builds the statements. New
-columns of the sources (``SELECT *``) are added first, by a separate commit.
+So Spark does nothing if nothing changed, and each change is applied once. If every row of the result comes
+from one row of a single source, a run reads only the changed rows. Otherwise the query runs in full, over
+exactly the versions being consumed, and the run writes only differing rows, so that the others keep their
+identity. ``sql.incremental`` builds the statements. New columns of the sources (``SELECT *``) are added
+first, by a separate commit.
 """
 
 from __future__ import annotations
@@ -156,8 +158,9 @@ class _Refresh:
     """One refresh: reads the query's sources at the versions of a consumption.
 
     Args:
-        reshaped: the columns of a source changed in its range, so that the query may yield other rows for unchanged ones. The
-            name of a new column may have meant something else to the query, such as an expression beside it.
+        reshaped: the columns of a source changed in its range, so that the query may yield other rows for
+            unchanged ones. The name of a new column may have meant something else to the query, such as an
+            expression beside it.
     """
 
     def __init__(
@@ -185,7 +188,8 @@ class _Refresh:
             spark.sql(f"ALTER TABLE {table_at(location)} ADD COLUMNS ({listed})").collect()
 
     def run(self, spark: SparkSession, location: str, columns: Sequence[str]) -> None:
-        """Writes the table at ``location``. Raises SqlError if the query's result lacks some of its columns."""
+        """Writes the table at ``location``. Raises SqlError if the query's result lacks some of its
+        columns."""
         whole = self._present(spark)
         schema = spark.sql(whole).schema
         outputs = schema.names
@@ -216,8 +220,8 @@ class _Refresh:
                 with_retries(lambda: spark.sql(merge).collect())
 
     def _changes(self, spark: SparkSession, outputs: Sequence[str], columns: Sequence[str]) -> str | None:
-        """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None if these cannot
-        be read, because the source's columns changed other than by addition."""
+        """Returns SQL for the table's missing and superfluous rows, computed from the changed rows only; None
+        if these cannot be read, because the source's columns changed other than by addition."""
 
         def images(*, new: bool) -> str:
             text = self._over(spark, lambda covered: f"({covered.images(new=new)})")
@@ -245,7 +249,8 @@ class _Refresh:
             )
 
     def _check_types(self, result: StructType, table: StructType) -> None:
-        """Raises SqlError if a column of a result has another type than in the table, which could not hold its values."""
+        """Raises SqlError if a column of a result has another type than in the table, which could not hold
+        its values."""
         types = {field.name.lower(): type_of(field.dataType.jsonValue()) for field in table.fields}
         for field in result.fields:
             returned, present = type_of(field.dataType.jsonValue()), types[field.name.lower()]
@@ -315,7 +320,8 @@ _DML = ("INSERT", "MERGE", "UPDATE", "DELETE", "WITH", "FROM")
 
 
 def spec_of_statement(home: Home, name: Name, statement: str, stream: Name | None, **options: Any) -> StatementJobSpec:
-    """Returns the spec of a job that runs ``statement``. Without Spark: the first run checks the statement fully.
+    """Returns the spec of a job that runs ``statement``. Without Spark: the first run checks the statement
+    fully.
 
     Args:
         stream: the stream under which the job is listed; None: the first that the statement reads.

@@ -1,5 +1,6 @@
-"""Refuses statements that would take changes of a table away from its streams, hide what they read or write, or create what the
-engine forgets; and keeps track of the views and variables that statements leave in their session.
+"""Refuses statements that would take changes of a table away from its streams, hide what they read or write,
+or create what the engine forgets; and keeps track of the views and variables that statements leave in their
+session.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def check_settings(home: Home, statement: SparkStatement) -> None:
-    """Refuses to change a setting by which Spark would read a statement's names and texts in another way than volstream.
+    """Refuses to change a setting by which Spark would read a statement's names and texts in another way than
+    volstream.
 
     Raises:
         SqlError: the statement would do so, or the session has done so by ``spark.conf``.
@@ -52,7 +54,8 @@ def check_settings(home: Home, statement: SparkStatement) -> None:
 
 
 def check_visible(home: Home, statement: SparkStatement, streams: Sequence[Stream]) -> None:
-    """Refuses a statement whose text hides what it reads or writes: it would bypass streams and the guards of tables.
+    """Refuses a statement whose text hides what it reads or writes: it would bypass streams and the guards of
+    tables.
 
     Args:
         streams: those that it names.
@@ -84,7 +87,8 @@ def check_visible(home: Home, statement: SparkStatement, streams: Sequence[Strea
 
 
 def note_view(home: Home, statement: SparkStatement, streams: Sequence[Stream]) -> None:
-    """Remembers whether a temporary view that a statement has created reads streams, itself or by another view."""
+    """Remembers whether a temporary view that a statement has created reads streams, itself or by another
+    view."""
     view = statement.temporary_view
     if view is None:
         if statement.begins("DROP", "VIEW"):
@@ -113,8 +117,8 @@ def note_variables(home: Home, statement: SparkStatement) -> None:
 
 
 def copy_variables(home: Home, copy: SparkSession) -> None:
-    """Declares the variables of the user's session in a copy of the session: Spark copies settings, views and functions only,
-    which may read the variables.
+    """Declares the variables of the user's session in a copy of the session: Spark copies settings, views and
+    functions only, which may read the variables.
     """
     from pyspark.errors import PySparkException
 
@@ -206,7 +210,8 @@ def check_vacuum(home: Home, statement: SparkStatement) -> None:
 
 
 def check_untracked(home: Home, statement: SparkStatement) -> None:
-    """Refuses ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` if it ends the change tracking of a stream's source.
+    """Refuses ``ALTER TABLE ... SET`` or ``UNSET TBLPROPERTIES`` if it ends the change tracking of a stream's
+    source.
 
     Raises:
         InvalidStateError: a stream reads the table; the message names the stream and the remedy.
@@ -219,8 +224,8 @@ def check_untracked(home: Home, statement: SparkStatement) -> None:
 
 
 def check_columns_stay(home: Home, statement: SparkStatement) -> None:
-    """Refuses ``ALTER TABLE`` if it moves a table, takes columns away from a job's table, or gives a column of a tracked
-    table a name with which its changes could not be read.
+    """Refuses ``ALTER TABLE`` if it moves a table, takes columns away from a job's table, or gives a column
+    of a tracked table a name with which its changes could not be read.
 
     Raises:
         InvalidStateError, InvalidValueError: it would do so.

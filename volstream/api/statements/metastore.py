@@ -1,7 +1,9 @@
-"""Finds tables by name in the metastore that Spark is configured with, and links them; reads the metastore's entries.
+"""Finds tables by name in the metastore that Spark is configured with, and links them; reads the metastore's
+entries.
 
-A link in the catalog maps the name to the table's location; everything that works by location, such as logs and commits, then
-does not need the metastore. What does not belong here: entries for the home's own tables (``registration``).
+A link in the catalog maps the name to the table's location; everything that works by location, such as logs
+and commits, then does not need the metastore. What does not belong here: entries for the home's own tables
+(``registration``).
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ class Entry:
 
 
 def locate(home: Home, name: Name) -> str:
-    """Returns the table's actual or future location. Asks Spark if the warehouse lacks the table and Spark has a metastore."""
+    """Returns the table's actual or future location.
+
+    Asks Spark if the warehouse lacks the table and Spark has a metastore.
+    """
     location = places.table_location(home.warehouse, name)
     if is_table(location) or not is_configured(home.settings):
         return location
@@ -102,7 +107,8 @@ def shares_schemas(settings: Settings) -> bool:
 
 
 def check_schema(home: Home, spark: SparkSession, schema: str) -> None:
-    """Raises SqlError if a Hive metastore has the schema elsewhere: tables would be made there, and could be another home's."""
+    """Raises SqlError if a Hive metastore has the schema elsewhere: tables would be made there, and could be
+    another home's."""
     if not shares_schemas(home.settings):
         return
     described = spark.sql(f"DESCRIBE SCHEMA {quote_column(schema)}").collect()
@@ -172,14 +178,16 @@ def register(home: Home, *, check: bool = False) -> None:
 
 
 def register_after_work(home: Home) -> None:
-    """Does :func:`register` if this process has used Spark. Errors do not fail the work: the next call tries again."""
+    """Does :func:`register` if this process has used Spark. Errors do not fail the work: the next call tries
+    again."""
     if home.settings.metastore and home.gateway.attached:
         with suppress(VolstreamError):
             register(home)
 
 
 def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name, str], Mapping[Name, str]]:
-    """Returns the tables that are not registered, or all to check, and those registered that are gone, with their locations."""
+    """Returns the tables that are not registered, or all to check, and those registered that are gone, with
+    their locations."""
     registered, warehouse = home.catalog.registrations.list(metastore=metastore), home.warehouse
     with reached(warehouse):
         present = {name: places.own_location(warehouse, name) for name in places.own_tables(warehouse)}
@@ -195,7 +203,8 @@ def _differences(home: Home, metastore: str, check: bool) -> tuple[Mapping[Name,
 
 
 def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[Name, str]) -> None:
-    """Removes the entries of tables that are gone, and makes those of new ones. Raises as :func:`register`."""
+    """Removes the entries of tables that are gone, and makes those of new ones. Raises as
+    :func:`register`."""
     if not is_configured(home.settings):
         raise InvalidStateError(
             "Tables cannot be registered: Spark has no metastore.",
@@ -225,7 +234,8 @@ def _change(home: Home, metastore: str, new: Mapping[Name, str], gone: Mapping[N
 
 
 def _remove(home: Home, metastore: str, spark: SparkSession, name: Name, location: str) -> None:
-    """Removes a table's entry, unless it leads elsewhere by now, or Spark made it and would delete files with it."""
+    """Removes a table's entry, unless it leads elsewhere by now, or Spark made it and would delete files with
+    it."""
     entry = entry_of(spark, metastore, name)
     if entry is not None and entry.location == location and not entry.managed:
         spark.sql(f"DROP TABLE IF EXISTS {quote_column(metastore)}.{name.qualified}").collect()

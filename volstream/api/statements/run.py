@@ -1,4 +1,5 @@
-"""Runs Spark's statements: DML that reads streams consumes them; other statements are passed on with their names bound."""
+"""Runs Spark's statements: DML that reads streams consumes them; other statements are passed on with their
+names bound."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class Result:
 
 @contextmanager
 def creating(home: Home, name: Name) -> Iterator[None]:
-    """Removes the remains of an unfinished CREATE TABLE, including the block's if it raises. Does nothing if the table exists.
+    """Removes the remains of an unfinished CREATE TABLE, including the block's if it raises. Does nothing if
+    the table exists.
 
     Raises:
         ObjectInUseError: another process is creating the table.
@@ -105,7 +107,8 @@ def creating(home: Home, name: Name) -> Iterator[None]:
 
 
 def consume(home: Home, statement: SparkStatement, watch: JobWatch) -> int:
-    """Runs a job's DML, which consumes the streams it reads; returns the number of rows written, as far as known.
+    """Runs a job's DML, which consumes the streams it reads; returns the number of rows written, as far as
+    known.
 
     Raises:
         SqlError, StreamError: as :meth:`volstream.api.session.Session.sql`.
@@ -260,8 +263,8 @@ class SparkStatements:
         return binding.views.release_with(frame)
 
     def set_properties(self, statement: grammar.Statement) -> Result:
-        """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's, passes on others; and
-        ``ALTER TABLE t ADD PRIMARY KEY``, which sets one of volstream's.
+        """Runs ``ALTER TABLE t SET PROPERTIES``: translates volstream's properties to several of Delta's,
+        passes on others; and ``ALTER TABLE t ADD PRIMARY KEY``, which sets one of volstream's.
         """
         said: dict[str, str] = statement.options.get("properties", {})
         properties: dict[str, str] = {}
@@ -353,7 +356,8 @@ class SparkStatements:
             self._identify_key(spark, target)
 
     def _identify_key(self, spark: SparkSession, table: Name) -> None:
-        """Has the PRIMARY KEY of a new table name its columns by what stays when they are renamed, which Delta chose."""
+        """Has the PRIMARY KEY of a new table name its columns by what stays when they are renamed, which
+        Delta chose."""
         location = places.table_location(self._home.warehouse, table)
         schema = schema_at(location)
         if schema is None or not schema.primary_key:
@@ -363,7 +367,8 @@ class SparkStatements:
             spark.sql(f"ALTER TABLE {table_at(location)} SET TBLPROPERTIES ({pairs({PRIMARY_KEY: key})})").collect()
 
     def write(self, statement: SparkStatement, streams: list[Stream], location: str, watch: JobWatch | None = None) -> int | None:
-        """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if known.
+        """Runs DML that reads streams and moves their offsets with it; returns the number of rows written, if
+        known.
 
         Args:
             watch: of the job whose statement it is.
@@ -417,7 +422,8 @@ class SparkStatements:
         return None
 
     def _check_written(self, statement: SparkStatement) -> None:
-        """Raises InvalidStateError if a statement writes rows to a table that a job maintains, whatever name it gives it."""
+        """Raises InvalidStateError if a statement writes rows to a table that a job maintains, whatever name
+        it gives it."""
         words = statement.words
         if words[:1] in (["TRUNCATE"], ["RESTORE"], ["REPLACE"]) or statement.begins("CREATE", "OR", "REPLACE", "TABLE"):
             written = statement.references[:1]
@@ -437,7 +443,8 @@ class SparkStatements:
         return self._drop_table(spark, name, text)
 
     def _damaged(self, name: Name) -> Name | None:
-        """Returns the name if it is a table of the warehouse whose log, or whose tail's log, cannot be read."""
+        """Returns the name if it is a table of the warehouse whose log, or whose tail's log, cannot be
+        read."""
         location = places.table_location(self._home.warehouse, name)
         try:
             if location == places.own_location(self._home.warehouse, name):
@@ -453,13 +460,15 @@ class SparkStatements:
         return None
 
     def _drop_damaged(self, spark: SparkSession, name: Name) -> DataFrame:
-        """Drops a damaged table: removes its files first, because Spark reads the log of a table that it drops."""
+        """Drops a damaged table: removes its files first, because Spark reads the log of a table that it
+        drops."""
         self._end_owner(name, self._home.catalog.jobs.first(into_schema=name.schema, into_name=name.name))
         places.remove(places.own_location(self._home.warehouse, name))
         return spark.sql(f"DROP TABLE IF EXISTS {name.qualified}")
 
     def _check_schema(self, schema: str) -> None:
-        """Raises InvalidStateError if a schema to be dropped has tables that jobs or sources fill, or streams read."""
+        """Raises InvalidStateError if a schema to be dropped has tables that jobs or sources fill, or streams
+        read."""
         catalog, warehouse = self._home.catalog, self._home.warehouse
         for table in (Name(schema, one) for one in places.inside(f"{warehouse}/tables/{schema}")):
             job = owner_of(catalog, places.table_location(warehouse, table))
@@ -503,7 +512,8 @@ def _in_deltas_words(statement: SparkStatement) -> SparkStatement:
     """Rewrites a statement that creates or alters a table as :func:`adapt.create_table`.
 
     Raises:
-        SqlError, InvalidValueError: as there; or it sets a misspelt property of volstream, or one to no value.
+        SqlError, InvalidValueError: as there; or it sets a misspelt property of volstream, or one to no
+            value.
     """
     for one in statement.properties:
         if one.value is not None:

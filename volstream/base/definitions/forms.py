@@ -1,7 +1,8 @@
 """The forms of a definition's values: how each is read, from whatever says it, and written back. Pure.
 
-A form reads two kinds of input. ``read`` takes a value of Python or TOML, which have types of their own; ``parse`` takes
-text, from a command line or a SQL property, which have none. Both return the one value that the catalog stores.
+A form reads two kinds of input. ``read`` takes a value of Python or TOML, which have types of their own;
+``parse`` takes text, from a command line or a SQL property, which have none. Both return the one value that
+the catalog stores.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def unfit(value: object, wanted: str, remedy: str = "") -> InvalidValueError:
 
 
 def as_text(value: Any) -> str:
-    """Returns a plain value as text, as TOML writes it; several, with commas between them, and named ones as JSON."""
+    """Returns a plain value as text, as TOML writes it; several, with commas between them, and named ones as
+    JSON."""
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, Mapping):
@@ -226,7 +228,8 @@ _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
 
 def _retention(value: Any) -> int | None:
-    """Reads the age at which rows are deleted: ``30 days``, ``12 hours``, a short form like ``30d``, or a timedelta."""
+    """Reads the age at which rows are deleted: ``30 days``, ``12 hours``, a short form like ``30d``, or a
+    timedelta."""
     if value is None:
         return None
     if isinstance(value, timedelta):

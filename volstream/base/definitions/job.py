@@ -30,7 +30,8 @@ class Write(StrEnum):
 
 
 class OnMove(StrEnum):
-    """A job's treatment of a file moved within its volume: call the function again, or let the rows follow."""
+    """A job's treatment of a file moved within its volume: call the function again, or let the rows
+    follow."""
 
     RERUN = "rerun"
     REKEY = "rekey"
@@ -70,7 +71,8 @@ class FileFormat(OpenWords):
 
 
 class NewColumns(StrEnum):
-    """The treatment of a file's columns that the table lacks: add them, rescue their values, or fail the file."""
+    """The treatment of a file's columns that the table lacks: add them, rescue their values, or fail the
+    file."""
 
     ADD = "add"
     RESCUE = "rescue"
@@ -98,7 +100,8 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled:
-    """When the daemon runs a job: by at most one of ``on_change``, ``every`` and ``cron``; without them only ``run-job`` does."""
+    """When the daemon runs a job: by at most one of ``on_change``, ``every`` and ``cron``; without them only
+    ``run-job`` does."""
 
     on_change: Annotated[bool, Option("Run as soon as something changes.", flag="--on-change", clause=True)] = False
     every: Annotated[float | None, Option("Run periodically.", clause=True)] = None
@@ -304,7 +307,8 @@ class SetOptions:
 
     @property
     def unit(self) -> str:
-        """What the function is called on, and what numbers of outcomes and failures count: ``file`` or ``set``."""
+        """What the function is called on, and what numbers of outcomes and failures count: ``file`` or
+        ``set``."""
         return "file" if self.group_by is None else "set"
 
 
@@ -438,8 +442,8 @@ class LoadKeys:
     ] = None
 
     def __post_init__(self) -> None:
-        """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps them, and for a
-        delimiter that is also another character."""
+        """Raises InvalidValueError for a text with a comma, which separates texts where the catalog keeps
+        them, and for a delimiter that is also another character."""
         if self.delimiter is not None and self.delimiter in (self.quote, self.escape):
             said = f"The delimiter {self.delimiter!r} is also the quote or escape character."
             raise InvalidValueError(said, "Give different characters.")
@@ -486,7 +490,8 @@ LOAD_OPTIONS = {**to_create(LoadKeys), **to_create(FileJobOptions)}
 
 @dataclass(frozen=True, kw_only=True)
 class StatementJobSpec(JobSpec):
-    """A :class:`StatementJob` to be created: the streams that its statement reads, the first one by which it is known."""
+    """A :class:`StatementJob` to be created: the streams that its statement reads, the first one by which it
+    is known."""
 
     statement: str
     streams: Sequence[Name]
@@ -559,11 +564,11 @@ class Job(JobOptions):
         other_stream_ids: the other streams that a statement reads.
         into: the table.
         owns_stream: the streams were made for this job and are dropped with it.
-        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress, and stays so if its
-            process died or could not write the catalog.
+        last_started, last_ended: times of the last run; ``last_ended`` is None while a run is in progress,
+            and stays so if its process died or could not write the catalog.
         last_outcome: a line about the last run that ended well and had work.
-        generation: a number that grows with each change of what decides about files, and each retry. What a run found with
-            an earlier one is due again.
+        generation: a number that grows with each change of what decides about files, and each retry. What a
+            run found with an earlier one is due again.
     """
 
     id: str
@@ -611,16 +616,19 @@ class FileJob(SetOptions, FileJobOptions, Job):
         pickled: a function that no file has (``functions/pickled.py``); ``function`` is then its name.
         fingerprint: hash of the function's code when the job was made or altered.
         returns: the result's own columns as DDL, for example ``label STRING, score DOUBLE``.
-        environment: absolute path of what defines the environment in which the function runs; None: volstream's own.
+        environment: absolute path of what defines the environment in which the function runs; None:
+            volstream's own.
         outputs_to, outputs_prefix: volume, and folder in it, of the files that the function returns.
-        declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave besides.
+        declared: ``returns`` is what the function declares, or returned for a sample, not what the user gave
+            besides.
         made_by_run: ``run`` made it, or took it over as asked, so that its calls may change it.
         clean: the result table was made empty by this job, and nothing but its first pass wrote to it.
-        may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it was reset, or
-            another job wrote them. The next run looks for them.
+        may_have_strays: the result table may have rows of files that left the volume unseen by the stream: it
+            was reset, or another job wrote them. The next run looks for them.
         failed_batches: batches in a row of which every file failed.
         verified_on: when the table was last compared with its files.
-        verified_version: version of the table up to which no other writer changed rows, or what it changed was put right.
+        verified_version: version of the table up to which no other writer changed rows, or what it changed
+            was put right.
     """
 
     function: str

@@ -1,4 +1,5 @@
-"""Connections, volumes, streams, sources, tables and functions: what a user can say of each, and what the catalog stores."""
+"""Connections, volumes, streams, sources, tables and functions: what a user can say of each, and what the
+catalog stores."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from volstream.base.model.names import Name
 from volstream.base.model.paths import DEFAULT_IGNORES, Selection
 from volstream.base.plugins import Group
 
-# The providers of buckets, by name: what is known of them before their code, in ``files.providers``, is needed.
+# The providers of buckets, by name: what is known of them before their code, in ``files.providers``, is
+# needed.
 
 
 class ProviderWords(NamedTuple):
@@ -34,7 +36,8 @@ class ProviderWords(NamedTuple):
     aliases: tuple[str, ...] = ()
 
 
-#: By the scheme of its locations, which is also the type of connections to it, and the extra that installs its packages.
+#: By the scheme of its locations, which is also the type of connections to it, and the extra that installs
+#: its packages.
 PROVIDERS: Mapping[str, ProviderWords] = {
     "az": ProviderWords("volstream.files.providers.azure", "storagequeue", "AZURE_STORAGE_QUEUE", aliases=("abfs", "abfss")),
     "gs": ProviderWords("volstream.files.providers.google", "pubsub", "GCP_PUBSUB"),
@@ -96,7 +99,8 @@ class Connection(ConnectionOptions):
 
 
 class QueueType(OpenWords):
-    """The mechanism that notifies a volume of changes: one of these, a provider's, or a plug-in's by its name."""
+    """The mechanism that notifies a volume of changes: one of these, a provider's, or a plug-in's by its
+    name."""
 
     LOCAL = "local"
     POLL = "poll"
@@ -183,11 +187,14 @@ class Volume(VolumeOptions):
         location: URI.
         table_id: Delta's id of the directory's tail; None until the first refresh creates it.
         refresh_count: number of the newest refresh.
-        max_removals: limit for removals by a full listing, in the syntax of :class:`~volstream.base.model.work.RemovalLimit`;
-            None: the default.
-        held_removals: rows whose files the newest full listing did not find, kept until their removal is accepted.
-        accept_removals: the removals were accepted: the next full listing may remove the rows of missing files.
-        root_id: of a local directory: tells it from another one at its path; as the newest listing found it that held nothing.
+        max_removals: limit for removals by a full listing, in the syntax of
+            :class:`~volstream.base.model.work.RemovalLimit`; None: the default.
+        held_removals: rows whose files the newest full listing did not find, kept until their removal is
+            accepted.
+        accept_removals: the removals were accepted: the next full listing may remove the rows of missing
+            files.
+        root_id: of a local directory: tells it from another one at its path; as the newest listing found it
+            that held nothing.
     """
 
     id: str
@@ -204,12 +211,14 @@ class Volume(VolumeOptions):
     root_id: str | None = None
 
     def is_replaced_by(self, root_id: str | None) -> bool:
-        """True if a directory at the volume's path is another one than the newest listing found. None: unknown."""
+        """True if a directory at the volume's path is another one than the newest listing found. None:
+        unknown."""
         return None not in (self.root_id, root_id) and self.root_id != root_id
 
     @property
     def definition(self) -> Sequence[object]:
-        """The alterable attributes that determine how the volume is kept: if one of them changes, its daemon begins anew."""
+        """The alterable attributes that determine how the volume is kept: if one of them changes, its daemon
+        begins anew."""
         return (self.connection_id, self.queue_type, self.queue_name, self.queue_properties, self.inventory, self.selection)
 
     @property
@@ -270,10 +279,12 @@ class Stream(StreamOptions):
     Attributes:
         source_id: the volume's id, or the table's name.
         table_id: Delta's id of the table that the offset belongs to; None while the offset is EMPTY.
-        offset: refresh or version up to which, inclusively, all changes are consumed; None: EMPTY, before the first.
-        began_after: the version at which it was created, whose rows it does not return; None: it began with all.
-        identity_ids: ids of the columns of ``identity`` in the table's log, which stay when these are renamed. None: the stream
-            is older than these ids.
+        offset: refresh or version up to which, inclusively, all changes are consumed; None: EMPTY, before the
+            first.
+        began_after: the version at which it was created, whose rows it does not return; None: it began with
+            all.
+        identity_ids: ids of the columns of ``identity`` in the table's log, which stay when these are
+            renamed. None: the stream is older than these ids.
         initial: until the first committed consumption, the rows present at ``offset`` are returned.
         sequence: number of the last INTENT.
     """
@@ -339,8 +350,8 @@ class Source:
         primary_key: column that identifies an item; None: rows are only added.
         retention_policy: seconds: age at which events are deleted; None: never.
         immutable: only whole versions are added.
-        options: what its kind needs besides; of Kafka ``brokers``, ``topic``, ``format`` and ``properties``, and
-            once it was read ``topic_id`` and ``tail_id``, which its offsets belong to; of an immutable
+        options: what its kind needs besides; of Kafka ``brokers``, ``topic``, ``format`` and ``properties``,
+            and once it was read ``topic_id`` and ``tail_id``, which its offsets belong to; of an immutable
             table ``versions``, the Delta versions of its own.
     """
 

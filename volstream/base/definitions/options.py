@@ -1,5 +1,6 @@
-"""Describes the options of an object once, where its dataclass declares them: the fields of a dataclass that are annotated with
-an :class:`Option`. Commands, SQL, Python, pipeline files, the catalog and the reference pages follow from it.
+"""Describes the options of an object once, where its dataclass declares them: the fields of a dataclass that
+are annotated with an :class:`Option`. Commands, SQL, Python, pipeline files, the catalog and the reference
+pages follow from it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Option:
         help: a sentence, for a command's help and the reference pages.
         form: how its values are written; None: as its type is.
         metavar: stands for the value in a command's help.
-        single: the word where one item of a list or a mapping is given at a time: ``--pattern`` for ``patterns``.
+        single: the word where one item of a list or a mapping is given at a time: ``--pattern`` for
+            ``patterns``.
         flag: the command's option if it cannot have the option's name.
         alterable: an existing object can get another value.
         at_start: matters only when the object is created, and cannot be read back from an existing one.
@@ -50,7 +52,8 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """An option of a kind of object, with its name, the type of its stored values, its form, and the default of its field."""
+    """An option of a kind of object, with its name, the type of its stored values, its form, and the default
+    of its field."""
 
     name: str
     kind: Any
@@ -71,7 +74,8 @@ class Key:
         return self.option.single or self.name
 
     def read(self, value: Any) -> Any:
-        """Returns a value of Python or TOML as it is stored. Raises InvalidValueError, which names the option."""
+        """Returns a value of Python or TOML as it is stored. Raises InvalidValueError, which names the
+        option."""
         return self._checked(value, self.form.read)
 
     def parse(self, text: str) -> Any:
@@ -111,7 +115,8 @@ _FORMS: Mapping[Any, Form] = {
 
 
 def keys(cls: type[Any]) -> Mapping[str, Key]:
-    """Returns the options that a dataclass describes: those without a default first, then its own before those of its bases."""
+    """Returns the options that a dataclass describes: those without a default first, then its own before
+    those of its bases."""
     described = _KNOWN.get(cls)
     if described is None:
         described = _KNOWN[cls] = _keys(cls)
@@ -139,7 +144,8 @@ def _keys(cls: type[Any]) -> Mapping[str, Key]:
 
 
 def to_create(cls: type[Any], *own: str) -> Mapping[str, Key]:
-    """Returns the options with which an object is created, except those that are the method's ``own`` arguments."""
+    """Returns the options with which an object is created, except those that are the method's ``own``
+    arguments."""
     return {name: key for name, key in keys(cls).items() if name not in own}
 
 

@@ -1,1 +1,2 @@
-"""Frozen values shared by every layer: names, units, definitions, files, hints, batches. Nothing here does I/O."""
+"""Frozen values shared by every layer: names, units, definitions, files, hints, batches. Nothing here does
+I/O."""

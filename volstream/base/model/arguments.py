@@ -1,9 +1,9 @@
 """Checks arguments of public methods against their annotations at the call.
 
-A wrong type, an unknown word or an unknown keyword raises an :class:`~volstream.errors.InvalidValueError` that names the
-argument, its value and what is accepted, instead of an error deep inside. Words become members of their enumeration, and texts
-become names, so that methods receive values of the annotated types. What does not belong here: rules about values of the right
-type.
+A wrong type, an unknown word or an unknown keyword raises an :class:`~volstream.errors.InvalidValueError`
+that names the argument, its value and what is accepted, instead of an error deep inside. Words become members
+of their enumeration, and texts become names, so that methods receive values of the annotated types. What does
+not belong here: rules about values of the right type.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _SECRET = frozenset({"token", "password"})
 def checked(thing: T) -> T:
     """Checks the arguments of a function, or of each public method defined by a class.
 
-    Annotations that cannot be evaluated, because they are imported only for type checkers, accept anything. A text in
-    ``Annotated`` says what to pass.
+    Annotations that cannot be evaluated, because they are imported only for type checkers, accept anything. A
+    text in ``Annotated`` says what to pass.
     """
     if isinstance(thing, type):
         for name, member in list(vars(thing).items()):
@@ -89,7 +89,8 @@ def checked(thing: T) -> T:
 
 
 def brief(function: T) -> T:
-    """Makes an error of ours, and Ctrl-C, show the caller's line and the message, without the frames of volstream and Spark.
+    """Makes an error of ours, and Ctrl-C, show the caller's line and the message, without the frames of
+    volstream and Spark.
 
     What caused it stays in ``__context__``. An error that reaches other code of volstream stays unchanged.
     """
@@ -156,8 +157,8 @@ def takes(options: Mapping[str, OptionDescription], *, changes: bool = False) ->
 
 @functools.cache
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Mapping[str, Any], Collection[str] | None]:
-    """Returns a function's signature, the types of its arguments, and the keywords that it accepts; None: any. Options of
-    definitions are parsed according to their forms."""
+    """Returns a function's signature, the types of its arguments, and the keywords that it accepts; None:
+    any. Options of definitions are parsed according to their forms."""
     options: frozenset[str] = getattr(function, "__volstream_options__", frozenset())
     signature = inspect.signature(function)
     types_of = {name: kind for name, kind in _types(function).items() if name not in options}
@@ -262,7 +263,8 @@ def _is_enum(kind: Any) -> bool:
 
 
 def _member(value: Any, kind: Any) -> Any:
-    """Returns the member of an enumeration that a word means, as written in SQL, in Python or on the command line."""
+    """Returns the member of an enumeration that a word means, as written in SQL, in Python or on the command
+    line."""
     if isinstance(value, kind):
         return value
     if isinstance(value, str):
@@ -278,7 +280,8 @@ def _plain(word: object) -> str:
 
 
 def _words(kind: type[Enum]) -> Sequence[str]:
-    """Returns the words for an enumeration: the values if they equal the names except for case, else the names."""
+    """Returns the words for an enumeration: the values if they equal the names except for case, else the
+    names."""
     same = all(_plain(member.value) == _plain(member.name) for member in kind)
     return [str(member.value) if same else member.name for member in kind]
 

@@ -21,7 +21,8 @@ class SubtreeHint:
 
     Attributes:
         prefix: empty, or a path that ends in ``/``.
-        reason: why a listing is needed, recorded as the cause of the listing: ``overflow``, ``moved``, ``poll``, ...
+        reason: why a listing is needed, recorded as the cause of the listing: ``overflow``, ``moved``,
+            ``poll``, ...
     """
 
     prefix: str
@@ -33,7 +34,8 @@ Hint = KeyHint | SubtreeHint
 
 @dataclass(frozen=True, slots=True)
 class ObjectHint:
-    """The object ``key`` of ``bucket`` may have appeared, changed or disappeared. Its volumes follow from their locations.
+    """The object ``key`` of ``bucket`` may have appeared, changed or disappeared. Its volumes follow from
+    their locations.
 
     If a provider leaves a key's spelling open, there is one hint per spelling; a check decides.
 

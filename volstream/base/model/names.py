@@ -1,4 +1,5 @@
-"""Object names: ``[schema.]name``, case-insensitive, with backticks for anything that is not a plain identifier."""
+"""Object names: ``[schema.]name``, case-insensitive, with backticks for anything that is not a plain
+identifier."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ DEFAULT_SCHEMA = "public"
 MAX_LENGTH = 200
 
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
-#: Characters that names of columns and of fields in structs cannot have: Delta rejects some unless a table maps its columns, and
-#: a name with NUL makes a table unreadable through Arrow.
+#: Characters that names of columns and of fields in structs cannot have: Delta rejects some unless a table
+#: maps its columns, and a name with NUL makes a table unreadable through Arrow.
 NOT_IN_COLUMNS = re.compile(r"[ ,;{}()=\x00-\x1f\x7f]")
 
-#: Names of columns that volstream, Delta or Spark give a meaning in statements about any table, in lower case: streams and
-#: changes of a table with such a column could not be read.
+#: Names of columns that volstream, Delta or Spark give a meaning in statements about any table, in lower
+#: case: streams and changes of a table with such a column could not be read.
 RESERVED_COLUMNS = frozenset(
     [
         *("__change_type", "__commit_version", "__commit_timestamp", "_change_type", "_commit_version", "_commit_timestamp"),
@@ -45,8 +46,8 @@ def folded(name: str) -> str:
 
 
 class Name(str):
-    """A schema and a name, both in lower case because names are case-insensitive. It is the shortest text that :meth:`parse`
-    accepts, so that it equals what people write, and can be given wherever a name is.
+    """A schema and a name, both in lower case because names are case-insensitive. It is the shortest text
+    that :meth:`parse` accepts, so that it equals what people write, and can be given wherever a name is.
 
     Attributes:
         schema, name: its parts, without backticks.
@@ -69,10 +70,12 @@ class Name(str):
 
     @classmethod
     def parse(cls, text: str, schema: str = DEFAULT_SCHEMA) -> Name:
-        """Parses ``name``, ``schema.name``, or either part in backticks. ``schema`` applies to a name without one.
+        """Parses ``name``, ``schema.name``, or either part in backticks. ``schema`` applies to a name without
+        one.
 
         Raises:
-            InvalidValueError: not a name; or a name with a slash or control character, because tables are folders.
+            InvalidValueError: not a name; or a name with a slash or control character, because tables are
+                folders.
         """
         if isinstance(text, cls):
             return text
@@ -95,7 +98,8 @@ class Name(str):
 
     @classmethod
     def of(cls, schema: str, name: str) -> Name:
-        """Returns the name of two parts taken literally, without backticks. Raises InvalidValueError: see :meth:`parse`."""
+        """Returns the name of two parts taken literally, without backticks. Raises InvalidValueError: see
+        :meth:`parse`."""
         parsed = cls(schema.lower(), name.lower())
         if not (_storable(parsed.schema) and _storable(parsed.name)):
             raise _not_a_name(f"{schema}.{name}")
@@ -108,14 +112,18 @@ class Name(str):
 
 
 def check_table(name: Name) -> None:
-    """Raises InvalidValueError for a name that no table can have: Spark's catalog takes letters, digits and underscores."""
+    """Raises InvalidValueError for a name that no table can have: Spark's catalog takes letters, digits and
+    underscores."""
     for part in (name.schema, name.name):
         if not re.fullmatch(r"[a-z0-9_]+", part):
             raise InvalidValueError(f"A table cannot be named {name}.", "Use letters from a to z, digits and underscores.")
 
 
 def similar(name: Name, others: Iterable[Name]) -> str:
-    """Returns ``Did you mean 'x'? `` with a similar name in the same schema, or the same name in another; or nothing."""
+    """Returns ``Did you mean 'x'?
+
+    `` with a similar name in the same schema, or the same name in another; or nothing.
+    """
     candidates = list(others)
     same = next((f"Did you mean {str(other)!r}? " for other in candidates if other.name == name.name), "")
     beside = [other.name for other in candidates if other.schema == name.schema]
@@ -146,7 +154,8 @@ def _not_a_name(text: str) -> InvalidValueError:
 
 
 def free(name: str, taken: Container[str], *, number: int = 2, key: Callable[[str], str] = str) -> str:
-    """Returns a name that is not taken: itself, or with a number behind it, at least this one. ``taken`` has ``key`` of names."""
+    """Returns a name that is not taken: itself, or with a number behind it, at least this one. ``taken`` has
+    ``key`` of names."""
     found = name
     while key(found) in taken:
         found, number = f"{name}_{number}", number + 1

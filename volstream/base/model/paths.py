@@ -23,7 +23,8 @@ MAX_OF_SET = 100_000
 
 
 class FileInfo(NamedTuple):
-    """One object of a store. A tuple, because a listing creates millions, and a frozen dataclass takes three times as long.
+    """One object of a store. A tuple, because a listing creates millions, and a frozen dataclass takes three
+    times as long.
 
     Attributes:
         relative_path: ``/``-separated, relative to the volume's location.
@@ -89,7 +90,8 @@ def checked(entry: FileInfo | Finding) -> FileInfo | Finding:
     return entry if isinstance(entry, Finding) or reason is None else Finding(printable(entry.relative_path), reason)
 
 
-# Locations as URIs: ``file:///...`` for a directory, ``scheme://...`` otherwise; conversion from and to paths.
+# Locations as URIs: ``file:///...`` for a directory, ``scheme://...`` otherwise; conversion from and to
+# paths.
 #
 # What does not belong here: the supported schemes (``volstream.files.storage``), the contents of a location.
 
@@ -110,13 +112,15 @@ def scheme_of(text: str) -> str:
 
 
 def without_secrets(location: str) -> str:
-    """Returns a location for messages: without user and password, and without a web address's query, which may sign it."""
+    """Returns a location for messages: without user and password, and without a web address's query, which
+    may sign it."""
     shown = location if scheme_of(location) in _OF_ACCOUNTS else _USER.sub(r"\1", location, count=1)
     return re.split(r"[?#]", shown, maxsplit=1)[0] if scheme_of(location) in ("http", "https") else shown
 
 
 def file_uri(path: str) -> str:
-    """Returns the canonical URI of a directory: absolute, percent-encoded, without a trailing slash (except for the root).
+    """Returns the canonical URI of a directory: absolute, percent-encoded, without a trailing slash (except
+    for the root).
 
     Args:
         path: relative to the current directory, absolute, or beginning with ``~``. Links are not resolved.
@@ -157,15 +161,16 @@ def place_of(location: str, below: str | None = None) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Returns whether one of two places is in the other, or they are the same; both are from :func:`place_of`."""
+    """Returns whether one of two places is in the other, or they are the same; both are from
+    :func:`place_of`."""
     return one.startswith(other) or other.startswith(one)
 
 
 def did_you_mean(location: str, path: str, known: Collection[str] = ()) -> str:
     """Returns a hint, ending with a space, on the file that an unknown path may mean; or nothing.
 
-    That is the place below ``location`` to which the path leads from the current directory, or from the root, or one of the
-    ``known`` paths that is similar.
+    That is the place below ``location`` to which the path leads from the current directory, or from the root,
+    or one of the ``known`` paths that is similar.
     """
     tidy = os.path.normpath(path)
     if tidy in known:
@@ -180,7 +185,8 @@ def did_you_mean(location: str, path: str, known: Collection[str] = ()) -> str:
 
 
 def quote_path(path: str) -> str:
-    """Returns ``path`` percent-encoded byte by byte, except for slashes; file names that are not UTF-8 survive."""
+    """Returns ``path`` percent-encoded byte by byte, except for slashes; file names that are not UTF-8
+    survive."""
     if _QUOTED.search(path) is None:  # nearly all paths
         return path
     return quote(path.encode("utf-8", "surrogateescape"), safe="/")
@@ -198,8 +204,9 @@ class Selection:
 
     Attributes:
         recursive: include files in sub-directories.
-        patterns: globs, at least one of which must match; empty: every name. A glob without ``/`` is matched against the last
-            part of the path, one with ``/`` against the whole path, where ``**`` spans directories.
+        patterns: globs, at least one of which must match; empty: every name. A glob without ``/`` is matched
+            against the last part of the path, one with ``/`` against the whole path, where ``**`` spans
+            directories.
         ignores: globs that exclude a path or, if they match one of its directories, everything below it.
     """
 
@@ -222,7 +229,8 @@ class Selection:
         return not self.patterns or self._wanted.match(path)
 
     def may_contain(self, directory: str) -> bool:
-        """True if files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the volume."""
+        """True if files below ``directory`` (no trailing slash; ``""`` is the root) can belong to the
+        volume."""
         if not directory:
             return True
         if not self.recursive:
@@ -243,7 +251,8 @@ _STARTS, _ENDS = re.compile(r"[^*?\[]+\*"), re.compile(r"\*[^*?\[]+")
 
 
 class _Rules(NamedTuple):
-    """Globs prepared for matching every file of a listing; plain beginnings and ends are tested faster, without an expression.
+    """Globs prepared for matching every file of a listing; plain beginnings and ends are tested faster,
+    without an expression.
 
     Attributes:
         starts, ends: beginnings and ends of the last part of a path.
@@ -280,7 +289,10 @@ def _compiled(globs: tuple[str, ...]) -> _Rules:
 
 @lru_cache(maxsize=4096)
 def _is_ignored(ignores: tuple[str, ...], directory: str) -> bool:
-    """True if a directory, or one that it is in, is ignored. Remembered, because millions of files share their directories."""
+    """True if a directory, or one that it is in, is ignored.
+
+    Remembered, because millions of files share their directories.
+    """
     parts, ignored = directory.split("/"), _compiled(ignores)
     return any(ignored.match("/".join(parts[: depth + 1])) for depth in range(len(parts)))
 
@@ -300,11 +312,12 @@ class _Wild(StrEnum):
 
 
 def expression(glob: str) -> str:
-    """Converts a glob to a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as in fnmatch.
+    """Converts a glob to a regular expression: ``*`` and ``?`` stop at ``/``, ``**`` does not, ``[...]`` as
+    in fnmatch.
 
-    Uploaders choose the names, so matching must not try every way to divide a name among wildcards: the first place where the
-    characters after a wildcard match is kept (``(?>...)``), except for the last ones, which end the name. No match is lost:
-    anything that can follow a later place can also follow an earlier one.
+    Uploaders choose the names, so matching must not try every way to divide a name among wildcards: the first
+    place where the characters after a wildcard match is kept (``(?>...)``), except for the last ones, which
+    end the name. No match is lost: anything that can follow a later place can also follow an earlier one.
 
     fnmatch's own translation lets ``*`` cross slashes, and glob.translate is new in Python 3.13.
     """
@@ -321,7 +334,8 @@ def expression(glob: str) -> str:
 
 
 def _blocks(glob: str) -> list[tuple[_Wild | None, list[str]]]:
-    """Splits the glob at its path wildcards; each comes with the expressions that follow it, separated by ``*``."""
+    """Splits the glob at its path wildcards; each comes with the expressions that follow it, separated by
+    ``*``."""
     blocks: list[tuple[_Wild | None, list[str]]] = [(None, [""])]
     position = 0
     while position < len(glob):
@@ -396,7 +410,8 @@ def may_be_picture(path: str) -> bool:
 
 # Content types by file name.
 
-#: A separate instance: the module-level functions also read the machine's mime.types, so hosts would disagree.
+#: A separate instance: the module-level functions also read the machine's mime.types, so hosts would
+#: disagree.
 _TYPES = mimetypes.MimeTypes()
 
 

@@ -1,4 +1,5 @@
-"""Safe display of text with external content, such as file names: it must mislead neither a terminal nor a reader."""
+"""Safe display of text with external content, such as file names: it must mislead neither a terminal nor a
+reader."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _MAX_CAUSE = 300
 
 
 def visible(text: str) -> str:
-    """Returns ``text`` with terminal control and text direction characters escaped. Newlines and tabs stay."""
+    """Returns ``text`` with terminal control and text direction characters escaped. Newlines and tabs
+    stay."""
     return _escaped(text, "\n\t", _as_in_python)
 
 
@@ -47,7 +49,8 @@ def by_kind(numbers: Mapping[Any, int]) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Returns a hint for a misspelt word: the most similar known word, or all known words if none is similar."""
+    """Returns a hint for a misspelt word: the most similar known word, or all known words if none is
+    similar."""
     return like(word, known).rstrip() or (f"There are: {', '.join(known)}." if known else "")
 
 
@@ -75,7 +78,8 @@ def first_line(message: str) -> str:
 
 
 def cause(message: str) -> str:
-    """Returns the first line of an error's message without the parts specific to one file: quoted text, paths and numbers."""
+    """Returns the first line of an error's message without the parts specific to one file: quoted text, paths
+    and numbers."""
     return _VARYING.sub("*", first_line(message)[:_MAX_CAUSE])
 
 
@@ -85,8 +89,8 @@ _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3\.\d+/|^<")
 
 
 def frames(traceback: str | None) -> list[tuple[str, str, str]]:
-    """Returns file, line and function of the last frame of a traceback in the user's code, and of the innermost frame if that is
-    in another file; nothing without a traceback."""
+    """Returns file, line and function of the last frame of a traceback in the user's code, and of the
+    innermost frame if that is in another file; nothing without a traceback."""
     every = _FRAME.findall((traceback or "").rpartition("Traceback (most recent call last):")[2])
     own = [frame for frame in every if not _INSTALLED.search(frame[0])]
     return [frame for frame in dict.fromkeys([*own[-1:], *every[-1:]]) if not own or frame == own[-1] or frame[0] != own[-1][0]]
@@ -114,7 +118,8 @@ def json_document(value: Any, *, default: Callable[[Any], Any] | None = None, in
 
 
 def finite(value: Any) -> Any:
-    """Replaces the numbers and keys that JSON lacks by texts: ``NaN``, ``Infinity``, ``-Infinity``, and the key's."""
+    """Replaces the numbers and keys that JSON lacks by texts: ``NaN``, ``Infinity``, ``-Infinity``, and the
+    key's."""
     if isinstance(value, dict):
         keys = (finite(key) if key is None or isinstance(key, str | int | float) else str(key) for key in value)
         return {key: finite(item) for key, item in zip(keys, value.values(), strict=True)}
@@ -143,12 +148,14 @@ def _as_in_json(character: str) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Returns one line of JSON: times and durations as ISO 8601, binary as base64, decimals and non-finite numbers as text."""
+    """Returns one line of JSON: times and durations as ISO 8601, binary as base64, decimals and non-finite
+    numbers as text."""
     return json_document(value, default=_plain)
 
 
 def scalar_text(value: Any) -> str | None:
-    """Returns the text of a time, a duration, bytes, a decimal or a UUID, which JSON lacks; None for another value."""
+    """Returns the text of a time, a duration, bytes, a decimal or a UUID, which JSON lacks; None for another
+    value."""
     match value:
         case date() | time():
             return value.isoformat()
@@ -192,7 +199,8 @@ _OWN = frozenset({bool, int, float, str, Decimal})
 
 
 def plain(value: Any) -> Any:
-    """Converts a value with an ``item`` method, such as NumPy's scalars, to Python's; returns others unchanged."""
+    """Converts a value with an ``item`` method, such as NumPy's scalars, to Python's; returns others
+    unchanged."""
     if type(value) in _OWN:
         return value
     item = getattr(value, "item", None)

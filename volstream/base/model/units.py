@@ -53,7 +53,8 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Returns a duration to look at, rounded down to a whole unit of which there are two or more, such as ``90s``, ``14m``."""
+    """Returns a duration to look at, rounded down to a whole unit of which there are two or more, such as
+    ``90s``, ``14m``."""
     for unit in ("d", "h", "m"):
         if seconds >= 2 * _SECONDS[unit]:
             return f"{int(seconds / _SECONDS[unit])}{unit}"
@@ -143,7 +144,8 @@ def local(moment: datetime) -> str:
 
 
 def local_zone() -> str:
-    """Returns the local time zone as Spark names it: ``Europe/Berlin``, or as an offset such as ``+01:00`` if it has no name."""
+    """Returns the local time zone as Spark names it: ``Europe/Berlin``, or as an offset such as ``+01:00`` if
+    it has no name."""
     from tzlocal import get_localzone
 
     now = datetime.now().astimezone()

@@ -1,4 +1,5 @@
-"""Records of the work on definitions: refreshes, plans, batches, intents, failures, and what was requested from the console."""
+"""Records of the work on definitions: refreshes, plans, batches, intents, failures, and what was requested
+from the console."""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ class Refresh:
     """One commit of a directory; its rows carry its ``number`` as ``refresh_id``.
 
     Attributes:
-        cause: ``events``, ``first-listing``, ``listing``, or why subtrees were listed; ``recovered``: a crash occurred between
-            the commit and this record.
+        cause: ``events``, ``first-listing``, ``listing``, or why subtrees were listed; ``recovered``: a crash
+            occurred between the commit and this record.
         bytes: size of the new and changed files.
     """
 
@@ -82,7 +83,8 @@ class Completeness:
     Attributes:
         cause: ``first-listing``, ``listing``, or the reason for the request.
         listed: number of listed files, with ``bytes`` in total.
-        added_by_listing: listed files that the directory lacked, because no event had reported them; 0 in a first listing.
+        added_by_listing: listed files that the directory lacked, because no event had reported them; 0 in a
+            first listing.
         changed_by_listing: listed files that were different in the directory.
         removed_by_listing: files in the directory that no longer exist.
         late_events: added and changed files so recent that their events may still have been under way.
@@ -103,9 +105,9 @@ class Completeness:
 
 
 class PlanKind(StrEnum):
-    """The contents of a plan. For a job: a stream's range, failed files due for a retry, current files to run again, removed
-    files whose removal the stream does not report, or files about which the table is wrong. For a statement or a block of
-    Python: a stream's range."""
+    """The contents of a plan. For a job: a stream's range, failed files due for a retry, current files to run
+    again, removed files whose removal the stream does not report, or files about which the table is wrong.
+    For a statement or a block of Python: a stream's range."""
 
     STREAM = "stream"
     RETRY = "retry"
@@ -133,7 +135,8 @@ class Plan:
         to_version: included.
         table_id: Delta's id of the table that the versions belong to; the versions of a volume are refreshes.
         initial: the plan holds the rows at ``to_version``, not changes.
-        location: folder of the plan's Parquet files, sorted by path; empty for a statement, which reads the range itself.
+        location: folder of the plan's Parquet files, sorted by path; empty for a statement, which reads the
+            range itself.
         where: the job's SQL condition at planning time, which may change later; None: all files.
     """
 
@@ -154,7 +157,8 @@ class Plan:
 
 
 class BatchState(StrEnum):
-    """PLANNED becomes INTENT when an attempt begins, and then COMMITTED, or PLANNED again if it is aborted."""
+    """PLANNED becomes INTENT when an attempt begins, and then COMMITTED, or PLANNED again if it is
+    aborted."""
 
     PLANNED = "planned"
     INTENT = "intent"
@@ -173,16 +177,18 @@ def _position(path: str, time: datetime | None) -> tuple[timedelta, bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A slice of a plan: files with ``after_path < path <= until_path`` in UTF-8 byte order; for a statement, all files.
+    """A slice of a plan: files with ``after_path < path <= until_path`` in UTF-8 byte order; for a statement,
+    all files.
 
     Attributes:
-        after_time, until_time: the modification times that belong to ``after_path`` and ``until_path``, if the plan is sorted by
-            time, newest first, and then by path.
+        after_time, until_time: the modification times that belong to ``after_path`` and ``until_path``, if
+            the plan is sorted by time, newest first, and then by path.
         number: position in the plan, from 1.
         files: number of new and changed files, which the function processes.
         replaced: number of these that have an earlier version, whose rows are removed.
         removals: number of deleted files, whose rows are removed.
-        moves: number of moved files in ``files``; the old path's rows are removed, or carried over to the new path.
+        moves: number of moved files in ``files``; the old path's rows are removed, or carried over to the new
+            path.
         sequence: number of the newest attempt in the stream's sequence; None before the first.
         attempts: number of its INTENTs.
         seconds: time from INTENT to commit; None: not committed, or recorded by another process.
@@ -296,10 +302,11 @@ class Intent:
     """An attempt at a batch, and the marker of its commits in the targets' logs.
 
     Attributes:
-        attempt: uuid in the commits' user metadata. An attempt that consumes several streams has one intent per stream.
+        attempt: uuid in the commits' user metadata. An attempt that consumes several streams has one intent
+            per stream.
         sequence: the intent's number in its stream's sequence.
-        marker_stream_id, marker_sequence: the stream and number that mark the attempt's commits: the intent's own, or
-            those of another intent of the attempt.
+        marker_stream_id, marker_sequence: the stream and number that mark the attempt's commits: the intent's
+            own, or those of another intent of the attempt.
         targets: the tables that the attempt's statements write, in order.
         generation: of the job with which the attempt works. None: the attempt belongs to no job on files.
     """
@@ -316,7 +323,8 @@ class Intent:
     generation: int | None = None
 
     def app_id(self, statement: int = 0) -> str:
-        """Returns the ``txnAppId`` of a statement's commit, numbered from 0; its ``txnVersion`` is the marker's number."""
+        """Returns the ``txnAppId`` of a statement's commit, numbered from 0; its ``txnVersion`` is the
+        marker's number."""
         return app_id(self.marker_stream_id, statement)
 
 
@@ -326,7 +334,8 @@ def app_id(stream_id: str, statement: int = 0) -> str:
 
 
 class FailureState(StrEnum):
-    """PENDING belongs to an uncommitted attempt; WAITING ends when the file changes or returns; users see the other states."""
+    """PENDING belongs to an uncommitted attempt; WAITING ends when the file changes or returns; users see the
+    other states."""
 
     PENDING = "pending"
     RETRYING = "retrying"
@@ -344,12 +353,13 @@ FAILING = (FailureState.RETRYING, FailureState.QUARANTINED)
 
 
 class FailureKind(StrEnum):
-    """Why a file has no new rows. ``SET_UP`` is not a file's fault: it ends the run, and is never stored as a failure.
-    ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and ``NEW_COLUMNS`` concern
-    files that a job loads: they do not have its format, or have columns that its table lacks. ``RETRY_LATER``: the function
-    asked to be called again later. ``STORE``: the store gives nothing, or gets too many requests, so that the file waits.
-    ``HELD``: the function was not called, because a set of files is not complete, or has just changed. ``UNEXPECTED``: the
-    rows break what the job expects of them."""
+    """Why a file has no new rows. ``SET_UP`` is not a file's fault: it ends the run, and is never stored as a
+    failure. ``CODE``: a module that the function imports could not be compiled or found. ``MALFORMED`` and
+    ``NEW_COLUMNS`` concern files that a job loads: they do not have its format, or have columns that its
+    table lacks. ``RETRY_LATER``: the function asked to be called again later. ``STORE``: the store gives
+    nothing, or gets too many requests, so that the file waits. ``HELD``: the function was not called, because
+    a set of files is not complete, or has just changed. ``UNEXPECTED``: the rows break what the job expects
+    of them."""
 
     SET_UP = "set-up"
     RAISED = "raised"
@@ -374,13 +384,14 @@ class FailureKind(StrEnum):
 #: Failures that no retry can fix while code and file stay the same.
 PERMANENT = (FailureKind.CODE, FailureKind.WRONG_RESULT, FailureKind.TOO_LARGE, FailureKind.MALFORMED, FailureKind.NEW_COLUMNS)
 
-#: The file changed or disappeared before its turn, which does not count as a failure. It usually returns through the stream,
-#: but may also return unchanged.
+#: The file changed or disappeared before its turn, which does not count as a failure. It usually returns
+#: through the stream, but may also return unchanged.
 SUPERSEDED = (FailureKind.VANISHED, FailureKind.CHANGED)
 
 
 def count_unsuccessful(kinds: Mapping[str, int]) -> dict[str, Any]:
-    """Returns how many files failed, and how many wait and why, from the number of files without rows by kind."""
+    """Returns how many files failed, and how many wait and why, from the number of files without rows by
+    kind."""
     overtaken = sum(kinds.get(kind, 0) for kind in SUPERSEDED)
     later = kinds.get(FailureKind.RETRY_LATER, 0) + kinds.get(FailureKind.STORE, 0)
     held = kinds.get(FailureKind.HELD, 0)
@@ -400,7 +411,8 @@ class Failure:
         file_version: store's version id or etag of the content that failed.
         attempts: number of failed attempts at this version.
         next_try: time of the next retry; None: no automatic retry.
-        waiting_since: when the function first asked to be called later, without another outcome since; None: it did not ask.
+        waiting_since: when the function first asked to be called later, without another outcome since; None:
+            it did not ask.
     """
 
     job_id: str
@@ -429,7 +441,8 @@ class ActionState(StrEnum):
     CANCELLED = "cancelled"
 
 
-#: In a definition: what an object reads and writes, by name, which no change alters. Versions of 0.2 lack these.
+#: In a definition: what an object reads and writes, by name, which no change alters. Versions of 0.2 lack
+#: these.
 ENDS = ("into", "volume", "table", "stream")
 
 
@@ -440,7 +453,8 @@ class DefinitionVersion:
     Attributes:
         object_id: id of the object; another object may have its name by now.
         saved_by: the user and the machine.
-        definition: its options and its function, as the catalog stores them, or None if the object was dropped.
+        definition: its options and its function, as the catalog stores them, or None if the object was
+            dropped.
     """
 
     id: int
@@ -453,7 +467,8 @@ class DefinitionVersion:
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """An action on an object of the home, by a person or program: done at once, or a task, which a daemon does in the background.
+    """An action on an object of the home, by a person or program: done at once, or a task, which a daemon
+    does in the background.
 
     Attributes:
         action: a verb, such as ``retry``.
@@ -514,7 +529,8 @@ class RemovalLimit:
     """The number of removals allowed to one listing; unlimited if neither attribute is set.
 
     Attributes:
-        share: from 0 to 1, of a directory with at least 100 files; below 1, also not all files of one with at least 10.
+        share: from 0 to 1, of a directory with at least 100 files; below 1, also not all files of one with at
+            least 10.
         count: number of files.
     """
 
@@ -523,7 +539,8 @@ class RemovalLimit:
 
     @classmethod
     def parse(cls, text: str | None) -> RemovalLimit:
-        """Parses ``50%``, ``1000``, both (``50%,1000``), or ``all``; None: the default. Raises InvalidValueError."""
+        """Parses ``50%``, ``1000``, both (``50%,1000``), or ``all``; None: the default. Raises
+        InvalidValueError."""
         if text is None:
             return cls()
         if text.strip().lower() == "all":
@@ -541,8 +558,8 @@ class RemovalLimit:
         """True if this many removals from a directory of this many files need confirmation.
 
         Args:
-            replaced: another directory is at the path of the former, as while a share is not mounted. Then the
-                share applies to directories of any size.
+            replaced: another directory is at the path of the former, as while a share is not mounted. Then
+                the share applies to directories of any size.
         """
         if self.count is not None and removed > self.count:
             return True
@@ -585,7 +602,8 @@ T = TypeVar("T")
 
 
 def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yields items in lists of ``size`` (the last may be shorter, but not empty); reads items only when needed."""
+    """Yields items in lists of ``size`` (the last may be shorter, but not empty); reads items only when
+    needed."""
     iterator = iter(items)
     while some := list(islice(iterator, size)):
         yield some

@@ -10,6 +10,7 @@ from volstream.compat.session import ACCOUNT
 
 
 def connect(*, home: str | None = None, schema: str = DEFAULT_SCHEMA, **settings: Any) -> dbapi.Connection:
-    """Opens a home; see :func:`volstream.api.dbapi.connect`. Arguments that name an account elsewhere are ignored."""
+    """Opens a home; see :func:`volstream.api.dbapi.connect`. Arguments that name an account elsewhere are
+    ignored."""
     own = {key: value for key, value in settings.items() if key not in ACCOUNT}
     return dbapi.connect(home, schema=schema, **own)
