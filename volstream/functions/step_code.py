@@ -51,12 +51,15 @@ def code_of(source: FunctionSource, step: Any, receiver: type | None) -> str:
     _check_name(step)
     classes = [cls for cls in (receiver.__mro__ if receiver is not None else ()) if cls is not object]
     files: dict[str, bytes] = {}
-    owners = [(owner.__qualname__, _file_of(source, owner, step.name)) for owner in (step.function, *classes)]
-    for _, name in owners:
+    owners = [(owner.__module__, owner.__qualname__, _file_of(source, owner)) for owner in (step.function, *classes)]
+    for module, _, name in owners:
         if name is not None:
             files |= _files(source, name, None if is_method else step.name)
+        else:
+            files |= _outside([module], ())
     others = {path: content for path, content in source.files.items() if not path.endswith(".py")}  # what it reads
-    return _digest(repr(owners), environment, {**{path: meaning_of(content) for path, content in files.items()}, **others})
+    names = [(name or module, qualname) for module, qualname, name in owners]
+    return _digest(repr(names), environment, {**{path: meaning_of(content) for path, content in files.items()}, **others})
 
 
 def _digest(name: str, environment: object, files: Mapping[str, bytes]) -> str:
@@ -79,41 +82,36 @@ def _check_name(step: Any) -> None:
         )
 
 
-def _file_of(source: FunctionSource, owner: Any, step: str) -> str | None:
-    """Returns the file of a function or class, by its path below the folder of the source; None: it is installed."""
-    module = sys.modules.get(owner.__module__)
-    file = getattr(module, "__file__", None)
-    if file is None or is_installed(Path(file)) or owner.__module__.partition(".")[0] in (OWN, *sys.stdlib_module_names):
-        return None
+def _file_of(source: FunctionSource, owner: Any) -> str | None:
+    """Returns the file of a function or class, by its path below the folder of the source; None: it is elsewhere."""
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
     folder = folder_of(source)
-    name = os.path.relpath(file, folder) if folder is not None else file
-    if name not in source.files:
-        raise _out_of_reach(step, file)
-    return name
+    name = None if file is None or folder is None else os.path.relpath(file, folder)
+    return name if name in source.files else None
 
 
-def _out_of_reach(step: str, file: str) -> InvalidValueError:
-    return InvalidValueError(
-        f"The step {step} depends on {file}, which is neither installed nor among the modules of the job's function.",
-        "Put the file beside the function's, and import it there.",
-    )
-
-
-def _check_imported(modules: Iterable[str], known: Collection[str], step: str) -> None:
-    """Raises InvalidValueError if a module is neither installed nor in a known file."""
-    tops = {module.partition(".")[0] for module in modules if not module.startswith(".")} - {OWN, *sys.stdlib_module_names}
-    for top in sorted(tops):
-        if any(path == f"{top}.py" or f"/{path}".endswith(f"/{top}.py") or f"/{top}/" in f"/{path}" for path in known):
-            continue
+def _outside(modules: Iterable[str], known: Collection[str]) -> dict[str, bytes]:
+    """Returns modules and whole packages that are neither installed nor in a known file, with those that they import: of a
+    folder that is put on the path, or of a project that is installed to be edited."""
+    files: dict[str, bytes] = {}
+    passed = {OWN, *sys.stdlib_module_names, *(part.removesuffix(".py") for path in known for part in path.split("/"))}
+    pending = {module.partition(".")[0] for module in modules if not module.startswith(".")}
+    while pending := pending - passed:
+        top = pending.pop()
+        passed.add(top)
+        spec = None
         with suppress(ImportError, ValueError):
             spec = importlib.util.find_spec(top)
-            if (
-                spec is not None
-                and spec.origin is not None
-                and os.path.isfile(spec.origin)
-                and not is_installed(Path(spec.origin))
-            ):
-                raise _out_of_reach(step, spec.origin)
+        found = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
+        places = [Path(place) for place in found if os.path.exists(place)]
+        for place in places:
+            for path in [] if is_installed(place / "x") else sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+                if path.suffix == ".py":
+                    files[str(path)] = path.read_bytes()
+                    with suppress(SyntaxError):  # a template, or a file for another Python
+                        imported = imported_by(parsed(files[str(path)], str(path)))
+                        pending |= {module.partition(".")[0] for module in imported} - {""}
+    return files
 
 
 def _files(source: FunctionSource, name: str, function: str | None) -> dict[str, bytes]:
@@ -127,9 +125,8 @@ def _files(source: FunctionSource, name: str, function: str | None) -> dict[str,
     reached = None if function is None else _reached(trees[name], known[name], function)
     if reached is None and _is_dynamic(trees[name]):
         return known
-    files: dict[str, bytes] = {}
     modules = {*imported_by(trees[name] if reached is None else ast.Module(reached, []))}
-    _check_imported(modules, known, function or name)
+    files: dict[str, bytes] = {}
     collect_imported(Path(str(folder_of(source))), name, trees[name], modules, files, places, known)
     if any(_is_dynamic(trees[path]) for path in files):
         return known
@@ -138,7 +135,8 @@ def _files(source: FunctionSource, name: str, function: str | None) -> dict[str,
         files |= {path: known[path] if run is None else _unparsed(run)} if run != [] else {}
     # What the step imports may import the step's own file.
     own = known[name] if reached is None or name in files else _unparsed(reached)
-    return {**files, name: own}
+    elsewhere = _outside({*modules, *(module for path in files for module in imported_by(trees[path]))}, known)
+    return {**files, **elsewhere, name: own}
 
 
 def _unparsed(nodes: list[ast.stmt]) -> bytes:

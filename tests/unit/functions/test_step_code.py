@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,47 @@ def test_an_edit_is_seen(store: MemoryStore, tmp_path: Path, case: dict[str, Any
     assert after == called(root, case["function"], store, None)[0]
     if case["expected"] == "kept":
         assert "computed" not in counted
+
+
+OUTSIDE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import volstream
+from {module} import {name}
+
+{step}
+
+def f(file):
+    for text in file.read_text().split():
+        yield {{"n": embed(text)}}
+"""
+
+
+@pytest.mark.parametrize("step_there", [False, True])
+@pytest.mark.parametrize("edited", ["helper", "inner"])
+def test_a_package_that_is_neither_installed_nor_beside_the_function_counts_whole(
+    store: MemoryStore, tmp_path: Path, step_there: bool, edited: str
+) -> None:
+    """As of a project that is installed to be edited."""
+    package = f"outside_{tmp_path.name.replace('-', '_')}"
+    step = "@volstream.step\ndef embed(text): return go(text)\n"
+    root, there = tmp_path / "job", tmp_path / package
+    root.mkdir()
+    (there / "inner").mkdir(parents=True)
+    (there / "inner" / "__init__.py").write_text("def inner(text): return text + '1'\n")
+    here = f"import volstream\nfrom .inner import inner\ndef go(text): return inner(text) + '1'\n{step}"
+    (there / "__init__.py").write_text("")
+    (there / "helper.py").write_text(here)
+    name, own = ("embed", "") if step_there else ("go", step)
+    (root / "code.py").write_text(OUTSIDE.format(module=f"{package}.helper", name=name, step=own))
+    steps = StepTarget(FolderOfBlobs(str(tmp_path / "warehouse"), "_steps/j"), 1 << 20)
+    assert called(root, "code.py:f", store, steps)[0] == ["ab11", "cd11"]
+    path = there / "helper.py" if edited == "helper" else there / "inner" / "__init__.py"
+    path.write_text(path.read_text().replace("'1'", "'2'"))
+    for module in [module for module in sys.modules if module.startswith(package)]:
+        del sys.modules[module]  # as another process
+    expected = ["ab12", "cd12"] if edited == "helper" else ["ab21", "cd21"]
+    # Another version of the job's code, so that it is imported again.
+    (root / "code.py").write_text((root / "code.py").read_text() + "\n\ndef g(): pass\n")
+    assert called(root, "code.py:f", store, steps)[0] == expected
