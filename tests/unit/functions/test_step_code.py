@@ -77,9 +77,10 @@ def f(file):
 @pytest.mark.parametrize("step_there", [False, True])
 @pytest.mark.parametrize("edited", ["helper", "inner"])
 def test_a_package_that_is_neither_installed_nor_beside_the_function_counts_whole(
-    store: MemoryStore, tmp_path: Path, step_there: bool, edited: str
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_there: bool, edited: str
 ) -> None:
     """As of a project that is installed to be edited."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python tells versions of a second by their size only
     package = f"outside_{tmp_path.name.replace('-', '_')}"
     step = "@volstream.step\ndef embed(text): return go(text)\n"
     root, there = tmp_path / "job", tmp_path / package
