@@ -23,7 +23,7 @@ from volstream.files.storage.base import Details, HasDetails, HasLocalPaths, Obj
 COPIES = "volstream-file-"
 
 #: Maximum length of a count's name, and maximum number of names per file.
-_LONGEST_COUNT, _MOST_COUNTS = 100, 100
+LONGEST_COUNT, _MOST_COUNTS = 100, 100
 
 #: Maximum number added to a count: all integers up to it are exact.
 _MOST_ADDED = 1 << 53
@@ -194,8 +194,8 @@ class File:
             raise TypeError(f"count() takes a name and a number, not {shortened(name)} and {shortened(number)}.")
         if not 0 <= number <= _MOST_ADDED:
             raise ValueError(f"count({shortened(name)}, {shortened(number)}): the number must be from 0 to 2**53.")
-        if not name.isprintable() or not 0 < len(name) <= _LONGEST_COUNT:
-            raise ValueError(f"The name of a count must have 1 to {_LONGEST_COUNT} printable characters, unlike {name[:200]!r}.")
+        if not name.isprintable() or not 0 < len(name) <= LONGEST_COUNT:
+            raise ValueError(f"The name of a count must have 1 to {LONGEST_COUNT} printable characters, unlike {name[:200]!r}.")
         with _counting:
             if name not in self.counted and len(self.counted) >= _MOST_COUNTS:
                 raise ValueError(f"A file has at most {_MOST_COUNTS} counts with different names.")

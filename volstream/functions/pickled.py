@@ -31,7 +31,7 @@ from volstream.base.model.units import format_size
 from volstream.errors import FunctionLoadError, InvalidValueError
 from volstream.functions.finding import absolute, find, local_modules, location_of, missing
 from volstream.functions.signature import batch_size_of
-from volstream.functions.source import FunctionSource, importing
+from volstream.functions.source import FunctionSource, importing, named_like
 
 #: Maximum size of a function with its references: it is in a row of the catalog, which is read with its job.
 MAX_BYTES = 1 << 20
@@ -351,10 +351,7 @@ def is_pickled_by_value(value: Any) -> bool:
     """Returns whether a function or class is pickled by value, not by the name of its module."""
     if not isinstance(value, types.FunctionType | type):
         return False
-    module = sys.modules.get(value.__module__)
-    named: Any = module
-    for part in value.__qualname__.split("."):
-        named = getattr(named, part, None)
+    module, named = sys.modules.get(value.__module__), named_like(value)
     # A decorator's result has the function's name, and wraps it.
     importable = value is named or value is getattr(named, "__wrapped__", None)
     return module is None or module.__name__ == "__main__" or not importable

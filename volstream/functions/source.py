@@ -312,6 +312,14 @@ def importing(source: FunctionSource) -> Iterator[None]:
         _importing.reset(token)
 
 
+def named_like(value: Any) -> Any:
+    """Returns what the module of a function or class has under its qualified name, or None."""
+    found: Any = sys.modules.get(value.__module__)
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
 def folder_of(source: FunctionSource) -> str | None:
     """Returns the folder from which this process has imported a function, or None if it is installed."""
     return _imported.folders.get(source.fingerprint)

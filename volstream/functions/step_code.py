@@ -25,7 +25,7 @@ from typing import Any
 from volstream.base.model.code import parsed
 from volstream.errors import InvalidValueError
 from volstream.functions.finding import collect_imported, hash_of, imported_by, meaning_of, put_on_path
-from volstream.functions.source import OWN, FunctionSource, folder_of, is_installed
+from volstream.functions.source import OWN, FunctionSource, folder_of, is_installed, named_like
 
 #: Names by which code finds definitions without naming them.
 _DYNAMIC = frozenset(["globals", "locals", "vars", "eval", "exec", "compile", "__import__", "importlib", "_getframe"])
@@ -50,16 +50,13 @@ def code_of(source: FunctionSource, step: Any, receiver: type | None) -> str:
         return _digest(code, environment, {name: meaning_of(content) for name, content in source.files.items()})
     _check_name(step)
     classes = [cls for cls in (receiver.__mro__ if receiver is not None else ()) if cls is not object]
-    files: dict[str, bytes] = {}
-    owners = [(owner.__module__, owner.__qualname__, _file_of(source, owner)) for owner in (step.function, *classes)]
-    for module, _, name in owners:
-        if name is not None:
-            files |= _files(source, name, None if is_method else step.name)
-        else:
-            files |= _outside([module], ())
+    places = {owner: _file_of(source, owner) for owner in (step.function, *classes)}
+    files = _outside([owner.__module__ for owner, name in places.items() if name is None], ())
+    if names := {name for name in places.values() if name is not None}:
+        files |= _files(source, names, None if is_method else step.name)
     others = {path: content for path, content in source.files.items() if not path.endswith(".py")}  # what it reads
-    names = [(name or module, qualname) for module, qualname, name in owners]
-    return _digest(repr(names), environment, {**{path: meaning_of(content) for path, content in files.items()}, **others})
+    owners = [(name or owner.__module__, owner.__qualname__) for owner, name in places.items()]
+    return _digest(repr(owners), environment, {**{path: meaning_of(content) for path, content in files.items()}, **others})
 
 
 def _digest(name: str, environment: object, files: Mapping[str, bytes]) -> str:
@@ -68,10 +65,7 @@ def _digest(name: str, environment: object, files: Mapping[str, bytes]) -> str:
 
 def _check_name(step: Any) -> None:
     """Raises InvalidValueError if the module's name for the step leads to anything else."""
-    function = step.function
-    found: Any = sys.modules.get(function.__module__)
-    for part in function.__qualname__.split("."):
-        found = getattr(found, part, None)
+    found = named_like(step.function)
     found = getattr(found, "__func__", found)
     while found is not None and found is not step:
         found = getattr(found, "__wrapped__", None)
@@ -99,44 +93,57 @@ def _outside(modules: Iterable[str], known: Collection[str]) -> dict[str, bytes]
     while pending := pending - passed:
         top = pending.pop()
         passed.add(top)
-        spec = None
-        with suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(top)
-        found = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
-        places = [Path(place) for place in found if os.path.exists(place)]
-        for place in places:
-            for path in [] if is_installed(place / "x") else sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-                if path.suffix == ".py":
-                    files[str(path)] = path.read_bytes()
-                    with suppress(SyntaxError):  # a template, or a file for another Python
-                        imported = imported_by(parsed(files[str(path)], str(path)))
-                        pending |= {module.partition(".")[0] for module in imported} - {""}
+        for path in _paths_of(top):
+            files[str(path)] = path.read_bytes()
+            with suppress(SyntaxError):  # a template, or a file for another Python
+                imported = imported_by(parsed(files[str(path)], str(path)))
+                pending |= {module.partition(".")[0] for module in imported} - {""}
     return files
 
 
-def _files(source: FunctionSource, name: str, function: str | None) -> dict[str, bytes]:
-    """Returns the code that counts, by file: what a function of a file reaches, or the whole file, with its imports, and what
-    all other files of the job run when they are imported."""
+def _paths_of(top: str) -> Iterator[Path]:
+    """Yields the source files of a top-level module or package, unless it is installed or missing."""
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(top)
+    for place in map(Path, [] if spec is None else spec.submodule_search_locations or [spec.origin or ""]):
+        if is_installed(place / "__init__.py"):
+            continue
+        if place.is_dir() and place != Path():
+            yield from sorted(place.rglob("*.py"))
+        elif place.suffix == ".py":
+            yield place
+
+
+def _files(source: FunctionSource, names: Collection[str], function: str | None) -> dict[str, bytes]:
+    """Returns the code that counts, by file, and what all other files of the job run when they are imported.
+
+    Args:
+        names: the files of a method's classes, which count whole; or the file of a function.
+        function: the function, of which the statements that it reaches count.
+    """
     known = {path: content for path, content in source.files.items() if path.endswith(".py")}
     trees = {path: parsed(content, path) for path, content in known.items()}
     places = [""]
     for path, tree in trees.items():
         places += (os.path.normpath(os.path.join(os.path.dirname(path), place)) for place in put_on_path(tree))
-    reached = None if function is None else _reached(trees[name], known[name], function)
-    if reached is None and _is_dynamic(trees[name]):
-        return known
-    modules = {*imported_by(trees[name] if reached is None else ast.Module(reached, []))}
+    roots = {name: trees[name] for name in names}
+    for name in names if function is not None else ():
+        if (reached := _reached(trees[name], known[name], function)) is not None:
+            roots[name] = ast.Module(reached, [])
     files: dict[str, bytes] = {}
-    collect_imported(Path(str(folder_of(source))), name, trees[name], modules, files, places, known)
-    if any(_is_dynamic(trees[path]) for path in files):
+    for name, root in sorted(roots.items()):
+        collect_imported(Path(str(folder_of(source))), name, trees[name], {*imported_by(root)}, files, places, known)
+    if any(map(_is_dynamic, (*roots.values(), *(trees[path] for path in files)))):
         return known
-    for path in known.keys() - {*files, name}:
+    modules = {module for tree in (*roots.values(), *(trees[path] for path in files)) for module in imported_by(tree)}
+    for path in known.keys() - {*files, *names}:
         run = _reached(trees[path], known[path], None)
         files |= {path: known[path] if run is None else _unparsed(run)} if run != [] else {}
-    # What the step imports may import the step's own file.
-    own = known[name] if reached is None or name in files else _unparsed(reached)
-    elsewhere = _outside({*modules, *(module for path in files for module in imported_by(trees[path]))}, known)
-    return {**files, **elsewhere, name: own}
+    for name, root in roots.items():
+        # What the step imports may import the step's own file, which is among the files then.
+        files[name] = files.get(name) or (known[name] if root is trees[name] else _unparsed(root.body))
+    return {**files, **_outside(modules, known)}
 
 
 def _unparsed(nodes: list[ast.stmt]) -> bytes:
@@ -200,10 +207,8 @@ def _unit(node: ast.stmt, tables: Mapping[tuple[str, int], symtable.SymbolTable]
         case ast.Import() | ast.ImportFrom():
             if node.names[0].name != "*" and getattr(node, "module", None) != "__future__":
                 names = [(node.names[0].asname or node.names[0].name).partition(".")[0]]
-        case ast.Assign() | ast.AnnAssign():
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if all(isinstance(target, ast.Name) for target in targets) and _is_literal(node.value):
-                names = [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.Assign() | ast.AnnAssign() if _is_literal(node.value):
+            names = _assigned(node)
         case ast.If(test=ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
             names = ["__main__"]
         case _ if _is_text(node):
@@ -304,12 +309,17 @@ def _is_quiet(node: ast.stmt, harmless: Mapping[str, bool]) -> bool:
             defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
             return _are_harmless(node.decorator_list, harmless) and all(map(_is_literal, defaults))
         case ast.Assign() | ast.AnnAssign():
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if not all(isinstance(target, ast.Name) for target in targets):
-                return False
-            return _is_literal(node.value) or (isinstance(node.value, ast.Call) and _are_harmless([node.value], harmless))
+            is_call = isinstance(node.value, ast.Call) and _are_harmless([node.value], harmless)
+            return bool(_assigned(node)) and (is_call or _is_literal(node.value))
         case _:
             return isinstance(node, ast.Pass) or _is_text(node)
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    """Returns the names that an assignment defines; empty if it also changes an attribute or an item."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return names if len(names) == len(targets) else []
 
 
 def _globals(node: ast.AST) -> Collection[str]:

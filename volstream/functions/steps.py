@@ -13,7 +13,6 @@ import inspect
 import io
 import json
 import pickle
-import sys
 import threading
 import types
 import zoneinfo
@@ -28,7 +27,8 @@ from typing import Any, Protocol, TypeVar, overload
 from uuid import UUID
 
 from volstream.errors import InvalidValueError
-from volstream.functions.source import FunctionSource
+from volstream.functions.file import LONGEST_COUNT
+from volstream.functions.source import FunctionSource, named_like
 from volstream.functions.step_code import code_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -133,10 +133,7 @@ class Step:
     def __reduce__(self) -> str | tuple[Any, ...]:
         from volstream.functions import pickled  # late: environments lack what it imports
 
-        named: Any = sys.modules.get(self.function.__module__)
-        for part in self.function.__qualname__.split("."):
-            named = getattr(named, part, None)
-        if named is self and not pickled.is_pickled_by_value(self.function):
+        if named_like(self.function) is self and not pickled.is_pickled_by_value(self.function):
             return str(self.function.__qualname__)
         code = self.pickled_code
         if not code and not self._pickling:  # a function that refers to itself comes here again
@@ -177,18 +174,19 @@ class _StepCall:
         self._items: Sequence[Any] | None = None
         if batch_size is not None:
             self._list_name = names[1 if self._self else 0]
-            items = bound.arguments[self._list_name]
-            if not isinstance(items, list | tuple):
-                raise TypeError(
-                    f"The step {step.name} takes a list as its first argument, not a value of type {type(items).__name__}."
-                )
-            self._items = items
+            self._items = bound.arguments[self._list_name]
+            if not isinstance(self._items, list | tuple):
+                kind = type(self._items).__name__
+                raise TypeError(f"The step {step.name} takes a list as its first argument, not a value of type {kind}.")
         self._uses: set[str] = set()
-        self._keys = [self._key(item) for item in (self._items if self._items is not None else [None])]
+        items = [None] if self._items is None else self._items
+        self._keys = [self._key(item) for item in items]
+        self._item_of = dict(zip(reversed(self._keys), reversed(items), strict=True))  # of equal items the first
         self._values: dict[object, Any] = {}
-        for key in dict.fromkeys(self._keys) if memo is not None else ():
-            with suppress(KeyError):
-                self._values[key] = memo.find(step, str(key))  # type: ignore[union-attr]  # the line above checks it
+        if memo is not None:
+            for key in self._item_of:
+                with suppress(KeyError):
+                    self._values[key] = memo.find(step, str(key))
 
     def missing(self) -> Iterator[tuple[inspect.BoundArguments, Sequence[object]]]:
         """Yields the calls to make: their arguments, and the keys of the values that each returns."""
@@ -200,11 +198,8 @@ class _StepCall:
         assert self._batch_size is not None, "there are items"
         for start in range(0, len(absent), self._batch_size):
             keys = absent[start : start + self._batch_size]
-            self._bound.arguments[self._list_name] = [self._item(key) for key in keys]
+            self._bound.arguments[self._list_name] = [self._item_of[key] for key in keys]
             yield self._bound, keys
-
-    def _item(self, key: object) -> Any:
-        return None if self._items is None else self._items[self._keys.index(key)]
 
     def add(self, keys: Sequence[object], returned: Any) -> None:
         """Adds what the function returned for some keys. Raises TypeError or ValueError if that does not fit."""
@@ -216,7 +211,7 @@ class _StepCall:
             values = [*returned]
             if len(values) != len(keys):
                 raise ValueError(f"The step {self._step.name} returned {len(values)} values for {len(keys)} items.")
-        if self._memo is not None and any(self._key(self._item(key)) != key for key in keys):
+        if self._memo is not None and any(self._key(self._item_of[key]) != key for key in keys):
             raise TypeError(f"The step {self._step.name} changed its argument. Let it return a changed copy.")
         for key, value in zip(keys, values, strict=True):
             self._values[key] = value if self._memo is None else self._memo.add(self._step, str(key), value, self._uses)
@@ -353,14 +348,8 @@ class Memo:
     def active(self) -> Iterator[None]:
         """Loads the file's values. In the block, steps use this memo if they are called in its thread or coroutines, or in any
         thread while no other call runs in the process."""
-        for name in self._names if self._store is not None else ():
-            with suppress(Exception):  # the call computes the values again
-                blob = self._store.read(name)  # type: ignore[union-attr]  # the line above checks it
-                if blob is not None:
-                    self._stored_as = name
-                    found = unpack(blob)
-                    self._stored, self._stored_computed = found.values, found.computed
-                    break
+        if self._store is not None:
+            self._load(self._store)
         token = _memo.set(self)
         _active.append(self)
         try:
@@ -369,6 +358,16 @@ class Memo:
             self.ended = True
             _active.remove(self)
             _memo.reset(token)
+
+    def _load(self, store: BlobStore) -> None:
+        for name in self._names:
+            with suppress(Exception):  # the call computes the values again
+                blob = store.read(name)
+                if blob is not None:
+                    self._stored_as = name
+                    found = unpack(blob)
+                    self._stored, self._stored_computed = found.values, found.computed
+                    return
 
     def find(self, step: Step, key: str) -> Any:
         """Returns a fresh copy of a kept value. Raises KeyError if the value must be computed."""
@@ -431,15 +430,12 @@ class Memo:
         return kept
 
     def _count(self, name: str, number: int = 1) -> None:
-        name = name[:_LONGEST_COUNT]
+        name = name[:LONGEST_COUNT]
         self.counted[name] = self.counted.get(name, 0.0) + number
 
 
 #: Counts values that exceed the file's limit or that the store did not take.
 NOT_KEPT = "step values not kept"
-
-#: Maximum length of a count's name.
-_LONGEST_COUNT = 100
 
 #: The memo of the call in this thread or coroutine.
 _memo: ContextVar[Memo | None] = ContextVar("memo", default=None)

@@ -83,8 +83,7 @@ def try_function(
     with closing(Fetcher(store)) as fetcher:
         files = [*zip(tasks, fetcher.files(tasks), strict=True)]
     with source.folder():
-        targets: dict[str, Any] = {"outputs": OutputTarget(), "steps": steps}
-        caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, **targets)
+        caller = Caller(source, arguments, timeout_seconds, prints, expected, sets=as_set, outputs=OutputTarget(), steps=steps)
         outcomes = [outcome for group in groups(files, caller.batch_size or 1) for outcome in call_each(caller, group)]
     for outcome in outcomes if schema is not None else ():
         check(outcome, schema)

@@ -52,6 +52,15 @@ class FolderOfBlobs:
     folder: str
     options: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def location(self) -> str:
+        """The folder's path or URI."""
+        return f"{self.warehouse}/{self.folder}"
+
+    def exists(self) -> bool:
+        """Returns whether the job has kept values."""
+        return places.is_folder(self.location)
+
     def read(self, name: str) -> bytes | None:
         """See :meth:`BlobStore.read`."""
         self._register()
@@ -64,9 +73,8 @@ class FolderOfBlobs:
     def write(self, name: str, blob: bytes) -> None:
         """See :meth:`BlobStore.write`."""
         self._register()
-        location = f"{self.warehouse}/{self.folder}"
-        make_folder(location)
-        replace_file(f"{location}/{name}", blob, durable=False)
+        make_folder(self.location)
+        replace_file(f"{self.location}/{name}", blob, durable=False)
 
     def remove(self, name: str) -> None:
         """See :meth:`BlobStore.remove`."""
@@ -75,9 +83,8 @@ class FolderOfBlobs:
 
     def clear(self) -> None:
         """Deletes all blobs."""
-        location = f"{self.warehouse}/{self.folder}"
-        if places.is_folder(location):
-            places.discard(location, within=self.warehouse)
+        if self.exists():
+            places.discard(self.location, within=self.warehouse)
 
     def _register(self) -> None:
         if self.options:
@@ -135,26 +142,25 @@ def forget(store: BlobStore, paths: Iterable[str]) -> None:
 def forget_replayed(warehouse: str, job: FileJob, open_plan: Plan, *, all_files: bool) -> None:
     """Removes the values of the files of a replay's plan, or all values of the job."""
     values = values_of(warehouse, job)
-    if not places.is_folder(STEPS.of(warehouse, job.id)):
-        return
     if all_files:
         values.clear()
-        return
-    for paths in plan.each_path(open_plan.location):
-        forget(values, paths)
+    elif values.exists():
+        for paths in plan.each_path(open_plan.location):
+            forget(values, paths)
 
 
 def sweep_step_values(catalog: Catalog, warehouse: str, job: FileJob) -> int:
     """Removes values that no file needs; returns how many. A killed process may have written them late, or the job's new
     function has no steps. Reads the directory only if the job has values."""
-    if not places.is_folder(STEPS.of(warehouse, job.id)):
+    values = values_of(warehouse, job)
+    if not values.exists():
         return 0
     try:
         in_use = job.group_by is None and has_steps(code_of(job))
     except FunctionLoadError:  # it may be back tomorrow
         return 0
     old = datetime.now(UTC) - _LEFT  # a worker may be writing younger ones
-    found = places.files(warehouse, f"{STEPS.folder}/{job.id}")
+    found = places.files(warehouse, values.folder)
     names = {file.name: file.path for file in found if file.written_on < old}
     stream = catalog.streams.by_id(job.stream_id)
     if in_use and stream is not None:
