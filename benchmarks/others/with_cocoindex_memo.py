@@ -6,18 +6,13 @@ python -m benchmarks.others.with_cocoindex_memo FOLDER STATE
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import cocoindex as coco
 from cocoindex.connectors import localfs, sqlite
 
+from benchmarks.others.cocoindex_app import update
 from benchmarks.paragraphs import chunks_of, embed_slowly
-
-_FOLDER, _STATE = map(Path, sys.argv[1:])
-_ROWS = coco.ContextKey[sqlite.ManagedConnection]("rows")
 
 
 @dataclass
@@ -25,13 +20,6 @@ class _Row:
     path: str
     number: int
     value: float
-
-
-@coco.lifespan
-async def _lifespan(builder: coco.EnvironmentBuilder) -> AsyncIterator[None]:
-    builder.settings.db_path = _STATE / "cocoindex"
-    builder.provide_with(_ROWS, sqlite.managed_connection(_STATE / "rows.sqlite", load_vec=False))
-    yield
 
 
 @coco.fn(memo=True)
@@ -46,12 +34,5 @@ async def _process(file: localfs.File, table: sqlite.TableTarget[_Row]) -> None:
         table.declare_row(row=_Row(path=file.file_path.path.as_posix(), number=number, value=value))
 
 
-@coco.fn
-async def _main(folder: Path) -> None:
-    schema = await sqlite.TableSchema.from_class(_Row, primary_key=["path", "number"])
-    table = await sqlite.mount_table_target(_ROWS, "paragraphs", schema)
-    await coco.mount_each(_process, localfs.walk_dir(folder, recursive=True).items(), table)
-
-
 if __name__ == "__main__":
-    coco.App(coco.AppConfig(name="paragraphs"), _main, folder=_FOLDER).update_blocking()
+    update("paragraphs", _Row, ["path", "number"], _process)
