@@ -19,7 +19,7 @@ from benchmarks.paragraphs import STATE, chunks_of, embed_slowly
 from benchmarks.report import BASE, Figures
 from volstream.api.session import Session
 
-#: Paragraphs of a document, and one of so many paragraphs is edited.
+#: A document has this many paragraphs, and an edit changes one paragraph in this many.
 _PARAGRAPHS, _PART = 50, 100
 
 #: Seconds of a call after the first load, which would take minutes otherwise.

@@ -266,7 +266,7 @@ def test_random_histories_compute_what_is_new(place: Place, seed: int) -> None:
                 place.session.jobs.replay("j", stale=True)
                 assert stale is not None or not before
                 again = Counter(computed(place))
-                # Which are stale, others tests say: those that were called computed at most what they lack.
+                # Other tests check which files are stale. A stale file computes the values that it lacks, and no others.
                 most = Counter[str]()
                 for path in sorted(before & {*good}):
                     if any((code["factor"], word) not in kept[path] for word in files[path]):

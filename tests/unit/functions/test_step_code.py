@@ -23,7 +23,7 @@ from volstream.jobs.batches.step_values import FolderOfBlobs
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("step_cases.json").read_text(encoding="utf-8"))
 
-#: What a step says whose code cannot be told.
+#: A refused step's message contains one of these.
 REFUSED = ("cannot be told", "cannot be a step", "above @volstream.step")
 
 

@@ -269,8 +269,7 @@ def test_a_real_time_stream_refuses_a_table_with_computed_columns(home: Home) ->
 
 
 def _first(value: Any) -> Any:
-    """A value in the fields of before: those that were added later are left out, one that is renamed later
-    has its old name."""
+    """Returns a value as it was: without the fields that were added later, under the names before a rename."""
     if isinstance(value, dict):
         return {"a": next(iter(value.values()))}
     return [_first(item) for item in value] if isinstance(value, list) else value
